@@ -1,0 +1,60 @@
+# Two commands matter: `make run` and `make test`. Both work on a fresh Debian machine with
+# Python 3.11 and nothing else prepared; every target sets up what it needs when it is missing.
+
+PYTHON ?= python3
+VENV   := .venv
+BENCH  := .venv-bench
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+BSTAMP := $(BENCH)/.installed
+
+# The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
+export HERMES_HOME ?= $(CURDIR)/.run/home
+
+.PHONY: help run test lint bench stress clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+run: $(STAMP)  ## open the store in HERMES_HOME (default .run/home) and show what it holds
+	@$(BIN)/hermes-actor run
+
+test: lint  ## lint, type-check and run every test
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## ruff and mypy
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+
+bench: $(BSTAMP)  ## compare with the peer program in one run (figures for the README)
+	@$(BENCH)/bin/python stress/bench_reads.py
+
+stress: $(STAMP)  ## the verification programme
+	@$(BIN)/python -m pytest tests -k "model or atomic" --hypothesis-profile=long
+
+# A fresh Debian ships Python without ensurepip; the second line mends that where it may.
+define make_venv
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1) 2>/dev/null || { \
+	  rm -rf $(1); \
+	  echo "python venv support is missing: installing python3-venv"; \
+	  (apt-get update -qq && apt-get install -y -qq python3-venv) >/dev/null \
+	    || { echo "install the package python3-venv, then run make again"; exit 1; }; \
+	  $(PYTHON) -m venv $(1); }
+endef
+
+$(STAMP): pyproject.toml
+	$(call make_venv,$(VENV))
+	@echo "installing hermes-actor into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@
+
+$(BSTAMP): pyproject.toml
+	$(call make_venv,$(BENCH))
+	@echo "installing hermes-actor and the peer into $(BENCH)"
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+clean:  ## remove environments and caches (never a home)
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,47 @@
+"""R1, the start-up barrier: what stands between opening a file and the first acknowledgement.
+
+An earlier owner may have died after writing frames that never reached the disk. They look
+committed to us and may vanish in a power cut. So the WAL is folded back (which syncs it), and one
+durable commit of our own raises the epoch; only then is anything promised on top of it. Where a
+reader's snapshot keeps the WAL from being folded, the commit alone suffices, because its sync
+covers the whole WAL, unless a sync has failed before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_actor.engine.busy import retry_busy
+from hermes_actor.engine.checkpoint import Action, run_checkpoint
+from hermes_actor.engine.own_tables import create_own_tables, get_own, has_own_tables, set_own
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.seams import Seams
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["BARRIER_SECONDS", "pass_barrier"]
+
+BARRIER_SECONDS = 2.0
+"""How long the WAL is tried to be folded back before the commit alone must do."""
+
+
+def pass_barrier(conn: Connection, seams: Seams, deadline: float) -> int:
+    """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
+
+    Idempotent: whatever fails here can be tried again.
+    """
+    budget = min(BARRIER_SECONDS, max(0.0, deadline - seams.monotonic()))
+    run_checkpoint(conn, Action.TRUNCATE, seams, budget)
+    seams.failpoint("barrier.after_checkpoint")
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
+    try:
+        if not has_own_tables(conn):
+            create_own_tables(conn)
+        epoch = (get_own(conn, "epoch") or 0) + 1
+        set_own(conn, "epoch", epoch)
+        conn.execute("COMMIT")
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+        raise
+    return epoch

@@ -1,0 +1,115 @@
+"""Every number of the writer, with its unit in the name and its reason beside it."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BATCH_MAX_OPERATIONS",
+    "BATCH_SOFT_SECONDS",
+    "BUSY_RETRY_SECONDS",
+    "CACHE_KIB",
+    "CHECKPOINT_EVERY_COMMITS",
+    "CHECKPOINT_EVERY_FRAMES",
+    "CHECKPOINT_EVERY_WRITES",
+    "IDLE_GRACE_SECONDS",
+    "INDEX_LAG_URGENT_ROWS",
+    "INDEX_SLICE_BUSY_SECONDS",
+    "INDEX_SLICE_IDLE_SECONDS",
+    "INDEX_STEP_ROWS",
+    "INLINE_FILL_ROWS",
+    "JOURNAL_SIZE_LIMIT_BYTES",
+    "LEASE_IDLE_SECONDS",
+    "LEASE_TOTAL_SECONDS",
+    "OPEN_BUSY_SECONDS",
+    "PATIENCE_SECONDS",
+    "RESTART_ABOVE_FRAMES",
+    "RESTART_BUDGET_SECONDS",
+    "RESTART_MAX_INTERVAL_SECONDS",
+    "RESTART_MIN_INTERVAL_SECONDS",
+    "TRUNCATE_AFTER_IDLE_SECONDS",
+    "TRUNCATE_BUDGET_SECONDS",
+]
+
+# Patience -------------------------------------------------------------------------------------
+
+PATIENCE_SECONDS = 30.0
+"""How long a call waits by default: longer than any stall seen in the field that ended well."""
+
+BUSY_RETRY_SECONDS = 0.005
+"""Between tries for a lock that a foreign program holds. SQLite's own handler sleeps up to 100 ms,
+which is how waiting writers starve."""
+
+OPEN_BUSY_SECONDS = 1.0
+"""How long opening waits for the lock when the file must be created or migrated."""
+
+# Batches --------------------------------------------------------------------------------------
+
+BATCH_MAX_OPERATIONS = 64
+"""Beyond 64 the share of the fsync in one operation no longer falls (10 to 13 us)."""
+
+BATCH_SOFT_SECONDS = 0.020
+"""A batch commits what it has after this time, so that nobody waits for a stranger's bulk."""
+
+# Checkpoints ----------------------------------------------------------------------------------
+
+CHECKPOINT_EVERY_WRITES = 50
+"""Applied writes after which a PASSIVE checkpoint is due at the first quiet moment."""
+
+CHECKPOINT_EVERY_COMMITS = 50
+"""Commits after which a due checkpoint no longer waits for a quiet moment."""
+
+CHECKPOINT_EVERY_FRAMES = 1000
+"""Frames after which it no longer waits either: SQLite's own default size of a WAL."""
+
+RESTART_ABOVE_FRAMES = 4000
+"""16 MiB of WAL: from here on short readers are raced to begin the WAL anew."""
+
+RESTART_BUDGET_SECONDS = 0.020
+"""How long one such race may hold up writers."""
+
+RESTART_MIN_INTERVAL_SECONDS = 1.0
+"""Races are at most this frequent, so that they cost at most 2 percent."""
+
+RESTART_MAX_INTERVAL_SECONDS = 60.0
+"""While a reader pins the WAL the interval doubles up to this."""
+
+TRUNCATE_AFTER_IDLE_SECONDS = 2.0
+"""A quiet file gets a short WAL, for the sake of people who look at it."""
+
+TRUNCATE_BUDGET_SECONDS = 0.100
+"""How long closing waits for readers before it leaves the WAL to the next owner."""
+
+JOURNAL_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
+"""The WAL file shrinks to this at its next reset; otherwise it keeps its high-water mark."""
+
+CACHE_KIB = 16 * 1024
+"""Page cache of the write connection: holds the hot pages of both indexes."""
+
+# Full-text indexing ---------------------------------------------------------------------------
+
+INLINE_FILL_ROWS = 20_000
+"""Up to this many messages a migration fills the indexes at once (a few seconds); above it they
+fill in slices while the file is already served."""
+
+INDEX_STEP_ROWS = 32
+"""Rows between two looks at the clock inside a slice."""
+
+INDEX_SLICE_BUSY_SECONDS = 0.010
+"""Length of a slice while operations wait."""
+
+INDEX_SLICE_IDLE_SECONDS = 0.100
+"""Length of a slice while nothing waits."""
+
+INDEX_LAG_URGENT_ROWS = 5_000
+"""A lag above this is worked off between batches even under load: it bounds what a crash leaves
+unindexed and how long a search may have to wait."""
+
+IDLE_GRACE_SECONDS = 0.020
+"""Quiet time before idle work begins; a lone writer's next call comes sooner than that."""
+
+# Leases ---------------------------------------------------------------------------------------
+
+LEASE_TOTAL_SECONDS = 1.0
+"""The longest that one caller may keep the writer to itself."""
+
+LEASE_IDLE_SECONDS = 0.200
+"""The longest pause inside a lease; a holder that does more than SQL should not hold it."""

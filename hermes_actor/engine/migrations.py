@@ -1,0 +1,123 @@
+"""Bringing an older or unusual file to version 11, in one transaction of its owner.
+
+Columns and shapes decide what is done, the version number only whether the full-text tables are
+of the old kind. Nothing is dropped, renamed or retyped except those tables. A newer number is
+left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from sqlite_utils import Database
+
+from hermes_actor.engine import limits
+from hermes_actor.engine.columns import missing_columns
+from hermes_actor.engine.fulltext import (
+    TABLES,
+    broken_parts,
+    create_fulltext,
+    drop_fulltext,
+    is_inline,
+)
+from hermes_actor.engine.indexer import fill, newest_id
+from hermes_actor.engine.own_tables import create_own_tables, set_own
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["migrate"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+def migrate(conn: Connection) -> None:
+    """Make the file whole inside the open transaction of *conn*."""
+    # Always an open connection, never a path: sqlite-utils may link another SQLite.
+    db = Database(conn, recursive_triggers=False, execute_plugins=False)
+    for statement in statements(SCHEMA_SQL):
+        conn.execute(statement)
+    _add_columns(conn, db)
+    outdated = _tables_to_rebuild(conn, db)
+    _settle_titles(conn, db)
+    conn.execute(DEFERRED_INDEX_SQL)
+    for table in outdated:
+        drop_fulltext(conn, table)
+        create_fulltext(conn, table)
+    _set_version(conn, db)
+    create_own_tables(conn)
+    conn.layout = None
+    if outdated and layout_of(conn).words:
+        _refill(conn)
+
+
+def _add_columns(conn: Connection, db: Database) -> None:
+    for table, column, declaration in missing_columns(conn):
+        try:
+            conn.execute(f'ALTER TABLE {table} ADD COLUMN "{column}" {declaration}')
+        except sqlite3.OperationalError as error:
+            # NOT NULL without a default on a table that has rows: the file lives without it.
+            _log.debug("column %s.%s not added: %s", table, column, error)
+    assert set(db["sessions"].columns_dict) >= {"id", "source", "title"}
+
+
+def _version(db: Database) -> int | None:
+    return next((row["version"] for row in db["schema_version"].rows_where(limit=1)), None)
+
+
+def _tables_to_rebuild(conn: Connection, db: Database) -> list[str]:
+    """Full-text tables that are broken, and those of the old kind unless the number is honest.
+
+    A file without a number is judged by the shape alone: it may be of any age.
+    """
+    version = _version(db)
+    broken = broken_parts(conn)
+    if version is not None and version >= SCHEMA_VERSION:
+        return broken
+    return [t for t in TABLES if t in broken or version is not None or not is_inline(conn, t)]
+
+
+def _settle_titles(conn: Connection, db: Database) -> None:
+    """Of several sessions with one title the newest keeps it."""
+    if any(i.name == "idx_sessions_title_unique" for i in db.table("sessions").indexes):
+        return
+    done = conn.execute(
+        """
+        UPDATE sessions SET title = NULL
+        WHERE title IS NOT NULL AND EXISTS (
+            SELECT 1 FROM sessions newer WHERE newer.title = sessions.title
+              AND (newer.started_at, newer.rowid) > (sessions.started_at, sessions.rowid))
+        """
+    )
+    if done.rowcount:
+        _log.warning("%d sessions lost a title that a newer session has too", done.rowcount)
+
+
+def _set_version(conn: Connection, db: Database) -> None:
+    version = _version(db)
+    if version is None:
+        conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
+    elif version < SCHEMA_VERSION:
+        conn.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
+
+
+def _refill(conn: Connection) -> None:
+    newest = newest_id(conn)
+    if db_rows(conn) <= limits.INLINE_FILL_ROWS:
+        fill(conn)
+        set_own(conn, "watermark", newest)
+    else:
+        # Too many for a start: slices fill the indexes while the file is served.
+        set_own(conn, "watermark", 0)
+
+
+def db_rows(conn: Connection) -> int:
+    """Number of messages, counted no further than the limit that matters."""
+    (count,) = conn.execute(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM messages LIMIT ?)", (limits.INLINE_FILL_ROWS + 1,)
+    ).fetchone()
+    return int(count)

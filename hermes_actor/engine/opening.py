@@ -1,0 +1,187 @@
+"""Opening the write connection: look first, change only what must change, never lower anything.
+
+A file that is not a database, or is damaged, is found out before a single byte is written. A new
+file and an outdated one are brought to version 11 in one transaction. After that the *barrier*
+(R1) runs before the first acknowledgement: fold the WAL back, then one durable commit that raises
+the epoch, so that nothing is acknowledged on the strength of what an earlier owner left unsynced.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hermes_actor.engine import limits
+from hermes_actor.engine.busy import retry_busy
+from hermes_actor.engine.columns import missing_columns
+from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext
+from hermes_actor.engine.own_tables import create_own_tables
+from hermes_actor.errors import CannotOpen, DiskFull, HermesActorError, IOFailed, from_sqlite
+from hermes_actor.journal import apply_wal_with_fallback
+from hermes_actor.sqlite import Connection, sqlite3
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import (
+    DEFERRED_INDEX_SQL,
+    OWN_INDEXES,
+    PLAIN_TABLES,
+    SCHEMA_SQL,
+    SCHEMA_VERSION,
+    statements,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.seams import Seams
+    from hermes_actor.paths import Place
+
+__all__ = ["open_database"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+def open_database(place: Place, seams: Seams) -> Connection:
+    """Open *place* for its owner and bring its schema up to date.
+
+    Raises a :class:`StorageError` that says what is wrong; the file is then as it was.
+    """
+    if place.db.is_dir():
+        words = "unable to open database file"
+        raise CannotOpen(f"{words}: {place.db} is a folder", words=words)
+    created = _create_file(place)
+    try:
+        conn = seams.connect_writer(place.db)
+    except sqlite3.Error as error:
+        raise _explain(error, place) from error
+    try:
+        _prepare(conn, place, seams)
+    except BaseException as error:
+        conn.close()
+        if created:
+            _remove_failed(place)
+        if isinstance(error, sqlite3.Error) and not isinstance(error, HermesActorError):
+            raise _explain(error, place) from error
+        raise
+    return conn
+
+
+def _create_file(place: Place) -> bool:
+    """Create the file with mode 0600 before SQLite does it with the umask's."""
+    try:
+        place.db.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(place.db, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        words = "unable to open database file"
+        kind = DiskFull if error.errno == 28 else CannotOpen
+        raise kind(f"{words}: {place.db} ({error.strerror})", words=words) from error
+    _sync_folder(place)
+    return True
+
+
+def _sync_folder(place: Place) -> None:
+    descriptor = os.open(place.db.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_failed(place: Place) -> None:
+    """Leave nothing behind of a file that we created and could not fill."""
+    for path in (place.db, place.wal, place.shm):
+        path.unlink(missing_ok=True)
+
+
+def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
+    """The typed error; a failure to grow a side file on a full disk is a full disk."""
+    explained = from_sqlite(error, place.db)
+    if isinstance(explained, IOFailed):
+        room = os.statvfs(place.db.parent)
+        if room.f_bavail == 0:
+            return DiskFull(
+                f"{explained.words}: no room left for {place.db}", words=explained.words
+            )
+    return explained
+
+
+def _prepare(conn: Connection, place: Place, seams: Seams) -> None:
+    # The first read tells a database from anything else and replays a hot journal.
+    objects = scalar(conn, "SELECT COUNT(*) FROM sqlite_master")
+    _configure(conn)
+    if objects == 0:
+        _ensure_wal(conn, seams)
+        _in_transaction(conn, seams, _create_schema)
+    elif not _is_current(conn):
+        # Late import: sqlite-utils costs more than opening a current file.
+        from hermes_actor.engine.migrations import migrate
+
+        _log.info("migrating %s", place.db)
+        _in_transaction(conn, seams, migrate)
+    _ensure_wal(conn, seams)
+
+
+def _ensure_wal(conn: Connection, seams: Seams) -> None:
+    if scalar(conn, "PRAGMA journal_mode") != "wal":
+        deadline = seams.monotonic() + limits.OPEN_BUSY_SECONDS
+        retry_busy(lambda: apply_wal_with_fallback(conn), seams, deadline)
+
+
+def _configure(conn: Connection) -> None:
+    """Settings of the write connection."""
+    for pragma in (
+        "foreign_keys = ON",
+        "synchronous = FULL",
+        "fullfsync = ON",
+        "checkpoint_fullfsync = ON",
+        "wal_autocheckpoint = 0",
+        f"journal_size_limit = {limits.JOURNAL_SIZE_LIMIT_BYTES}",
+        f"cache_size = -{limits.CACHE_KIB}",
+        "temp_store = MEMORY",
+        # Memory mapping turns a stray write of this process into a damaged file.
+        "mmap_size = 0",
+    ):
+        conn.execute(f"PRAGMA {pragma}")
+
+
+def _in_transaction(conn: Connection, seams: Seams, work: Callable[[Connection], None]) -> None:
+    deadline = seams.monotonic() + limits.OPEN_BUSY_SECONDS
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
+    try:
+        work(conn)
+        seams.failpoint("migration.commit")
+        conn.execute("COMMIT")
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+        raise
+
+
+def _create_schema(conn: Connection) -> None:
+    """A new file, complete with our tables and indexes: they cost nothing while it is empty."""
+    for statement in (*statements(SCHEMA_SQL), DEFERRED_INDEX_SQL):
+        conn.execute(statement)
+    conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
+    for table in TABLES:
+        create_fulltext(conn, table)
+    for name, target in OWN_INDEXES.items():
+        conn.execute(f"CREATE INDEX {name} ON {target}")
+    create_own_tables(conn)
+
+
+_NEEDED = frozenset({
+    *PLAIN_TABLES, "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started",
+    "idx_messages_session", "idx_sessions_title_unique",
+})  # fmt: skip
+
+
+def _is_current(conn: Connection) -> bool:
+    """Whether nothing of the schema is missing, so that opening needs no write lock."""
+    present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    if not present >= _NEEDED:
+        return False
+    version = scalar(conn, "SELECT version FROM schema_version LIMIT 1")
+    if version is None or version < SCHEMA_VERSION:
+        return False
+    return not missing_columns(conn) and not broken_parts(conn)

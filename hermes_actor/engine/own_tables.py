@@ -1,0 +1,45 @@
+"""Our own tables in the file: who owns it, how far the order of changes and the index have come."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import OWN_FORMAT, OWN_SQL, statements
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["create_own_tables", "get_own", "has_own_tables", "set_own"]
+
+
+def has_own_tables(conn: Connection) -> bool:
+    return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_receipts'"))
+
+
+def create_own_tables(conn: Connection) -> None:
+    """Create what is missing, inside the open transaction of the first owner."""
+    for statement in statements(OWN_SQL):
+        conn.execute(statement)
+    for key, value in (
+        ("format", OWN_FORMAT),
+        ("file_id", os.urandom(16)),
+        ("epoch", 0),
+        ("commit_no", 0),
+        ("swept_through", 0),
+    ):
+        conn.execute("INSERT OR IGNORE INTO hermes_actor_meta VALUES (?, ?)", (key, value))
+
+
+def get_own(conn: Connection, key: str) -> int | None:
+    value: int | None = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = ?", (key,))
+    return value
+
+
+def set_own(conn: Connection, key: str, value: int) -> None:
+    conn.execute(
+        "INSERT INTO hermes_actor_meta VALUES (?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )

@@ -1,0 +1,99 @@
+"""The owner lock: a ``flock`` on a side file decides who owns a database.
+
+Rules. (1) The lock is taken before the database is opened and given up after it is closed.
+(2) The file is never unlinked: a second file would be a second lock. (3) Nobody calls LOCK_UN:
+it would free every copy of a lock that has been handed on; closing the last copy is enough.
+(4) The content tells people who holds the lock; the lock itself is the only truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor._version import __version__
+from hermes_actor.errors import CannotOpen, Owned, ReadOnly
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["OwnerLock"]
+
+
+class OwnerLock:
+    """A held lock. Create it with :meth:`acquire`."""
+
+    def __init__(self, place: Place, descriptor: int) -> None:
+        self._place = place
+        self._descriptor = descriptor
+
+    @classmethod
+    def acquire(cls, place: Place) -> OwnerLock:
+        """Take the lock at once or raise :class:`Owned`, which names the holder."""
+        descriptor = _open_lock_file(place)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            raise _owned(place, holder) from None
+        lock = cls(place, descriptor)
+        lock.describe(epoch=0)
+        return lock
+
+    def describe(self, *, epoch: int) -> None:
+        """Write who holds the lock, for people and for :class:`Owned`."""
+        text = json.dumps(
+            {"pid": os.getpid(), "started": time.time(), "build": __version__, "epoch": epoch}
+        ).encode()
+        # A full disk must not cost the ownership: the content is only information.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, text.ljust(128), 0)
+            os.ftruncate(self._descriptor, max(len(text), 128))
+
+    def release(self) -> None:
+        """Give the lock up by closing it. Calling it again is harmless."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _open_lock_file(place: Place) -> int:
+    try:
+        place.folder.mkdir(mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(place.owner_lock, flags, 0o600)
+    except OSError as error:
+        kind = ReadOnly if error.errno in _NOT_WRITABLE else CannotOpen
+        words = "attempt to write a readonly database" if kind is ReadOnly else _CANNOT_OPEN
+        raise kind(
+            f"{words}: the owner of {place.db} needs the folder {place.folder} ({error.strerror})",
+            words=words,
+        ) from error
+
+
+_CANNOT_OPEN = "unable to open database file"
+_NOT_WRITABLE = frozenset({13, 1, 30})  # EACCES, EPERM, EROFS
+
+
+def _read_holder(descriptor: int) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        if isinstance(holder, dict):
+            return holder
+    return {}
+
+
+def _owned(place: Place, holder: dict[str, Any]) -> Owned:
+    pid = holder.get("pid")
+    error = Owned(
+        f"{place.db} is owned by process {pid or 'unknown'}"
+        f" (hermes-actor {holder.get('build', '?')}); only one process at a time can open it with"
+        f" mode='embedded'"
+    )
+    error.pid = pid if isinstance(pid, int) else None
+    return error

@@ -1,0 +1,44 @@
+"""Where the engine touches the world, in one object.
+
+Simulation and crash replay put their own clock, files and connections here and run the very code
+that serves users.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_actor.sqlite import Connection, connect_reader, connect_writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Seams"]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _no_failpoint(_name: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """Clock, sleep, file identity, connections and failpoints of one engine."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    identity: Callable[[Path], tuple[int, int] | None] = _identity
+    connect_writer: Callable[[Path], Connection] = connect_writer
+    connect_reader: Callable[[Path], Connection] = connect_reader
+    failpoint: Callable[[str], None] = _no_failpoint

@@ -1,0 +1,57 @@
+"""Where things lie: the home, the database, and the side files that belong to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Place", "default_db_path", "default_home", "place_of"]
+
+
+def default_home() -> Path:
+    """``HERMES_HOME`` if it is set and not blank, else ``~/.hermes``."""
+    home = os.environ.get("HERMES_HOME", "").strip()
+    return Path(home) if home else Path.home() / ".hermes"
+
+
+def default_db_path() -> Path:
+    """The database that every process of one agent shares."""
+    return default_home() / "state.db"
+
+
+class Place(NamedTuple):
+    """A database file and the folder of side files that derives from its resolved path.
+
+    Two spellings of one path meet at one place; two files in one folder have two.
+    """
+
+    db: Path
+
+    @property
+    def wal(self) -> Path:
+        return self.db.with_name(self.db.name + "-wal")
+
+    @property
+    def shm(self) -> Path:
+        return self.db.with_name(self.db.name + "-shm")
+
+    @property
+    def folder(self) -> Path:
+        """Mode 0700, created by the first owner."""
+        return self.db.with_name(f".{self.db.name}.actor")
+
+    @property
+    def owner_lock(self) -> Path:
+        """Whoever holds its ``flock`` owns the database. Never unlinked."""
+        return self.folder / "owner.lock"
+
+    @property
+    def fsync_failed(self) -> Path:
+        """Left behind by an owner that saw an fsync fail; the next one then opens with care."""
+        return self.folder / "fsync-failed"
+
+
+def place_of(db_path: Path) -> Place:
+    """The place of *db_path* with every symbolic link resolved."""
+    return Place(db_path.resolve())

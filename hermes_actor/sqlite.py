@@ -1,0 +1,83 @@
+"""The only door to SQLite: the one import of ``sqlite3``, the two kinds of connection, the codes.
+
+Every process uses the standard ``sqlite3``. Two copies of SQLite in one process on one file lose
+each other's locks, and only this module reports extended result codes, which is how faults are
+told apart here; message texts are for people.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_actor.store.layout import Layout
+
+__all__ = [
+    "WAL_RESET_FIXED",
+    "Connection",
+    "connect_reader",
+    "connect_writer",
+    "primary_code",
+    "sqlite3",
+    "wal_reset_safe",
+]
+
+WAL_RESET_FIXED = (3, 51, 3)
+"""First release without the WAL-reset race (it needs two writing connections to bite)."""
+
+_BACKPORTS: dict[tuple[int, ...], int] = {(3, 44): 6, (3, 50): 7}
+
+
+class Connection(sqlite3.Connection):
+    """A connection that remembers what it has learned about the layout of its file."""
+
+    layout: Layout | None = None
+    layout_cookie: int = -1
+    layout_checked: bool = False
+
+
+def connect_writer(path: Path) -> Connection:
+    """Open *path*, which must exist, for writing, in autocommit mode and without any waiting.
+
+    Waiting for a foreign lock is the engine's business: SQLite's own busy handler sleeps for up
+    to 100 ms between tries and cannot be told about deadlines.
+    """
+    return _connect(path, "rw", check_same_thread=True)
+
+
+def connect_reader(path: Path) -> Connection:
+    """Open *path* read-only: it can neither checkpoint nor unlink the WAL.
+
+    The connection may move between threads, one at a time; the pool that owns it sees to that.
+    """
+    return _connect(path, "ro", check_same_thread=False)
+
+
+def _connect(path: Path, mode: str, *, check_same_thread: bool) -> Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        cached_statements=256,
+        check_same_thread=check_same_thread,
+        factory=Connection,
+    )
+
+
+def primary_code(error: BaseException) -> int:
+    """The primary result code of an SQLite error, 0 for anything else."""
+    code: Any = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else 0
+
+
+def wal_reset_safe(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
+    """Whether the linked SQLite is free of the WAL-reset race even beside a foreign writer."""
+    if version >= WAL_RESET_FIXED:
+        return True
+    fixed = _BACKPORTS.get(version[:2])
+    return fixed is not None and version[2] >= fixed

@@ -1,0 +1,174 @@
+"""Sessions by latest activity, without looking at all of them.
+
+The activity of a session is its latest message, or its start if it has none. In lists it counts
+for every session from which it can be reached over compression edges, so that a continued
+conversation rises as a whole.
+
+Two plans, equal results. The *walk* reads the message index from the newest end, climbs from each
+session it meets to the sessions that it counts for, and stops when the page is full; it touches
+little more than it shows. The *survey* looks at every candidate; it is right for small sources,
+for files whose index is still being built, and when the walk does not come to an end soon.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.rows import scalar
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Listed", "by_activity"]
+
+_WALK_BUDGET = 20_000  # index entries; about 5 ms, a tenth of surveying 10,000 sessions
+_SMALL_SOURCE = 200  # sessions; surveying so few is cheaper than any walk that misses them
+
+_MESSAGE_INDEX = "hermes_actor_messages_time"
+
+
+class Listed(NamedTuple):
+    """Which sessions a list may show: an SQL condition on ``s``, and the source if it is one."""
+
+    where: str
+    parameters: tuple[Any, ...]
+    source: str | None
+
+
+class _Entry(NamedTuple):
+    activity: float
+    started_at: float
+    id: str
+
+
+def by_activity(
+    conn: Connection, listed: Listed, *, limit: int, offset: int, through_lineage: bool
+) -> list[str]:
+    """Ids of one page: latest activity first, then latest start, then highest id."""
+    if limit == 0:
+        return []
+    offset = max(offset, 0)
+    entries: list[_Entry] | None = None
+    if limit > 0 and _MESSAGE_INDEX in layout_of(conn).indexes and not _is_small(conn, listed):
+        entries = _walk(conn, listed, offset + limit, through_lineage)
+    if entries is None:
+        entries = _survey(conn, listed, through_lineage)
+    entries.sort(reverse=True)
+    return [entry.id for entry in islice(entries, offset, None if limit < 0 else offset + limit)]
+
+
+def _is_small(conn: Connection, listed: Listed) -> bool:
+    if listed.source is None:
+        return False
+    count = scalar(
+        conn,
+        "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE source = ? LIMIT ?)",
+        (listed.source, _SMALL_SOURCE),
+    )
+    return bool(count < _SMALL_SOURCE)
+
+
+# --- the walk --------------------------------------------------------------------------------
+
+
+def _walk(
+    conn: Connection, listed: Listed, wanted: int, through_lineage: bool
+) -> list[_Entry] | None:
+    """At least the *wanted* first entries, or ``None`` if the budget does not reach so far."""
+    entries: list[_Entry] = []
+    counted: set[str] = set()
+    last = 0.0
+    with closing(_newest_first(conn)) as stream:
+        for activity, session_id in islice(stream, _WALK_BUDGET):
+            # Entries of equal activity are ordered by what only their rows tell.
+            if len(entries) >= wanted and activity < last:
+                return entries
+            for reached in _climb(conn, session_id, counted, through_lineage):
+                started_at = scalar(
+                    conn,
+                    f"SELECT s.started_at FROM sessions s WHERE s.id = ? AND {listed.where}",
+                    (reached, *listed.parameters),
+                )
+                if started_at is not None:
+                    entries.append(_Entry(activity, started_at, reached))
+                    last = activity
+        if next(stream, None) is None:
+            return entries
+    return None
+
+
+def _newest_first(conn: Connection) -> Generator[tuple[float, str], None, None]:
+    """Activities in falling order; a session may come several times, its latest first."""
+    with (
+        closing(conn.cursor()) as messages,
+        closing(conn.cursor()) as sessions,
+    ):
+        messages.execute("SELECT timestamp, session_id FROM messages ORDER BY timestamp DESC")
+        sessions.execute(
+            "SELECT started_at, id FROM sessions s WHERE NOT EXISTS"
+            " (SELECT 1 FROM messages m WHERE m.session_id = s.id) ORDER BY started_at DESC"
+        )
+        yield from heapq.merge(messages, sessions, key=lambda row: row[0], reverse=True)
+
+
+def _climb(
+    conn: Connection, session_id: str, counted: set[str], through_lineage: bool
+) -> Iterator[str]:
+    """The sessions for which the activity of *session_id* counts and no later one has."""
+    current: str | None = session_id
+    while current is not None and current not in counted:
+        counted.add(current)
+        yield current
+        if not through_lineage:
+            return
+        current = scalar(
+            conn,
+            "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id"
+            " WHERE c.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at",
+            (current,),
+        )
+
+
+# --- the survey ------------------------------------------------------------------------------
+
+
+def _survey(conn: Connection, listed: Listed, through_lineage: bool) -> list[_Entry]:
+    rows = conn.execute(
+        "SELECT COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = s.id),"
+        " s.started_at), s.started_at, s.id, s.end_reason FROM sessions s WHERE " + listed.where,
+        listed.parameters,
+    ).fetchall()
+    return [
+        _Entry(
+            _lineage_activity(conn, session_id, activity)
+            if through_lineage and end_reason == "compression"
+            else activity,
+            started_at,
+            session_id,
+        )
+        for activity, started_at, session_id, end_reason in rows
+    ]
+
+
+_CONTINUATIONS = """
+    SELECT c.id, COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = c.id),
+                          c.started_at)
+    FROM sessions p JOIN sessions c ON c.parent_session_id = p.id
+    WHERE p.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
+"""
+
+
+def _lineage_activity(conn: Connection, session_id: str, own: float) -> float:
+    latest, seen, waiting = own, {session_id}, [session_id]
+    while waiting:
+        for child, activity in conn.execute(_CONTINUATIONS, (waiting.pop(),)).fetchall():
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+                latest = max(latest, activity)
+    return latest

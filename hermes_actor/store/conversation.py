@@ -1,0 +1,101 @@
+"""The replay form of a transcript: what an agent sends to its model again."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.store.content import decode_content, decode_json
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.lineage import root_to_tip
+from hermes_actor.store.rows import Row, in_list
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["conversation", "is_replayed_prompt", "strip_memory_context"]
+
+_JSON_COLUMNS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+_COLUMNS = (
+    "role", "content", "tool_call_id", "tool_name", "tool_calls", "finish_reason", "reasoning",
+    "reasoning_content", *_JSON_COLUMNS,
+)  # fmt: skip
+
+
+def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> list[Row]:
+    """The messages of a session, or of its whole parent chain, ready to be sent again."""
+    chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]
+    rows = conn.execute(
+        f"SELECT {', '.join(_COLUMNS)} FROM messages m"
+        f" WHERE session_id IN {in_list(len(chain))} AND {layout_of(conn).visible} ORDER BY id",
+        chain,
+    ).fetchall()
+    replay: list[Row] = []
+    for row in rows:
+        message = _replay(dict(zip(_COLUMNS, row, strict=True)))
+        if not (include_ancestors and is_replayed_prompt(replay, message)):
+            replay.append(message)
+    return replay
+
+
+def _replay(row: Row) -> Row:
+    role, content = row["role"], decode_content(row["content"])
+    if role in ("user", "assistant") and isinstance(content, str):
+        content = strip_memory_context(content).strip()
+    message: Row = {"role": role, "content": content}
+    for column in ("tool_call_id", "tool_name"):
+        if row[column]:
+            message[column] = row[column]
+    if row["tool_calls"]:
+        message["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
+    if role == "assistant":
+        for column in ("finish_reason", "reasoning"):
+            if row[column]:
+                message[column] = row[column]
+        if row["reasoning_content"] is not None:
+            message["reasoning_content"] = row["reasoning_content"]
+        for column in _JSON_COLUMNS:
+            if row[column]:
+                message[column] = decode_json(row[column], column, lambda: None)
+    return message
+
+
+def is_replayed_prompt(kept: list[dict[str, Any]], message: dict[str, Any]) -> bool:
+    """Whether *message* repeats a prompt that has had no answer yet.
+
+    A resume sends the open prompt again into the new session; a repeat after an answer is meant.
+    """
+    content = message.get("content")
+    if message.get("role") != "user" or not isinstance(content, str) or not content:
+        return False
+    for earlier in reversed(kept):
+        role = earlier.get("role")
+        if role == "user" and earlier.get("content") == content:
+            return True
+        if role == "assistant" and (earlier.get("content") or earlier.get("tool_calls")):
+            return False
+    return False
+
+
+@cache
+def _memory_patterns() -> tuple[re.Pattern[str], ...]:
+    span = r"<\s*memory-context\s*>.*?</\s*memory-context\s*>"
+    note = (
+        r"\[System note:\s*The following is recalled memory context,\s*NOT new user input\.\s*"
+        r"Treat as (?:informational background data|authoritative reference data[^\]]*)\.\]\s*"
+    )
+    tag = r"</?\s*memory-context\s*>"
+    return tuple(re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in (span, note, tag))
+
+
+def strip_memory_context(text: str) -> str:
+    """*text* without recalled memory that leaked into a message."""
+    if "<" not in text and "[" not in text:
+        return text
+    lowered = text.lower()
+    if "memory-context" not in lowered and "recalled memory context" not in lowered:
+        return text
+    for pattern in _memory_patterns():
+        text = pattern.sub("", text)
+    return text

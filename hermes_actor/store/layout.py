@@ -1,0 +1,96 @@
+"""What a file really has: columns decide, never its version number.
+
+Files of newer versions carry columns that change what a correct query is (messages that were
+taken back, sessions that were archived). The layout is read once per schema cookie.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_actor.store.schema import FTS_SHAPE, OWN_INDEXES, canonical
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Layout", "layout_of"]
+
+
+class Layout(NamedTuple):
+    """The facts that queries and operations depend on."""
+
+    active: bool
+    """``messages.active``: a message may have been taken back."""
+    compacted: bool
+    """``messages.compacted``: a message may be summarised away but still findable."""
+    archived: bool
+    """``sessions.archived``: a session may be hidden from lists."""
+    words: bool
+    """``messages_fts`` is there."""
+    trigrams: bool
+    """``messages_fts_trigram`` is there."""
+    deferrable: bool
+    """Both full-text tables and all six triggers have exactly the shape of version 11."""
+    watermark: bool
+    """``hermes_actor_meta`` is there, so the watermark can be read."""
+    indexes: frozenset[str]
+    """Which of our extra indexes exist."""
+
+    @property
+    def visible(self) -> str:
+        """SQL condition on ``m`` for rows that replay and previews may show."""
+        return "m.active = 1" if self.active else "1"
+
+    @property
+    def findable(self) -> str:
+        """SQL condition on ``m`` for rows that a search may return."""
+        if not self.active:
+            return "1"
+        return "(m.active = 1 OR m.compacted = 1)" if self.compacted else "m.active = 1"
+
+    @property
+    def listed(self) -> str:
+        """SQL condition on ``s`` for sessions that lists may show."""
+        if not self.archived:
+            return "1"
+        return (
+            "COALESCE(s.archived, 0) = 0 AND NOT (json_valid(s.model_config)"
+            " AND json_extract(s.model_config, '$._delegate_from') IS NOT NULL)"
+        )
+
+
+def layout_of(conn: Connection) -> Layout:
+    """The layout of the file as *conn* sees it.
+
+    Whoever begins a transaction or a read clears ``layout_checked``; the schema cookie is then
+    compared once, on the first question.
+    """
+    if conn.layout is None or not conn.layout_checked:
+        (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
+        if conn.layout is None or conn.layout_cookie != cookie:
+            conn.layout = _read(conn)
+            conn.layout_cookie = cookie
+        conn.layout_checked = True
+    return conn.layout
+
+
+def _read(conn: Connection) -> Layout:
+    messages = {row[1] for row in conn.execute("PRAGMA table_info(messages)")}
+    sessions = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
+    objects = dict(
+        conn.execute("SELECT name, sql FROM sqlite_master WHERE name GLOB 'messages_fts*'"
+                     " OR name GLOB 'hermes_actor_*'").fetchall()
+    )  # fmt: skip
+    return Layout(
+        active="active" in messages,
+        compacted="compacted" in messages,
+        archived="archived" in sessions,
+        words="messages_fts" in objects,
+        trigrams="messages_fts_trigram" in objects,
+        deferrable=all(
+            name in objects and canonical(objects[name]) == shape
+            for name, shape in FTS_SHAPE.items()
+        ),
+        watermark="hermes_actor_meta" in objects,
+        indexes=frozenset(name for name in OWN_INDEXES if name in objects),
+    )

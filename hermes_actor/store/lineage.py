@@ -1,0 +1,67 @@
+"""Chains of sessions: parents upward, continuations downward.
+
+A *compression edge* joins a parent that ended with ``compression`` to a child that started at or
+after that end. Children that started earlier are delegates and are not followed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_actor.store.rows import scalar
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["compression_tip", "resume_target", "root_to_tip"]
+
+# Bounds end the walk on a cyclic lineage, which other programs can write.
+_MAX_TIP_STEPS = 100
+_MAX_RESUME_STEPS = 32
+_MAX_ANCESTORS = 100
+
+_NEXT_CONTINUATION = """
+    SELECT c.id FROM sessions p JOIN sessions c ON c.parent_session_id = p.id
+    WHERE p.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
+    ORDER BY c.started_at DESC LIMIT 1
+"""
+
+
+def compression_tip(conn: Connection, session_id: str | None) -> str | None:
+    """The last session of the chain that begins at *session_id*."""
+    current = session_id
+    for _ in range(_MAX_TIP_STEPS):
+        following = scalar(conn, _NEXT_CONTINUATION, (current,))
+        if following is None:
+            break
+        current = following
+    return current
+
+
+def resume_target(conn: Connection, session_id: str) -> str:
+    """The first session with a message on the way down from *session_id*, else *session_id*."""
+    current, seen = session_id, {session_id}
+    for _ in range(_MAX_RESUME_STEPS + 1):
+        if scalar(conn, "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1", (current,)):
+            return current
+        current = scalar(
+            conn,
+            "SELECT id FROM sessions WHERE parent_session_id = ?"
+            " ORDER BY started_at DESC, id DESC LIMIT 1",
+            (current,),
+        )
+        if current is None or current in seen:
+            break
+        seen.add(current)
+    return session_id
+
+
+def root_to_tip(conn: Connection, session_id: str) -> list[str]:
+    """The ancestors of a session, root first, the session itself last."""
+    chain, current = [session_id], session_id
+    for _ in range(_MAX_ANCESTORS - 1):
+        current = scalar(conn, "SELECT parent_session_id FROM sessions WHERE id = ?", (current,))
+        if current is None or current in chain:
+            break
+        chain.append(current)
+    return chain[::-1]

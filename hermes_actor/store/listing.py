@@ -1,0 +1,168 @@
+"""Lists of sessions, with preview and last activity.
+
+Pages are cut before anything is computed for their rows, so a list costs what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.store.activity import Listed, by_activity
+from hermes_actor.store.layout import Layout, layout_of
+from hermes_actor.store.lineage import compression_tip
+from hermes_actor.store.rows import Row, chunks, dicts, in_list
+from hermes_actor.store.topics import has_topics
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["list_rich", "rich_row", "search_sessions", "unlinked_telegram_sessions"]
+
+_PREVIEW_CUT = 63
+_PREVIEW_LENGTH = 60
+
+_LAST_ACTIVE = (
+    "COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = s.id), s.started_at)"
+)
+
+# Each replaced character is one character, so cutting first (with room for the bytes of a BLOB)
+# gives the same text without touching the rest of a long message.
+_PREVIEW = f"""
+    COALESCE((SELECT SUBSTR(REPLACE(REPLACE(SUBSTR(m.content, 1, {4 * _PREVIEW_CUT}),
+                            CHAR(10), ' '), CHAR(13), ' '), 1, {_PREVIEW_CUT})
+              FROM messages m WHERE m.session_id = s.id AND m.role = 'user'
+                AND m.content IS NOT NULL AND {{visible}}
+              ORDER BY m.timestamp, m.id LIMIT 1), '')
+"""
+
+_PROJECTED = (
+    "id", "ended_at", "end_reason", "message_count", "tool_call_count", "title", "last_active",
+    "preview", "model", "system_prompt",
+)  # fmt: skip
+
+_ROOT_OR_BRANCH = """
+    (s.parent_session_id IS NULL OR EXISTS (
+        SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id
+          AND p.end_reason = 'branched' AND s.started_at >= p.ended_at))
+"""
+
+
+def list_rich(
+    conn: Connection,
+    *,
+    source: str | None,
+    exclude_sources: Sequence[str] | None,
+    limit: int,
+    offset: int,
+    include_children: bool,
+    project_tips: bool,
+    order_by_last_active: bool,
+) -> list[Row]:
+    """Sessions that stand for themselves, newest (or latest active) first."""
+    layout = layout_of(conn)
+    listed = _listed(layout, source, exclude_sources, include_children)
+    if order_by_last_active:
+        page = by_activity(conn, listed, limit=limit, offset=offset, through_lineage=True)
+        rows = _rich_by_id(conn, layout, page)
+    else:
+        rows = dicts(
+            conn,
+            f"""
+            SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(layout)} AS preview
+            FROM (SELECT s.rowid AS place, s.id FROM sessions s WHERE {listed.where}
+                  ORDER BY s.started_at DESC, s.rowid LIMIT ? OFFSET ?) page
+            JOIN sessions s ON s.rowid = page.place
+            ORDER BY s.started_at DESC, s.rowid
+            """,
+            (*listed.parameters, limit, offset),
+        )
+        _finish_previews(rows)
+    if project_tips and not include_children:
+        rows = [_project(conn, row) for row in rows]
+    return rows
+
+
+def rich_row(conn: Connection, session_id: str) -> Row | None:
+    """One row as a list shows it, not projected to its tip."""
+    rows = _rich_by_id(conn, layout_of(conn), [session_id])
+    return rows[0] if rows else None
+
+
+def search_sessions(conn: Connection, source: str | None, limit: int, offset: int) -> list[Row]:
+    """Every session, children included, latest active first."""
+    where, parameters = ("s.source = ?", (source,)) if source else ("1", ())
+    page = by_activity(
+        conn, Listed(where, parameters, source or None), limit=limit, offset=offset,
+        through_lineage=False,
+    )  # fmt: skip
+    return _by_id(conn, f"SELECT s.*, {_LAST_ACTIVE} AS last_active FROM sessions s", page)
+
+
+def unlinked_telegram_sessions(conn: Connection, user_id: str, limit: int) -> list[Row]:
+    """Telegram sessions of a user that no topic holds, latest active first."""
+    free = (
+        "AND NOT EXISTS (SELECT 1 FROM telegram_dm_topic_bindings b WHERE b.session_id = s.id)"
+        if has_topics(conn)
+        else ""
+    )
+    ids = conn.execute(
+        f"SELECT s.id FROM sessions s WHERE s.source = 'telegram' AND s.user_id = ? {free}"
+        f" ORDER BY {_LAST_ACTIVE} DESC, s.started_at DESC LIMIT ?",
+        (user_id, limit),
+    ).fetchall()
+    return _rich_by_id(conn, layout_of(conn), [session_id for (session_id,) in ids])
+
+
+def _listed(
+    layout: Layout, source: str | None, exclude: Sequence[str] | None, include_children: bool
+) -> Listed:
+    conditions, parameters = [layout.listed], []
+    if not include_children:
+        conditions.append(_ROOT_OR_BRANCH)
+    if source:
+        conditions.append("s.source = ?")
+        parameters.append(source)
+    if exclude:
+        conditions.append(f"s.source NOT IN {in_list(len(exclude))}")
+        parameters.extend(exclude)
+    return Listed(" AND ".join(conditions), tuple(parameters), source or None)
+
+
+def _preview(layout: Layout) -> str:
+    return _PREVIEW.format(visible=layout.visible)
+
+
+def _rich_by_id(conn: Connection, layout: Layout, ids: list[str]) -> list[Row]:
+    select = f"SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(layout)} AS preview"
+    rows = _by_id(conn, f"{select} FROM sessions s", ids)
+    _finish_previews(rows)
+    return rows
+
+
+def _by_id(conn: Connection, select: str, ids: list[str]) -> list[Row]:
+    """Rows in the order of *ids*."""
+    found: dict[Any, Row] = {}
+    for part in chunks(ids, 500):
+        for row in dicts(conn, f"{select} WHERE s.id IN {in_list(len(part))}", part):
+            found[row["id"]] = row
+    return [found[session_id] for session_id in ids if session_id in found]
+
+
+def _finish_previews(rows: list[Row]) -> None:
+    for row in rows:
+        text = row["preview"].strip()
+        row["preview"] = text if len(text) <= _PREVIEW_LENGTH else text[:_PREVIEW_LENGTH] + "..."
+
+
+def _project(conn: Connection, row: Row) -> Row:
+    """The row of a compressed root with the newest facts of its tip, in the root's place."""
+    if row["end_reason"] != "compression":
+        return row
+    tip_id = compression_tip(conn, row["id"])
+    tip = rich_row(conn, tip_id) if tip_id and tip_id != row["id"] else None
+    if tip is None:
+        return row
+    projected = {**row, **{key: tip[key] for key in _PROJECTED}}
+    projected["_lineage_root_id"] = row["id"]
+    return projected

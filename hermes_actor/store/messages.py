@@ -1,0 +1,100 @@
+"""Message rows: appending, replacing, clearing, and reading them back."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.store.content import decode_content, decode_json
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
+from hermes_protocol.values import from_value
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["get_messages", "message_count"]
+
+_COLUMNS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
+
+
+@cache
+def _insert_sql(active: bool) -> str:
+    # Some newer files have the column without its default, so it is named when it is there.
+    columns = ("session_id", *_COLUMNS) + (("active",) if active else ())
+    places = ", ".join("?" * (1 + len(_COLUMNS))) + (", 1" if active else "")
+    return f"INSERT INTO messages ({', '.join(columns)}) VALUES ({places})"
+
+
+def _values(session_id: Any, row: MessageRow) -> tuple[Any, ...]:
+    return (
+        session_id, row.role, row.timestamp, from_value(row.content), row.tool_call_id,
+        row.tool_calls, row.tool_name, row.token_count, row.finish_reason, row.reasoning,
+        row.reasoning_content, row.reasoning_details, row.codex_reasoning_items,
+        row.codex_message_items,
+    )  # fmt: skip
+
+
+@applies(MessageAppend)
+def append(conn: Connection, op: MessageAppend) -> int:
+    done = conn.execute(_insert_sql(layout_of(conn).active), _values(op.session_id, op.message))
+    assert done.lastrowid is not None
+    conn.execute(
+        "UPDATE sessions SET message_count = message_count + 1,"
+        " tool_call_count = tool_call_count + ? WHERE id = ?",
+        (op.message.calls, op.session_id),
+    )
+    return done.lastrowid
+
+
+@applies(MessagesReplace)
+def replace(conn: Connection, op: MessagesReplace) -> None:
+    layout = layout_of(conn)
+    _remove(conn, op.session_id)
+    conn.executemany(
+        _insert_sql(layout.active), [_values(op.session_id, row) for row in op.messages]
+    )
+    _set_counters(conn, op.session_id, len(op.messages), sum(row.calls for row in op.messages))
+
+
+@applies(MessagesClear)
+def clear(conn: Connection, op: MessagesClear) -> None:
+    _remove(conn, op.session_id)
+    _set_counters(conn, op.session_id, 0, 0)
+
+
+def _remove(conn: Connection, session_id: Any) -> None:
+    # Rows that were taken back or summarised away stay: only another program can bring them back.
+    only = " AND active = 1" if layout_of(conn).active else ""
+    conn.execute(f"DELETE FROM messages WHERE session_id = ?{only}", (session_id,))
+
+
+def _set_counters(conn: Connection, session_id: Any, messages: int, calls: int) -> None:
+    conn.execute(
+        "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?",
+        (messages, calls, session_id),
+    )
+
+
+def get_messages(conn: Connection, session_id: str) -> list[Row]:
+    """Every visible message of a session in the order of insertion, content decoded."""
+    rows = dicts(
+        conn,
+        f"SELECT * FROM messages m WHERE session_id = ? AND {layout_of(conn).visible} ORDER BY id",
+        (session_id,),
+    )
+    for row in rows:
+        row["content"] = decode_content(row["content"])
+        if row["tool_calls"]:
+            row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
+    return rows
+
+
+def message_count(conn: Connection, session_id: str | None) -> int:
+    if session_id:
+        return int(
+            scalar(conn, "SELECT COUNT(*) FROM messages WHERE session_id = ?", (session_id,))
+        )
+    return int(scalar(conn, "SELECT COUNT(*) FROM messages"))

@@ -1,0 +1,69 @@
+"""Key and value pairs, and the state of a conversation hand-off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import Row, dicts, first, scalar
+from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["get_meta", "handoff_state", "pending_handoffs"]
+
+
+@applies(MetaSet)
+def set_meta(conn: Connection, op: MetaSet) -> None:
+    conn.execute(
+        "INSERT INTO state_meta (key, value) VALUES (?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (op.key, op.value),
+    )
+
+
+def get_meta(conn: Connection, key: str) -> str | None:
+    value: str | None = scalar(conn, "SELECT value FROM state_meta WHERE key = ?", (key,))
+    return value
+
+
+@applies(HandoffRequest)
+def request_handoff(conn: Connection, op: HandoffRequest) -> bool:
+    done = conn.execute(
+        "UPDATE sessions SET handoff_state = 'pending', handoff_platform = ?,"
+        " handoff_error = NULL WHERE id = ? AND"
+        " (handoff_state IS NULL OR handoff_state IN ('completed', 'failed'))",
+        (op.platform, op.id),
+    )
+    return done.rowcount > 0
+
+
+@applies(HandoffClaim)
+def claim_handoff(conn: Connection, op: HandoffClaim) -> bool:
+    done = conn.execute(
+        "UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handoff_state = 'pending'",
+        (op.id,),
+    )
+    return done.rowcount > 0
+
+
+@applies(HandoffFinish)
+def finish_handoff(conn: Connection, op: HandoffFinish) -> None:
+    conn.execute(
+        "UPDATE sessions SET handoff_state = ?, handoff_error = ? WHERE id = ?",
+        (op.state, op.error, op.id),
+    )
+
+
+def handoff_state(conn: Connection, session_id: str) -> Row | None:
+    return first(
+        conn,
+        "SELECT handoff_state AS state, handoff_platform AS platform, handoff_error AS error"
+        " FROM sessions WHERE id = ?",
+        (session_id,),
+    )
+
+
+def pending_handoffs(conn: Connection) -> list[Row]:
+    return dicts(conn, "SELECT * FROM sessions WHERE handoff_state = 'pending' ORDER BY started_at")

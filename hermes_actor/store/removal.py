@@ -1,0 +1,89 @@
+"""Removing sessions: one by one, by age, and the clean-ups of known leftovers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import scalar
+from hermes_protocol.operations import (
+    Pruned,
+    SessionDelete,
+    SessionsFinalizeOrphans,
+    SessionsPrune,
+    SessionsPruneGhosts,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__: list[str] = []
+
+
+@applies(SessionDelete)
+def delete(conn: Connection, op: SessionDelete) -> bool:
+    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
+        return False
+    _remove(conn, op.id)
+    return True
+
+
+def _remove(conn: Connection, session_id: Any) -> int:
+    """Remove one session; children lose their parent. Returns the number of rows it touched."""
+    conn.execute(
+        "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
+    )
+    gone = conn.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
+    conn.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+    return 1 + gone.rowcount
+
+
+@applies(SessionsPrune)
+def prune(conn: Connection, op: SessionsPrune) -> Pruned:
+    where, parameters = "started_at < ? AND ended_at IS NOT NULL", [op.started_before]
+    if op.source:
+        where += " AND source = ?"
+        parameters.append(op.source)  # type: ignore[arg-type]
+    # A slice is bounded by rows, so that a write behind it waits for a bounded time.
+    found = conn.execute(
+        f"SELECT id FROM sessions WHERE {where} LIMIT ?", (*parameters, op.max_rows)
+    ).fetchall()
+    ids: list[str] = []
+    rows = 0
+    for (session_id,) in found:
+        if rows >= op.max_rows:
+            return Pruned(ids=ids, more=True)
+        rows += _remove(conn, session_id)
+        ids.append(session_id)
+    return Pruned(ids=ids, more=len(found) == op.max_rows)
+
+
+@applies(SessionsPruneGhosts)
+def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
+    ghosts = conn.execute(
+        """
+        SELECT id FROM sessions s
+        WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND started_at < ?
+          AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+        """,
+        (op.started_before,),
+    ).fetchall()
+    # A ghost with a child violates the foreign key and fails the whole operation: callers know
+    # this as an IntegrityError.
+    conn.executemany("DELETE FROM sessions WHERE id = ?", ghosts)
+    return [session_id for (session_id,) in ghosts]
+
+
+@applies(SessionsFinalizeOrphans)
+def finalize_orphans(conn: Connection, op: SessionsFinalizeOrphans) -> int:
+    done = conn.execute(
+        """
+        UPDATE sessions SET ended_at = ?, end_reason = 'orphaned_compression'
+        WHERE api_call_count = 0 AND ended_at IS NULL AND started_at < ?
+          AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = sessions.id)
+          AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = sessions.parent_session_id
+                      AND p.end_reason = 'compression')
+        """,
+        (op.now, op.started_before),
+    )
+    return done.rowcount

@@ -1,0 +1,189 @@
+"""Finding messages: by words, by trigrams, and by short CJK terms.
+
+A search must not answer from an index that is behind: the caller asks :func:`index_lag` in the
+snapshot of the search, and lets the owner catch up if it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.store.content import decode_content
+from hermes_actor.store.layout import Layout, layout_of
+from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
+from hermes_actor.store.short_terms import candidates
+from hermes_actor.store.text_query import Plan, Route, plan_query
+from hermes_actor.store.titles import escape_like
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Filters", "index_lag", "search_messages"]
+
+_CONTEXT_LENGTH = 200
+_SNIPPET_LENGTH = 120
+_SNIPPET_BEFORE = 40
+_NO_TEXT = "[multimodal content]"
+
+_COLUMNS = """
+    m.id, m.session_id, m.role, {snippet} AS snippet, m.timestamp, m.tool_name,
+    s.source, s.model, s.started_at AS session_started
+"""
+
+
+class Filters(NamedTuple):
+    """Which hits count. ``None`` is no filter; an empty list of sources lets nothing through."""
+
+    sources: Sequence[str] | None = None
+    excluded: Sequence[str] | None = None
+    roles: Sequence[str] | None = None
+
+    def sql(self) -> tuple[str, list[Any]]:
+        condition, parameters = "", list[Any]()
+        for column, values, word in (
+            ("s.source", self.sources, "IN"),
+            ("s.source", self.excluded, "NOT IN"),
+            ("m.role", self.roles or None, "IN"),
+        ):
+            if values is not None:
+                condition += f" AND {column} {word} {in_list(len(values))}"
+                parameters.extend(values)
+        return condition, parameters
+
+
+def index_lag(conn: Connection, needed: int | None = None) -> int | None:
+    """The message up to which the indexes must be brought first; ``None`` if they are complete.
+
+    Complete means: they cover every message of this snapshot, or every one up to *needed*.
+    """
+    layout = layout_of(conn)
+    if not (layout.watermark and layout.deferrable):
+        return None
+    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'")
+    newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
+    if watermark is None or watermark >= (newest if needed is None else min(needed, newest)):
+        return None
+    return newest
+
+
+def search_messages(
+    conn: Connection,
+    query: str | None,
+    filters: Filters,
+    limit: int,
+    offset: int,
+) -> list[Row]:
+    """Hits with their neighbours, best first (short CJK terms: newest first)."""
+    plan = plan_query(query)
+    if plan is None:
+        return []
+    layout = layout_of(conn)
+    if plan.route is Route.TRIGRAMS and not layout.trigrams:
+        plan = Plan(Route.LIKE, "", tuple(plan.match.replace('"', "").split()))
+    try:
+        if plan.route is Route.LIKE:
+            hits = _by_terms(conn, layout, plan, filters, limit, offset)
+        else:
+            hits = _by_index(conn, layout, plan, filters, limit, offset)
+    except sqlite3.OperationalError as error:
+        # A malformed question finds nothing; a failing disk is not a malformed question.
+        if primary_code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        return []
+    for hit in hits:
+        hit["context"] = _context(conn, layout, hit)
+    return hits
+
+
+def _by_index(
+    conn: Connection, layout: Layout, plan: Plan, filters: Filters, limit: int, offset: int
+) -> list[Row]:
+    table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
+    if plan.route is Route.WORDS and not layout.words:
+        return []
+    condition, parameters = filters.sql()
+    snippet = f"snippet({table}, 0, '>>>', '<<<', '...', 40)"
+    # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
+    # fetched only for the page. Any other order ranks and cuts a snippet for every hit.
+    return dicts(
+        conn,
+        f"SELECT {_COLUMNS.format(snippet=snippet)} FROM {table}"
+        f" CROSS JOIN messages m ON m.id = {table}.rowid"
+        f" CROSS JOIN sessions s ON s.id = m.session_id"
+        f" WHERE {table} MATCH ? AND {layout.findable}{condition}"
+        f" ORDER BY rank LIMIT ? OFFSET ?",
+        (plan.match, *parameters, limit, offset),
+    )
+
+
+def _by_terms(
+    conn: Connection, layout: Layout, plan: Plan, filters: Filters, limit: int, offset: int
+) -> list[Row]:
+    condition, parameters = filters.sql()
+    matches = " OR ".join(
+        f"m.{column} LIKE ? ESCAPE '\\'"
+        for _ in plan.terms
+        for column in ("content", "tool_name", "tool_calls")
+    )
+    patterns = [f"%{escape_like(term)}%" for term in plan.terms for _ in range(3)]
+    snippet = (
+        f"SUBSTR(m.content, MAX(1, INSTR(m.content, ?) - {_SNIPPET_BEFORE}), {_SNIPPET_LENGTH})"
+    )
+    select = (
+        f"SELECT {_COLUMNS.format(snippet=snippet)} FROM messages m"
+        f" JOIN sessions s ON s.id = m.session_id"
+        f" WHERE {layout.findable} AND ({matches}){condition}"
+    )
+    bound = [plan.terms[0], *patterns, *parameters]
+    found = candidates(conn, layout, plan.terms)
+    if found is None or limit < 0:
+        only = "" if found is None else f" AND m.id IN ({', '.join(map(str, found))})"
+        return dicts(
+            conn,
+            f"{select}{only} ORDER BY m.timestamp DESC, m.id LIMIT ? OFFSET ?",
+            (*bound, limit, offset),
+        )
+    return _confirmed(conn, f"{select} AND m.id = ?", bound, found, limit, max(offset, 0))
+
+
+def _confirmed(
+    conn: Connection, select: str, bound: list[Any], found: list[int], limit: int, offset: int
+) -> list[Row]:
+    """One page of the candidates, newest first, that the full condition confirms."""
+    page: list[Row] = []
+    for message_id in found:
+        if len(page) >= offset + limit:
+            break
+        hit = first(conn, select, (*bound, message_id))
+        if hit is not None:
+            page.append(hit)
+    return page[offset : offset + limit]
+
+
+def _context(conn: Connection, layout: Layout, hit: Row) -> list[dict[str, str]]:
+    """The message before the hit, the hit, and the one after, as short texts."""
+    place = (hit["session_id"], hit["timestamp"], hit["timestamp"], hit["id"])
+    near = f"FROM messages m WHERE m.session_id = ? AND {layout.visible} AND"
+    rows = conn.execute(
+        f"""
+        SELECT * FROM (SELECT m.role, m.content {near}
+            m.timestamp <= ? AND (m.timestamp < ? OR m.id < ?)
+            ORDER BY m.timestamp DESC, m.id DESC LIMIT 1)
+        UNION ALL SELECT m.role, m.content FROM messages m WHERE m.id = ?
+        UNION ALL SELECT * FROM (SELECT m.role, m.content {near}
+            m.timestamp >= ? AND (m.timestamp > ? OR m.id > ?)
+            ORDER BY m.timestamp, m.id LIMIT 1)
+        """,
+        (*place, hit["id"], *place),
+    ).fetchall()
+    return [{"role": role, "content": _short_text(content)} for role, content in rows]
+
+
+def _short_text(stored: Any) -> str:
+    content = decode_content(stored)
+    if isinstance(content, list):
+        parts = (p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text")
+        content = " ".join(str(text) for text in parts if text).strip() or _NO_TEXT
+    return content[:_CONTEXT_LENGTH] if isinstance(content, str) else ""

@@ -1,0 +1,164 @@
+"""Session rows: making, ending, booking tokens, and finding one by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_actor.errors import SessionEnded, UnknownSession
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.titles import escape_like, next_in_lineage
+from hermes_protocol.operations import (
+    Continued,
+    SessionContinue,
+    SessionCreate,
+    SessionEnd,
+    SessionPrompt,
+    SessionReopen,
+    SessionTokens,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["get_session", "resolve_id", "session_count"]
+
+_INSERT = """
+    INTO sessions (id, source, user_id, model, model_config, system_prompt,
+                   parent_session_id, started_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+@applies(SessionCreate)
+def create(conn: Connection, op: SessionCreate) -> bool:
+    # OR IGNORE: the first writer of an id wins, whatever the second one says.
+    done = conn.execute(
+        f"INSERT OR IGNORE {_INSERT}",
+        (op.id, op.source, op.user_id, op.model, op.model_config, op.system_prompt,
+         op.parent_session_id, op.started_at),
+    )  # fmt: skip
+    return done.rowcount > 0
+
+
+@applies(SessionEnd)
+def end(conn: Connection, op: SessionEnd) -> bool:
+    done = conn.execute(
+        "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
+        (op.ended_at, op.end_reason, op.id),
+    )
+    return done.rowcount > 0
+
+
+@applies(SessionReopen)
+def reopen(conn: Connection, op: SessionReopen) -> bool:
+    done = conn.execute(
+        "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", (op.id,)
+    )
+    return done.rowcount > 0
+
+
+@applies(SessionPrompt)
+def prompt(conn: Connection, op: SessionPrompt) -> bool:
+    done = conn.execute(
+        "UPDATE sessions SET system_prompt = ? WHERE id = ?", (op.system_prompt, op.id)
+    )
+    return done.rowcount > 0
+
+
+_TOKENS_ADD = """
+    input_tokens = input_tokens + :input_tokens,
+    output_tokens = output_tokens + :output_tokens,
+    cache_read_tokens = cache_read_tokens + :cache_read_tokens,
+    cache_write_tokens = cache_write_tokens + :cache_write_tokens,
+    reasoning_tokens = reasoning_tokens + :reasoning_tokens,
+    api_call_count = COALESCE(api_call_count, 0) + :api_call_count,
+    estimated_cost_usd = COALESCE(estimated_cost_usd, 0) + COALESCE(:estimated_cost_usd, 0),
+    actual_cost_usd = CASE WHEN :actual_cost_usd IS NULL THEN actual_cost_usd
+                      ELSE COALESCE(actual_cost_usd, 0) + :actual_cost_usd END,
+"""
+
+_TOKENS_SET = """
+    input_tokens = :input_tokens,
+    output_tokens = :output_tokens,
+    cache_read_tokens = :cache_read_tokens,
+    cache_write_tokens = :cache_write_tokens,
+    reasoning_tokens = :reasoning_tokens,
+    api_call_count = :api_call_count,
+    estimated_cost_usd = COALESCE(:estimated_cost_usd, 0),
+    actual_cost_usd = COALESCE(:actual_cost_usd, actual_cost_usd),
+"""
+
+# Of prices the latest word counts, of the route and the model the first.
+_TOKENS = """
+    UPDATE sessions SET {counters}
+        cost_status = COALESCE(:cost_status, cost_status),
+        cost_source = COALESCE(:cost_source, cost_source),
+        pricing_version = COALESCE(:pricing_version, pricing_version),
+        billing_provider = COALESCE(billing_provider, :billing_provider),
+        billing_base_url = COALESCE(billing_base_url, :billing_base_url),
+        billing_mode = COALESCE(billing_mode, :billing_mode),
+        model = COALESCE(model, :model)
+    WHERE id = :id
+"""
+_TOKENS_BY_ABSOLUTE = {
+    False: _TOKENS.format(counters=_TOKENS_ADD),
+    True: _TOKENS.format(counters=_TOKENS_SET),
+}
+
+
+@applies(SessionTokens)
+def book_tokens(conn: Connection, op: SessionTokens) -> None:
+    values = {name: getattr(op, name) for name in op.__struct_fields__}
+    if not conn.execute(_TOKENS_BY_ABSOLUTE[op.absolute], values).rowcount:
+        create(
+            conn,
+            SessionCreate(id=op.id, source="unknown", model=op.model, started_at=op.started_at),
+        )
+        conn.execute(_TOKENS_BY_ABSOLUTE[op.absolute], values)
+
+
+@applies(SessionContinue)
+def continue_session(conn: Connection, op: SessionContinue) -> Continued:
+    old = first(conn, "SELECT title, ended_at, end_reason FROM sessions WHERE id = ?", (op.old,))
+    if old is None:
+        raise UnknownSession(f"there is no session {op.old!r} to continue")
+    if old["ended_at"] is not None and old["end_reason"] != "compression":
+        raise SessionEnded(
+            f"session {op.old!r} has ended with {old['end_reason']!r}; reopen it to continue it"
+        )
+    end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
+    title = None if old["title"] is None else next_in_lineage(conn, old["title"])
+    # A continuation starts at or after the end of its parent, even when the clock went back.
+    conn.execute(
+        """
+        INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt,
+                              parent_session_id, started_at, title)
+        SELECT ?, source, user_id, model, model_config, system_prompt, id, MAX(ended_at, ?), ?
+        FROM sessions WHERE id = ?
+        """,
+        (op.new, op.now, title, op.old),
+    )
+    return Continued(id=op.new, title=title)
+
+
+def get_session(conn: Connection, session_id: str) -> Row | None:
+    return first(conn, "SELECT * FROM sessions WHERE id = ?", (session_id,))
+
+
+def resolve_id(conn: Connection, id_or_prefix: str) -> str | None:
+    """The exact id, else the only id that begins so."""
+    exact: str | None = scalar(conn, "SELECT id FROM sessions WHERE id = ?", (id_or_prefix,))
+    if exact is not None:
+        return exact
+    matches = conn.execute(
+        "SELECT id FROM sessions WHERE id LIKE ? ESCAPE '\\' LIMIT 2",
+        (escape_like(id_or_prefix) + "%",),
+    ).fetchall()
+    return matches[0][0] if len(matches) == 1 else None
+
+
+def session_count(conn: Connection, source: str | None) -> int:
+    if source:
+        return int(scalar(conn, "SELECT COUNT(*) FROM sessions WHERE source = ?", (source,)))
+    return int(scalar(conn, "SELECT COUNT(*) FROM sessions"))

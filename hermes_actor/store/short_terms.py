@@ -1,0 +1,90 @@
+"""Candidates for terms that are too short for a trigram query, without scanning the table.
+
+The trigram index holds, for every message, content, a blank, tool name, a blank, tool calls. So
+after any match inside the content at least two more characters follow, and every occurrence of a
+one- or two-character term begins some trigram: a range over the vocabulary finds them all. A
+match at the end of a tool name has no such luck; the few distinct tool names are looked up apart.
+Tool calls are stored with escapes and hold no CJK character. Every candidate is confirmed with
+the specified LIKE by the caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_actor.store.rows import chunks, in_list
+from hermes_actor.store.text_query import contains_cjk
+from hermes_actor.store.titles import escape_like
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+    from hermes_actor.store.layout import Layout
+
+__all__ = ["candidates"]
+
+_TOOL_INDEX = "hermes_actor_messages_tool"
+_VOCABULARY = "hermes_actor_vocabulary"
+_TRIGRAM = 3
+_MAX_CHARACTER = "\U0010ffff"
+
+
+def candidates(conn: Connection, layout: Layout, terms: tuple[str, ...]) -> list[int] | None:
+    """Ids of all messages that may contain one of *terms*, newest first.
+
+    ``None`` if the indexes cannot tell: a term without CJK characters may also stand in tool
+    calls behind structured content, which no index covers.
+    """
+    if not layout.trigrams or _TOOL_INDEX not in layout.indexes:
+        return None
+    if not all(contains_cjk(term) for term in terms):
+        return None
+    ids: set[int] = set()
+    for term in terms:
+        ids |= _in_text(conn, term)
+        ids |= _in_tool_names(conn, term)
+    dated: list[tuple[float, int]] = []
+    for part in chunks(list(ids), 500):
+        dated += conn.execute(
+            f"SELECT -timestamp, id FROM messages WHERE id IN {in_list(len(part))}", part
+        ).fetchall()
+    dated.sort()
+    return [message_id for _, message_id in dated]
+
+
+def _in_text(conn: Connection, term: str) -> set[int]:
+    if len(term) >= _TRIGRAM:
+        phrase = '"' + term.replace('"', '""') + '"'
+        rows = conn.execute(
+            "SELECT rowid FROM messages_fts_trigram WHERE messages_fts_trigram MATCH ?", (phrase,)
+        )
+    else:
+        conn.execute(
+            f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{_VOCABULARY}"
+            " USING fts5vocab('main', 'messages_fts_trigram', 'instance')"
+        )
+        rows = conn.execute(
+            f"SELECT DISTINCT doc FROM temp.{_VOCABULARY} WHERE term >= ? AND term < ?",
+            (term.lower(), term.lower() + _MAX_CHARACTER),
+        )
+    return {message_id for (message_id,) in rows.fetchall()}
+
+
+def _in_tool_names(conn: Connection, term: str) -> set[int]:
+    # A skip over the index: one seek for each distinct name, however many rows share it.
+    names = conn.execute(
+        """
+        WITH RECURSIVE names(name) AS (
+            SELECT MIN(tool_name) FROM messages WHERE tool_name IS NOT NULL
+            UNION ALL
+            SELECT (SELECT MIN(tool_name) FROM messages WHERE tool_name > name)
+            FROM names WHERE name IS NOT NULL
+        )
+        SELECT name FROM names WHERE name LIKE ? ESCAPE '\\'
+        """,
+        (f"%{escape_like(term)}%",),
+    ).fetchall()
+    found: set[int] = set()
+    for (name,) in names:
+        rows = conn.execute("SELECT id FROM messages WHERE tool_name = ?", (name,))
+        found.update(message_id for (message_id,) in rows.fetchall())
+    return found

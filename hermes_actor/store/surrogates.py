@@ -1,0 +1,49 @@
+"""Lone surrogates: text that no encoding can hold.
+
+They come from broken decoders. In the text of an appended message they are an error that callers
+know; everywhere else they are replaced, so that they cannot cost a whole change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from msgspec import Struct, structs
+
+from hermes_protocol.operations import MessageAppend
+
+__all__ = ["without_surrogates"]
+
+T = TypeVar("T")
+
+
+def without_surrogates(value: T) -> T:
+    """*value* with every lone surrogate replaced; *value* itself if it must not be changed."""
+    if isinstance(value, MessageAppend) and _cannot_encode(value.message.content):
+        return value
+    return _clean(value)  # type: ignore[no-any-return]
+
+
+def _cannot_encode(value: Any) -> bool:
+    return isinstance(value, str) and _clean(value) is not value
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value
+    if isinstance(value, Struct):
+        changes = {
+            name: cleaned
+            for name in value.__struct_fields__
+            if (cleaned := _clean(old := getattr(value, name))) is not old
+        }
+        return structs.replace(value, **changes) if changes else value
+    if isinstance(value, list):
+        cleaned_list = [_clean(item) for item in value]
+        unchanged = all(new is old for new, old in zip(cleaned_list, value, strict=True))
+        return value if unchanged else cleaned_list
+    return value

@@ -1,0 +1,112 @@
+"""What a search query means: sanitising, CJK detection, and which index answers it."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import cache
+from typing import NamedTuple
+
+__all__ = ["Plan", "Route", "contains_cjk", "count_cjk", "is_cjk", "plan_query", "sanitize"]
+
+_CJK_RANGES = (
+    (0x3000, 0x303F),  # CJK symbols and punctuation
+    (0x3040, 0x309F),  # Hiragana
+    (0x30A0, 0x30FF),  # Katakana
+    (0x3400, 0x4DBF),  # CJK extension A
+    (0x4E00, 0x9FFF),  # CJK unified ideographs
+    (0xAC00, 0xD7AF),  # Hangul syllables
+    (0x20000, 0x2A6DF),  # CJK extension B
+)
+
+_OPERATORS = frozenset({"AND", "OR", "NOT"})
+_TRIGRAM = 3
+
+
+def is_cjk(code_point: int) -> bool:
+    return any(low <= code_point <= high for low, high in _CJK_RANGES)
+
+
+def contains_cjk(text: str) -> bool:
+    return not text.isascii() and any(is_cjk(ord(character)) for character in text)
+
+
+def count_cjk(text: str) -> int:
+    return sum(is_cjk(ord(character)) for character in text)
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    return tuple(
+        re.compile(pattern)
+        for pattern in (
+            r'"[^"]*"',
+            r'[+{}()"^]',
+            r"\*+",
+            r"(^|\s)\*",
+            r"(?i)^(?:AND|OR|NOT)\b\s*",
+            r"(?i)\s+(?:AND|OR|NOT)$",
+            r"\b\w+(?:[._-]\w+)+\b",
+        )
+    )
+
+
+def sanitize(query: str) -> str:
+    """A query that FTS5 takes for what its author meant, as far as that can be told.
+
+    Quoted phrases stay; other special characters go; operators without an operand go; terms
+    joined by dots, dashes and underscores become phrases.
+    """
+    phrase, special, stars, loose_star, leading, trailing, joined = _patterns()
+    kept: list[str] = []
+
+    def set_aside(match: re.Match[str]) -> str:
+        kept.append(match.group(0))
+        return f"\x00{len(kept) - 1}\x00"
+
+    text = special.sub(" ", phrase.sub(set_aside, query))
+    text = loose_star.sub(r"\1", stars.sub("*", text)).strip()
+    text = trailing.sub("", leading.sub("", text).strip())
+    text = joined.sub(lambda match: f'"{match.group(0)}"', text)
+    for number, original in enumerate(kept):
+        text = text.replace(f"\x00{number}\x00", original)
+    return text.strip()
+
+
+class Route(Enum):
+    """Which index answers a query."""
+
+    WORDS = "words"
+    TRIGRAMS = "trigrams"
+    LIKE = "like"
+
+
+class Plan(NamedTuple):
+    """A route and what to look for on it: a MATCH expression, or the terms of which any counts."""
+
+    route: Route
+    match: str
+    terms: tuple[str, ...] = ()
+
+
+def plan_query(query: str | None) -> Plan | None:
+    """The plan for *query*, or ``None`` if nothing is left to look for."""
+    if not query or not query.strip():
+        return None
+    text = sanitize(query)
+    if not text:
+        return None
+    return _plan_cjk(text) if contains_cjk(text) else Plan(Route.WORDS, text)
+
+
+def _plan_cjk(sanitized: str) -> Plan:
+    text = sanitized.strip('"').strip()
+    tokens = text.split()
+    checked = [t for t in tokens if t.upper() not in _OPERATORS and contains_cjk(t)]
+    if count_cjk(text) >= _TRIGRAM and all(count_cjk(token) >= _TRIGRAM for token in checked):
+        quoted = (
+            t if t.upper() in _OPERATORS else '"' + t.replace('"', '""') + '"' for t in tokens
+        )
+        return Plan(Route.TRIGRAMS, " ".join(quoted))
+    terms = tuple(t for t in tokens if t.upper() not in _OPERATORS)
+    return Plan(Route.LIKE, "", terms or (text,))

@@ -1,0 +1,108 @@
+"""Titles: cleaning, uniqueness, and the numbered titles of a lineage."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from hermes_actor.errors import TitleInUse
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import Row, first, scalar
+from hermes_protocol.operations import SessionTitle
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = [
+    "MAX_TITLE_LENGTH",
+    "by_title",
+    "escape_like",
+    "next_in_lineage",
+    "resolve_title",
+    "sanitize_title",
+    "title_of",
+]
+
+MAX_TITLE_LENGTH = 100
+
+# Control characters except tab, line feed and carriage return (those are whitespace and become a
+# space), then what is invisible or turns the direction of text: zero-width characters, line and
+# paragraph separators, embeddings and isolates, the byte order mark, annotation anchors.
+_REMOVED = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffc"
+)
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    return re.compile(f"[{_REMOVED}]"), re.compile(r"\s+"), re.compile(r" #(\d+)$")
+
+
+def sanitize_title(title: str | None) -> str | None:
+    """The clean title, or ``None`` if nothing is left.
+
+    Raises ``ValueError`` when more than :data:`MAX_TITLE_LENGTH` characters are left.
+    """
+    if not title:
+        return None
+    removed, blanks, _ = _patterns()
+    clean = blanks.sub(" ", removed.sub("", title)).strip()
+    if len(clean) > MAX_TITLE_LENGTH:
+        raise ValueError(
+            f"Title too long: {len(clean)} characters, the maximum is {MAX_TITLE_LENGTH}"
+        )
+    return clean or None
+
+
+def escape_like(text: str) -> str:
+    """*text* with LIKE's wildcards made literal, for use with ``ESCAPE '\\'``."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+@applies(SessionTitle)
+def set_title(conn: Connection, op: SessionTitle) -> bool:
+    if op.title is not None:
+        holder = scalar(
+            conn, "SELECT id FROM sessions WHERE title = ? AND id != ?", (op.title, op.id)
+        )
+        if holder is not None:
+            raise TitleInUse(f"Title {op.title!r} is already in use by session {holder}")
+    done = conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (op.title, op.id))
+    return done.rowcount > 0
+
+
+def title_of(conn: Connection, session_id: str) -> str | None:
+    title: str | None = scalar(conn, "SELECT title FROM sessions WHERE id = ?", (session_id,))
+    return title
+
+
+def by_title(conn: Connection, title: str) -> Row | None:
+    return first(conn, "SELECT * FROM sessions WHERE title = ?", (title,))
+
+
+def resolve_title(conn: Connection, title: str) -> str | None:
+    """The latest numbered continuation of *title*, else the session that has exactly it."""
+    numbered: str | None = scalar(
+        conn,
+        "SELECT id FROM sessions WHERE title LIKE ? ESCAPE '\\' ORDER BY started_at DESC LIMIT 1",
+        (escape_like(title) + " #%",),
+    )
+    if numbered is not None:
+        return numbered
+    exact: str | None = scalar(conn, "SELECT id FROM sessions WHERE title = ?", (title,))
+    return exact
+
+
+def next_in_lineage(conn: Connection, base_title: str) -> str:
+    """The first free title of the lineage: the base itself, or base and the next number."""
+    _, _, numbered = _patterns()
+    base = numbered.sub("", base_title)
+    titles = conn.execute(
+        "SELECT title FROM sessions WHERE title = ? OR title LIKE ? ESCAPE '\\'",
+        (base, escape_like(base) + " #%"),
+    ).fetchall()
+    if not titles:
+        return base
+    numbers = (numbered.search(title) for (title,) in titles)
+    return f"{base} #{max([1, *(int(n.group(1)) for n in numbers if n)]) + 1}"

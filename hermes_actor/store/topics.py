@@ -1,0 +1,139 @@
+"""Telegram topic mode: tables made on demand, topics bound to sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_actor.errors import TopicLinked
+from hermes_actor.store.meta import get_meta, set_meta
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.schema import TOPICS_INDEX_SQL, TOPICS_SQL, TOPICS_VERSION, statements
+from hermes_protocol.operations import (
+    MetaSet,
+    TopicsBind,
+    TopicsDisable,
+    TopicsEnable,
+    TopicsMigrate,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["binding", "has_topics", "is_linked", "mode_enabled"]
+
+_MODE = "telegram_dm_topic_mode"
+_BINDINGS = "telegram_dm_topic_bindings"
+_VERSION_KEY = "telegram_dm_topic_schema_version"
+
+
+def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
+    """Whether the tables exist; reading never creates them."""
+    return bool(
+        scalar(conn, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+    )
+
+
+@applies(TopicsMigrate)
+def migrate(conn: Connection, _op: TopicsMigrate) -> None:
+    stored = get_meta(conn, _VERSION_KEY)
+    # The steady state costs one look and no write: every bind comes through here.
+    if stored == TOPICS_VERSION and has_topics(conn) and has_topics(conn, _MODE):
+        return
+    create_mode, create_bindings = statements(TOPICS_SQL)
+    conn.execute(create_mode)
+    conn.execute(create_bindings)
+    version = int(stored) if stored is not None and stored.isdigit() else 0
+    if version < int(TOPICS_VERSION) and not _cascades(conn):
+        conn.execute(f"ALTER TABLE {_BINDINGS} RENAME TO {_BINDINGS}_old")
+        conn.execute(create_bindings)
+        columns = [row[1] for row in conn.execute(f"PRAGMA table_info({_BINDINGS})")]
+        old = {row[1] for row in conn.execute(f"PRAGMA table_info({_BINDINGS}_old)")}
+        kept = ", ".join(name for name in columns if name in old)
+        conn.execute(f"INSERT INTO {_BINDINGS} ({kept}) SELECT {kept} FROM {_BINDINGS}_old")
+        conn.execute(f"DROP TABLE {_BINDINGS}_old")
+    for statement in statements(TOPICS_INDEX_SQL):
+        conn.execute(statement)
+    set_meta(conn, MetaSet(key=_VERSION_KEY, value=TOPICS_VERSION))
+
+
+def _cascades(conn: Connection) -> bool:
+    keys = conn.execute(f"PRAGMA foreign_key_list({_BINDINGS})").fetchall()
+    return any(key[2] == "sessions" and key[6] == "CASCADE" for key in keys)
+
+
+@applies(TopicsEnable)
+def enable(conn: Connection, op: TopicsEnable) -> None:
+    migrate(conn, TopicsMigrate())
+    conn.execute(
+        f"""
+        INSERT INTO {_MODE} (chat_id, user_id, enabled, activated_at, updated_at,
+            has_topics_enabled, allows_users_to_create_topics, capability_checked_at)
+        VALUES (:chat_id, :user_id, 1, :now, :now, :has, :allows, :now)
+        ON CONFLICT (chat_id) DO UPDATE SET user_id = :user_id, enabled = 1, updated_at = :now,
+            has_topics_enabled = :has, allows_users_to_create_topics = :allows,
+            capability_checked_at = :now
+        """,
+        {"chat_id": op.chat_id, "user_id": op.user_id, "now": op.now,
+         "has": op.has_topics_enabled, "allows": op.allows_users_to_create_topics},
+    )  # fmt: skip
+
+
+@applies(TopicsDisable)
+def disable(conn: Connection, op: TopicsDisable) -> None:
+    if has_topics(conn, _MODE):
+        conn.execute(
+            f"UPDATE {_MODE} SET enabled = 0, updated_at = ? WHERE chat_id = ?",
+            (op.now, op.chat_id),
+        )
+    if op.clear_bindings and has_topics(conn):
+        conn.execute(f"DELETE FROM {_BINDINGS} WHERE chat_id = ?", (op.chat_id,))
+
+
+@applies(TopicsBind)
+def bind(conn: Connection, op: TopicsBind) -> None:
+    migrate(conn, TopicsMigrate())
+    other = first(
+        conn,
+        f"SELECT chat_id, thread_id FROM {_BINDINGS} WHERE session_id = ?"
+        " AND NOT (chat_id = ? AND thread_id = ?)",
+        (op.session_id, op.chat_id, op.thread_id),
+    )
+    if other is not None:
+        raise TopicLinked(
+            f"session {op.session_id} is already linked to topic {other['thread_id']}"
+            f" of chat {other['chat_id']}"
+        )
+    conn.execute(
+        f"""
+        INSERT INTO {_BINDINGS} (chat_id, thread_id, user_id, session_key, session_id,
+            managed_mode, linked_at, updated_at)
+        VALUES (:chat_id, :thread_id, :user_id, :session_key, :session_id, :managed_mode,
+            :now, :now)
+        ON CONFLICT (chat_id, thread_id) DO UPDATE SET user_id = :user_id,
+            session_key = :session_key, session_id = :session_id, managed_mode = :managed_mode,
+            updated_at = :now
+        """,
+        {name: getattr(op, name) for name in op.__struct_fields__},
+    )
+
+
+def mode_enabled(conn: Connection, chat_id: str, user_id: str) -> bool:
+    if not has_topics(conn, _MODE):
+        return False
+    sql = f"SELECT enabled FROM {_MODE} WHERE chat_id = ? AND user_id = ?"
+    return bool(scalar(conn, sql, (chat_id, user_id)))
+
+
+def binding(conn: Connection, chat_id: str, thread_id: str) -> Row | None:
+    if not has_topics(conn):
+        return None
+    sql = f"SELECT * FROM {_BINDINGS} WHERE chat_id = ? AND thread_id = ?"
+    return first(conn, sql, (chat_id, thread_id))
+
+
+def is_linked(conn: Connection, session_id: str) -> bool:
+    if not has_topics(conn):
+        return False
+    sql = f"SELECT 1 FROM {_BINDINGS} WHERE session_id = ?"
+    return scalar(conn, sql, (session_id,)) is not None

@@ -1,0 +1,16 @@
+"""The language between a hermes-actor and its clients. Depends on msgspec alone."""
+
+from hermes_protocol.operations import OPERATIONS, Operation, result_type
+from hermes_protocol.values import Blob, Scalar, Stored, Value, from_value, to_value
+
+__all__ = [
+    "OPERATIONS",
+    "Blob",
+    "Operation",
+    "Scalar",
+    "Stored",
+    "Value",
+    "from_value",
+    "result_type",
+    "to_value",
+]

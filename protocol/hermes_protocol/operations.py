@@ -1,0 +1,333 @@
+"""Every change that a SessionDB can make, as one value each.
+
+An operation is one atomic change. It carries everything that the change depends on, the time
+included, so that applying it to the same file always gives the same result. Text, JSON and
+titles arrive in their stored form: encoding and cleaning are the caller's work.
+
+Rules of evolution: a tag is never renamed or reused, a default is never changed, a field is only
+ever added, with a default. Unknown fields are skipped by older readers.
+
+``Operation[R]`` names the type of the result, so ``submit(operation)`` is typed end to end.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar, get_args
+
+from msgspec import Struct
+
+from hermes_protocol.values import Scalar, Value
+
+__all__ = [
+    "Operation",
+    "SessionCreate",
+    "SessionEnd",
+    "SessionReopen",
+    "SessionPrompt",
+    "SessionTokens",
+    "SessionTitle",
+    "SessionContinue",
+    "Continued",
+    "SessionDelete",
+    "SessionsPrune",
+    "Pruned",
+    "SessionsPruneGhosts",
+    "SessionsFinalizeOrphans",
+    "MessageRow",
+    "MessageAppend",
+    "MessagesReplace",
+    "MessagesClear",
+    "MetaSet",
+    "HandoffRequest",
+    "HandoffClaim",
+    "HandoffFinish",
+    "TopicsMigrate",
+    "TopicsEnable",
+    "TopicsDisable",
+    "TopicsBind",
+    "SqlStatement",
+    "SqlResult",
+    "Vacuum",
+    "OPERATIONS",
+    "result_type",
+]
+
+R = TypeVar("R")
+
+
+class Operation(
+    Struct, Generic[R], frozen=True, kw_only=True, omit_defaults=True, tag_field="op", tag="?"
+):
+    """Base of all operations; ``R`` is the type of the result."""
+
+
+# --- sessions --------------------------------------------------------------------------------
+
+
+class SessionCreate(Operation[bool], frozen=True, kw_only=True, tag="session.create"):
+    """Insert a session unless its id exists. Result: whether a row was inserted."""
+
+    id: Scalar
+    source: Scalar
+    started_at: float
+    user_id: Scalar = None
+    model: Scalar = None
+    model_config: Scalar = None
+    system_prompt: Scalar = None
+    parent_session_id: Scalar = None
+
+
+class SessionEnd(Operation[bool], frozen=True, kw_only=True, tag="session.end"):
+    """End an open session; the first end wins. Result: whether this call ended it."""
+
+    id: Scalar
+    ended_at: float
+    end_reason: Scalar = None
+
+
+class SessionReopen(Operation[bool], frozen=True, kw_only=True, tag="session.reopen"):
+    """Clear the end of a session. Result: whether the session exists."""
+
+    id: Scalar
+
+
+class SessionPrompt(Operation[bool], frozen=True, kw_only=True, tag="session.prompt"):
+    """Overwrite the system prompt. Result: whether the session exists."""
+
+    id: Scalar
+    system_prompt: Scalar = None
+
+
+class SessionTokens(Operation[None], frozen=True, kw_only=True, tag="session.tokens"):
+    """Book token counts and cost, creating the session with source ``unknown`` if need be.
+
+    ``absolute`` sets the counters instead of adding to them.
+    """
+
+    id: Scalar
+    started_at: float
+    absolute: bool = False
+    input_tokens: Scalar = 0
+    output_tokens: Scalar = 0
+    cache_read_tokens: Scalar = 0
+    cache_write_tokens: Scalar = 0
+    reasoning_tokens: Scalar = 0
+    api_call_count: Scalar = 0
+    estimated_cost_usd: Scalar = None
+    actual_cost_usd: Scalar = None
+    cost_status: Scalar = None
+    cost_source: Scalar = None
+    pricing_version: Scalar = None
+    billing_provider: Scalar = None
+    billing_base_url: Scalar = None
+    billing_mode: Scalar = None
+    model: Scalar = None
+
+
+class SessionTitle(Operation[bool], frozen=True, kw_only=True, tag="session.title"):
+    """Set or clear (``None``) a cleaned title. Result: whether the session exists."""
+
+    id: Scalar
+    title: str | None = None
+
+
+class Continued(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The child that continues a session, and the title it got (``None``: the parent had none)."""
+
+    id: str
+    title: str | None = None
+
+
+class SessionContinue(Operation[Continued], frozen=True, kw_only=True, tag="session.continue"):
+    """End *old* with ``compression``, create *new* as its child, give it the lineage's next title.
+
+    The child inherits source, user, model, model configuration and system prompt.
+    """
+
+    old: str
+    new: str
+    now: float
+
+
+class SessionDelete(Operation[bool], frozen=True, kw_only=True, tag="session.delete"):
+    """Remove a session and its messages; its children lose their parent."""
+
+    id: Scalar
+
+
+class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ids removed by one slice; ``more`` says that the caller should send the operation again."""
+
+    ids: list[str]
+    more: bool = False
+
+
+class SessionsPrune(Operation[Pruned], frozen=True, kw_only=True, tag="sessions.prune"):
+    """Remove ended sessions that started before a time; atomic per session, sliced by rows."""
+
+    started_before: float
+    source: Scalar = None
+    max_rows: int = 2000
+
+
+class SessionsPruneGhosts(
+    Operation[list[str]], frozen=True, kw_only=True, tag="sessions.prune_ghosts"
+):
+    """Remove ended, untitled, empty sessions of the terminal UI. Result: their ids."""
+
+    started_before: float
+
+
+class SessionsFinalizeOrphans(
+    Operation[int], frozen=True, kw_only=True, tag="sessions.finalize_orphans"
+):
+    """End abandoned continuations of compressed sessions. Result: how many."""
+
+    now: float
+    started_before: float
+
+
+# --- messages --------------------------------------------------------------------------------
+
+
+class MessageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message in its stored form. ``calls`` is what it adds to ``tool_call_count``."""
+
+    role: Scalar
+    timestamp: float
+    content: Value = None
+    tool_call_id: Scalar = None
+    tool_calls: Scalar = None
+    tool_name: Scalar = None
+    token_count: Scalar = None
+    finish_reason: Scalar = None
+    reasoning: Scalar = None
+    reasoning_content: Scalar = None
+    reasoning_details: Scalar = None
+    codex_reasoning_items: Scalar = None
+    codex_message_items: Scalar = None
+    calls: int = 0
+
+
+class MessageAppend(Operation[int], frozen=True, kw_only=True, tag="message.append"):
+    """Add one message and raise the counters of its session. Result: the message id."""
+
+    session_id: Scalar
+    message: MessageRow
+
+
+class MessagesReplace(Operation[None], frozen=True, kw_only=True, tag="messages.replace"):
+    """Replace the transcript of a session and set its counters."""
+
+    session_id: Scalar
+    messages: list[MessageRow]
+
+
+class MessagesClear(Operation[None], frozen=True, kw_only=True, tag="messages.clear"):
+    """Remove the transcript of a session and zero its counters."""
+
+    session_id: Scalar
+
+
+# --- meta, handoff, Telegram topics ----------------------------------------------------------
+
+
+class MetaSet(Operation[None], frozen=True, kw_only=True, tag="meta.set"):
+    """Insert or overwrite one key of ``state_meta``."""
+
+    key: Scalar
+    value: Scalar = None
+
+
+class HandoffRequest(Operation[bool], frozen=True, kw_only=True, tag="handoff.request"):
+    """Ask for a hand-off of the conversation. Result: false while one is under way."""
+
+    id: Scalar
+    platform: Scalar = None
+
+
+class HandoffClaim(Operation[bool], frozen=True, kw_only=True, tag="handoff.claim"):
+    """Take a pending hand-off. Result: true for the one caller that got it."""
+
+    id: Scalar
+
+
+class HandoffFinish(Operation[None], frozen=True, kw_only=True, tag="handoff.finish"):
+    """Close a hand-off as ``completed`` or ``failed`` (then with an error)."""
+
+    id: Scalar
+    state: str
+    error: Scalar = None
+
+
+class TopicsMigrate(Operation[None], frozen=True, kw_only=True, tag="topics.migrate"):
+    """Create or bring up to date the tables of Telegram topic mode."""
+
+
+class TopicsEnable(Operation[None], frozen=True, kw_only=True, tag="topics.enable"):
+    """Switch topic mode on for a chat."""
+
+    chat_id: str
+    user_id: str
+    now: float
+    has_topics_enabled: bool | None = None
+    allows_users_to_create_topics: bool | None = None
+
+
+class TopicsDisable(Operation[None], frozen=True, kw_only=True, tag="topics.disable"):
+    """Switch topic mode off for a chat."""
+
+    chat_id: str
+    now: float
+    clear_bindings: bool = True
+
+
+class TopicsBind(Operation[None], frozen=True, kw_only=True, tag="topics.bind"):
+    """Bind a topic to a session that no other topic holds."""
+
+    chat_id: str
+    thread_id: str
+    user_id: str
+    session_key: str
+    session_id: str
+    managed_mode: str
+    now: float
+
+
+# --- private SQL and upkeep ------------------------------------------------------------------
+
+
+class SqlResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one statement gave: rows by position, their column names, and the row counters."""
+
+    columns: list[str] = []
+    rows: list[list[Value]] = []
+    rowcount: int = -1
+    lastrowid: int | None = None
+
+
+class SqlStatement(Operation[SqlResult], frozen=True, kw_only=True, tag="sql.statement"):
+    """One statement of a caller that reaches into ``SessionDB._conn``; an operation of its own."""
+
+    sql: str
+    parameters: list[Value] = []
+    named: dict[str, Value] | None = None
+
+
+class Vacuum(Operation[None], frozen=True, kw_only=True, tag="upkeep.vacuum"):
+    """Fold the WAL back and rewrite the file without holes. Runs alone, outside any batch."""
+
+
+OPERATIONS: tuple[type[Operation[object]], ...] = tuple(
+    value
+    for value in list(globals().values())
+    if isinstance(value, type) and issubclass(value, Operation) and value is not Operation
+)
+"""Every operation, in the order of this module."""
+
+
+def result_type(operation: type[Operation[R]]) -> type[R]:
+    """The type of the result of an operation class."""
+    (base,) = operation.__orig_bases__  # type: ignore[attr-defined]
+    (result,) = get_args(base)
+    return result  # type: ignore[no-any-return]

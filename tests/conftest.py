@@ -1,0 +1,66 @@
+import atexit
+import os
+import shutil
+import tempfile
+import time
+
+import pytest
+
+# The module under test takes its default path from HERMES_HOME once, when it is imported.
+# A folder of our own also keeps every test away from ~/.hermes.
+os.environ["HERMES_HOME"] = tempfile.mkdtemp(prefix="hermes-actor-tests-")
+atexit.register(shutil.rmtree, os.environ["HERMES_HOME"], ignore_errors=True)
+
+
+class Clock:
+    """Stands still until a test sets it."""
+
+    def __init__(self, now):
+        self.now = now
+
+    def at(self, now):
+        self.now = float(now)
+
+
+@pytest.fixture(scope="session", params=["embedded"])
+def mode(request):
+    return request.param
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock(1000.0)
+    monkeypatch.setattr(time, "time", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def open_store(mode):
+    """Open a store in the mode of this run; whatever is still open is closed at the end."""
+    from hermes_actor import SessionDB
+
+    opened = []
+
+    def open_(path):
+        opened.append(SessionDB(path, mode=mode))
+        return opened[-1]
+
+    yield open_
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def db(open_store, tmp_path):
+    return open_store(tmp_path / "state.db")
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that an unprivileged child process can reach (pytest's own are private)."""
+    folder = tempfile.mkdtemp(prefix="hermes-actor-open-")
+    if os.getuid() == 0:
+        os.chown(folder, 65534, 65534)
+    yield folder
+    os.chmod(folder, 0o700)
+    shutil.rmtree(folder)

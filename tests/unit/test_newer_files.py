@@ -1,0 +1,298 @@
+import pytest
+from support.files import columns, dump, query, versions
+from support.newer_files import FOREIGN_ROWS, build, message
+
+LATER = range(12, 23)
+WITH_ACTIVE = range(14, 23)
+TAKEN_BACK = {"active": 0, "compacted": 0}
+SUMMARISED = {"active": 0, "compacted": 1}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.db"
+
+
+def found(db, text):
+    return [hit["id"] for hit in db.search_messages(text)]
+
+
+def contents(db, session_id="s1"):
+    return [m["content"] for m in db.get_messages(session_id)]
+
+
+def kept(path):
+    return [c for (c,) in query(path, "SELECT content FROM messages ORDER BY id")]
+
+
+def mixed(path, **options):
+    """Four messages: one taken back, one summarised away, two live."""
+    return build(
+        path,
+        messages=(
+            message("apple taken 北京烤鸭一 back", 1.0, **TAKEN_BACK),
+            message("apple gone 北京烤鸭二 summed", 2.0, **SUMMARISED),
+            message("apple live 北京烤鸭三 one", 3.0, active=1),
+            message("apple live 北京烤鸭四 two", 4.0, active=1, role="assistant"),
+        ),
+        **options,
+    )
+
+
+# Numbers and shape.
+
+
+@pytest.mark.parametrize("version", LATER)
+def test_number_and_shape_stay(open_store, path, version):
+    build(path, version, messages=(message("words", 1.0),))
+    before = dump(path)
+    open_store(path).close()
+    assert versions(path) == [version]
+    assert dump(path, ours=False) == before
+
+
+@pytest.mark.parametrize("version", LATER)
+def test_file_is_read_and_written(open_store, path, version):
+    db = open_store(build(path, version, messages=(message("old words", 1.0),)))
+    assert db.append_message("s1", "user", "new words 北京烤鸭", tool_name="t") == 2
+    assert contents(db) == ["old words", "new words 北京烤鸭"]
+    assert sorted(found(db, "words")) == [1, 2]
+    assert found(db, "北京烤鸭") == [2]
+    db.create_session("s2", "cli", parent_session_id="s1")
+    db.replace_messages("s2", [{"role": "user", "content": "copy"}])
+    assert db.delete_session("s1")
+    assert (contents(db, "s2"), found(db, "words")) == (["copy"], [])
+    db.close()
+    assert versions(path) == [version]
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+    assert query(path, "PRAGMA foreign_key_check") == []
+
+
+def test_columns_decide_and_not_the_number(open_store, path):
+    db = open_store(build(path, 13, messages=(message("no active column", 1.0),)))
+    assert contents(db) == ["no active column"]
+    db.close()
+    assert "active" not in columns(path, "messages")
+
+
+def test_active_column_counts_whatever_the_number(open_store, path):
+    mixed(path)
+    query(path, "UPDATE schema_version SET version = 11")
+    db = open_store(path)
+    assert contents(db) == ["apple live 北京烤鸭三 one", "apple live 北京烤鸭四 two"]
+
+
+def test_row_dicts_carry_the_extra_keys(open_store, path):
+    db = open_store(mixed(path))
+    assert list(db.get_session("s1")) == columns(path, "sessions")
+    assert list(db.get_messages("s1")[0]) == columns(path, "messages")
+
+
+# What is hidden.
+
+
+def test_messages_taken_back_or_summarised_are_not_read(open_store, path):
+    db = open_store(mixed(path))
+    live = ["apple live 北京烤鸭三 one", "apple live 北京烤鸭四 two"]
+    assert contents(db) == live
+    assert [m["content"] for m in db.export_session("s1")["messages"]] == live
+
+
+def test_replay_leaves_them_out(open_store, path):
+    db = open_store(mixed(path))
+    live = [
+        ("user", "apple live 北京烤鸭三 one"),
+        ("assistant", "apple live 北京烤鸭四 two"),
+    ]
+    for ancestors in (False, True):
+        replay = db.get_messages_as_conversation("s1", include_ancestors=ancestors)
+        assert [(m["role"], m["content"]) for m in replay] == live
+
+
+def test_preview_is_of_the_first_live_message(open_store, path):
+    db = open_store(mixed(path))
+    assert db.list_sessions_rich()[0]["preview"] == "apple live 北京烤鸭三 one"
+
+
+def test_search_finds_live_and_summarised_but_not_taken_back(open_store, path):
+    db = open_store(mixed(path))
+    assert sorted(found(db, "apple")) == [2, 3, 4]
+    assert sorted(found(db, "北京烤鸭")) == [2, 3, 4]
+    assert sorted(found(db, "北京")) == [2, 3, 4]
+    assert (found(db, "taken"), found(db, "北京烤鸭一"), found(db, "鸭一")) == ([], [], [])
+
+
+def test_search_before_compaction_existed_finds_live_only(open_store, path):
+    build(
+        path,
+        14,
+        messages=(message("apple taken", 1.0, active=0), message("apple live", 2.0, active=1)),
+    )
+    assert found(open_store(path), "apple") == [2]
+
+
+def test_limit_counts_visible_hits_only(open_store, path):
+    build(
+        path,
+        messages=(
+            *(message("apple", float(i), **TAKEN_BACK) for i in range(30)),
+            message("apple among longer words", 40.0, active=1),
+        ),
+    )
+    assert [hit["id"] for hit in open_store(path).search_messages("apple", limit=1)] == [31]
+
+
+def test_context_is_made_of_live_messages(open_store, path):
+    build(
+        path,
+        messages=(
+            message("before", 1.0, active=1),
+            message("taken", 2.0, **TAKEN_BACK),
+            message("target", 3.0, active=1),
+            message("summed", 4.0, **SUMMARISED),
+            message("after", 5.0, active=1),
+        ),
+    )
+    (hit,) = open_store(path).search_messages("target")
+    assert [c["content"] for c in hit["context"]] == ["before", "target", "after"]
+
+
+@pytest.mark.parametrize("by_activity", [False, True])
+def test_archived_and_delegate_sessions_are_not_listed(open_store, path, by_activity):
+    build(
+        path,
+        sessions=(
+            {"id": "shown", "source": "cli", "started_at": 1.0, "model_config": '{"a": 1}'},
+            {"id": "plain text", "source": "cli", "started_at": 2.0, "model_config": "not json"},
+            {"id": "archived", "source": "cli", "started_at": 3.0, "archived": 1},
+            {
+                "id": "delegate",
+                "source": "cli",
+                "started_at": 4.0,
+                "model_config": '{"_delegate_from": "__orphaned__"}',
+            },
+            {"id": "s1", "source": "cli", "started_at": 5.0, "archived": 0},
+        ),
+    )
+    db = open_store(path)
+    listed = [s["id"] for s in db.list_sessions_rich(order_by_last_active=by_activity)]
+    assert listed == ["s1", "plain text", "shown"]
+    assert db.list_sessions_rich(limit=2, order_by_last_active=by_activity)[1]["id"] == "plain text"
+    assert db.get_session("archived")["archived"] == 1
+    assert db.get_session("delegate")["id"] == "delegate"
+
+
+# What is touched.
+
+
+def test_replace_touches_live_messages_only(open_store, path):
+    db = open_store(mixed(path))
+    db.replace_messages("s1", [{"role": "user", "content": "apple new"}])
+    assert contents(db) == ["apple new"]
+    assert db.get_session("s1")["message_count"] == 1
+    assert sorted(found(db, "apple")) == [2, 5]
+    db.close()
+    assert kept(path) == [
+        "apple taken 北京烤鸭一 back",
+        "apple gone 北京烤鸭二 summed",
+        "apple new",
+    ]
+
+
+def test_clear_touches_live_messages_only(open_store, path):
+    db = open_store(mixed(path))
+    db.clear_messages("s1")
+    assert (contents(db), db.get_session("s1")["message_count"]) == ([], 0)
+    assert found(db, "apple") == [2]
+    db.close()
+    assert kept(path) == ["apple taken 北京烤鸭一 back", "apple gone 北京烤鸭二 summed"]
+
+
+def test_delete_takes_hidden_messages_along(open_store, path):
+    db = open_store(mixed(path))
+    assert db.delete_session("s1")
+    assert found(db, "apple") == []
+    db.close()
+    assert kept(path) == []
+
+
+@pytest.mark.parametrize("version", WITH_ACTIVE)
+@pytest.mark.parametrize("has_default", [True, False])
+def test_written_messages_are_live_even_where_the_column_has_no_default(
+    open_store, path, version, has_default
+):
+    db = open_store(build(path, version, active_default=has_default))
+    db.append_message("s1", "user", "appended")
+    db.create_session("s2", "cli")
+    db.replace_messages("s2", [{"role": "user", "content": "replaced"}])
+    assert (contents(db, "s1"), contents(db, "s2")) == (["appended"], ["replaced"])
+    assert (found(db, "appended"), found(db, "replaced")) == ([1], [2])
+    db.close()
+    assert query(path, "SELECT active FROM messages") == [(1,), (1,)]
+
+
+def test_usage_rows_go_with_their_session(open_store, path, clock):
+    clock.at(100 * 86400)
+    build(
+        path,
+        sessions=(
+            {"id": "s1", "source": "cli", "started_at": 1.0},
+            {"id": "old", "source": "cli", "started_at": 1.0, "ended_at": 2.0},
+            {"id": "stays", "source": "cli", "started_at": 1.0},
+        ),
+        usage=tuple({"session_id": name, "model": "m"} for name in ("s1", "old", "stays")),
+    )
+    db = open_store(path)
+    assert (db.delete_session("s1"), db.prune_sessions()) == (True, 1)
+    db.close()
+    assert query(path, "SELECT session_id FROM session_model_usage") == [("stays",)]
+
+
+def test_tables_of_others_are_left_alone(open_store, path, clock):
+    mixed(path)
+    before = dump(path)
+    db = open_store(path)
+    clock.at(300)
+    db.create_session("s2", "cli", parent_session_id="s1")
+    db.append_message("s2", "user", "words")
+    db.update_token_counts("s2", input_tokens=5, model="m")
+    db.set_session_title("s2", "T")
+    db.end_session("s1", "done")
+    clock.at(1e9)
+    assert db.prune_sessions(older_than_days=1) == 1
+    db.delete_session("s2")
+    db.vacuum()
+    db.close()
+    after = dump(path, ours=False)
+    assert after["schema"] == before["schema"]
+    for table in FOREIGN_ROWS:
+        assert after[table] == before[table] != []
+
+
+def test_columns_of_others_survive_our_updates(open_store, path):
+    build(
+        path,
+        sessions=(
+            {
+                "id": "s1",
+                "source": "cli",
+                "started_at": 1.0,
+                "session_key": "k",
+                "cwd": "/home",
+                "rewind_count": 3,
+                "profile_name": "p",
+            },
+        ),
+    )
+    db = open_store(path)
+    db.update_token_counts("s1", input_tokens=5)
+    db.append_message("s1", "user", "x")
+    db.set_session_title("s1", "T")
+    db.end_session("s1", "done")
+    row = db.get_session("s1")
+    assert [row[k] for k in ("session_key", "cwd", "rewind_count", "profile_name")] == [
+        "k",
+        "/home",
+        3,
+        "p",
+    ]
