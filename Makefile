@@ -18,7 +18,7 @@ help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
 run: $(STAMP)  ## open the store in HERMES_HOME (default .run/home) and show what it holds
-	@$(BIN)/hermes-actor run
+	@$(BIN)/hermes-actor sessions stats
 
 test: lint  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest

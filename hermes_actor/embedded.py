@@ -25,6 +25,7 @@ from hermes_actor.errors import (
     HermesActorError,
     IndexBehind,
     NotAllowed,
+    OutcomeUnknown,
     Owned,
 )
 
@@ -124,6 +125,7 @@ class EmbeddedWriter:
         self._place = place
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._taken: list[_Job] = []
         self._lease_holder: int | None = None
         self._stopped: BaseException | None = None
         self._lock = OwnerLock.acquire(place)
@@ -224,6 +226,7 @@ class EmbeddedWriter:
             following = None
             if len(waiting) < limits.BATCH_MAX_OPERATIONS and not self._jobs.empty():
                 following = self._jobs.get()
+        self._taken = [*waiting, following] if following else list(waiting)
         self._run_calls(waiting)
         if isinstance(following, _Stop):
             self._jobs.put(following)
@@ -231,6 +234,7 @@ class EmbeddedWriter:
             self._catch_up(following)
         elif isinstance(following, _LeaseJob) and following.take():
             self._run_lease(following)
+        self._taken = []
 
     def _run_calls(self, calls: list[_Call]) -> None:
         while calls:
@@ -295,8 +299,16 @@ class EmbeddedWriter:
             job.ended = statement is None
 
     def _refuse_the_rest(self) -> None:
+        """Nobody may wait for a writer that is gone."""
+        for job in self._taken:
+            if not job.finished:
+                job.finish(
+                    Outcome(error=OutcomeUnknown(f"the writer has stopped: {self._stopped}"))
+                )
         while not self._jobs.empty():
-            self._jobs.get().finish(Outcome(error=self._stopped))
+            job = self._jobs.get()
+            if job.take():
+                job.finish(Outcome(error=self._stopped))
 
 
 class _EmbeddedLease:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
 
 import hermes_protocol.operations as ops
 from hermes_actor.availability import record_init_error
@@ -182,11 +182,12 @@ class SessionDB:
             ConstraintFailed: a session *new* exists.
         """
         if new is None:
-            new = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(time.time()))}_{uuid4().hex[:6]}"
+            second = time.strftime("%Y%m%d_%H%M%S", time.localtime(time.time()))
+            new = f"{second}_{os.urandom(3).hex()}"
         return self._submit(ops.SessionContinue(old=old, new=new, now=time.time())).id
 
     def get_session(self, session_id: str) -> Row | None:
-        return self._reader.query(lambda conn: sessions.get_session(conn, session_id))
+        return self._reader.query(sessions.get_session, session_id)
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         """End an open session; the first end wins."""
@@ -258,39 +259,41 @@ class SessionDB:
         return self._submit(ops.SessionTitle(id=session_id, title=self.sanitize_title(title)))
 
     def get_session_title(self, session_id: str) -> str | None:
-        return self._reader.query(lambda conn: titles.title_of(conn, session_id))
+        return self._reader.query(titles.title_of, session_id)
 
     def get_session_by_title(self, title: str) -> Row | None:
-        return self._reader.query(lambda conn: titles.by_title(conn, title))
+        return self._reader.query(titles.by_title, title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
         """The latest numbered continuation of *title*, else the session that has exactly it."""
-        return self._reader.snapshot(lambda conn: titles.resolve_title(conn, title))
+        return self._reader.snapshot(titles.resolve_title, title)
 
     def get_next_title_in_lineage(self, base_title: str) -> str:
-        return self._reader.query(lambda conn: titles.next_in_lineage(conn, base_title))
+        return self._reader.query(titles.next_in_lineage, base_title)
 
     # --- ids and lineage -------------------------------------------------------------------
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
         """The exact id, else the only id that begins so."""
-        return self._reader.snapshot(lambda conn: sessions.resolve_id(conn, session_id_or_prefix))
+        return self._reader.snapshot(sessions.resolve_id, session_id_or_prefix)
 
     def get_compression_tip(self, session_id: str | None) -> str | None:
         """The last session of the compression chain that begins at *session_id*."""
-        return self._reader.snapshot(lambda conn: lineage.compression_tip(conn, session_id))
+        return self._reader.snapshot(lineage.compression_tip, session_id)
 
     def resolve_resume_session_id(self, session_id: str) -> str:
         """Where a resume of *session_id* should go: the first session below it with messages."""
         if not session_id:
             return session_id
         try:
-            return self._reader.snapshot(lambda conn: lineage.resume_target(conn, session_id))
+            if self._reader.query(lineage.has_messages, session_id):
+                return session_id
+            return self._reader.snapshot(lineage.resume_target, session_id)
         except (Closed, RequestError):
             return session_id
 
     def _session_lineage_root_to_tip(self, session_id: str) -> list[str]:
-        return self._reader.snapshot(lambda conn: lineage.root_to_tip(conn, session_id))
+        return self._reader.snapshot(lineage.root_to_tip, session_id)
 
     # --- messages --------------------------------------------------------------------------
 
@@ -343,15 +346,13 @@ class SessionDB:
 
     def get_messages(self, session_id: str) -> list[Row]:
         """Every message in the order of insertion, content and tool calls decoded."""
-        return self._reader.query(lambda conn: messages.get_messages(conn, session_id))
+        return self._reader.query(messages.get_messages, session_id)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False
     ) -> list[Row]:
         """The transcript in the form that is sent to a model again."""
-        return self._reader.snapshot(
-            lambda conn: conversation.conversation(conn, session_id, include_ancestors)
-        )
+        return self._reader.snapshot(conversation.conversation, session_id, include_ancestors)
 
     _is_duplicate_replayed_user_message = staticmethod(conversation.is_replayed_prompt)
     _encode_content = staticmethod(content.encode_content)
@@ -384,21 +385,19 @@ class SessionDB:
         )
 
     def _get_session_rich_row(self, session_id: str) -> Row | None:
-        return self._reader.query(lambda conn: listing.rich_row(conn, session_id))
+        return self._reader.query(listing.rich_row, session_id)
 
     def search_sessions(
         self, source: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[Row]:
         """All sessions, children included, latest active first."""
-        return self._reader.snapshot(
-            lambda conn: listing.search_sessions(conn, source, limit, offset)
-        )
+        return self._reader.snapshot(listing.search_sessions, source, limit, offset)
 
     def session_count(self, source: str | None = None) -> int:
-        return self._reader.query(lambda conn: sessions.session_count(conn, source))
+        return self._reader.query(sessions.session_count, source)
 
     def message_count(self, session_id: str | None = None) -> int:
-        return self._reader.query(lambda conn: messages.message_count(conn, session_id))
+        return self._reader.query(messages.message_count, session_id)
 
     def search_messages(
         self,
@@ -416,16 +415,16 @@ class SessionDB:
         """
         filters = search.Filters(source_filter, exclude_sources, role_filter)
         return self._with_complete_index(
-            lambda conn: search.search_messages(conn, query, filters, limit, offset)
+            search.search_messages, query, filters, limit, offset, self._reader.spread
         )
 
-    def _with_complete_index(self, function: Callable[[Connection], R]) -> R:
+    def _with_complete_index(self, function: Callable[..., R], *arguments: Any) -> R:
         """Run *function* in a snapshot in which the indexes cover all that was there before."""
         needed: int | None = None
 
         def ask(conn: Connection) -> tuple[int | None, R | None]:
             behind = search.index_lag(conn, needed)
-            return (behind, None) if behind is not None else (None, function(conn))
+            return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
         while True:
             behind, result = self._reader.snapshot(ask)
@@ -519,7 +518,7 @@ class SessionDB:
     # --- meta and upkeep -------------------------------------------------------------------
 
     def get_meta(self, key: str) -> str | None:
-        return self._reader.query(lambda conn: meta.get_meta(conn, key))
+        return self._reader.query(meta.get_meta, key)
 
     def set_meta(self, key: str, value: Any) -> None:
         self._submit(ops.MetaSet(key=key, value=value))
@@ -587,12 +586,10 @@ class SessionDB:
         )
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: Any, user_id: Any) -> bool:
-        return self._reader.query(
-            lambda conn: topics.mode_enabled(conn, str(chat_id), str(user_id))
-        )
+        return self._reader.query(topics.mode_enabled, str(chat_id), str(user_id))
 
     def get_telegram_topic_binding(self, *, chat_id: Any, thread_id: Any) -> Row | None:
-        return self._reader.query(lambda conn: topics.binding(conn, str(chat_id), str(thread_id)))
+        return self._reader.query(topics.binding, str(chat_id), str(thread_id))
 
     def bind_telegram_topic(
         self,
@@ -618,15 +615,13 @@ class SessionDB:
         )
 
     def is_telegram_session_linked_to_topic(self, *, session_id: Any) -> bool:
-        return self._reader.query(lambda conn: topics.is_linked(conn, str(session_id)))
+        return self._reader.query(topics.is_linked, str(session_id))
 
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: Any, user_id: Any, limit: int = 10
     ) -> list[Row]:
         """Telegram sessions of a user that no topic holds (in any chat), latest active first."""
-        return self._reader.snapshot(
-            lambda conn: listing.unlinked_telegram_sessions(conn, str(user_id), int(limit))
-        )
+        return self._reader.snapshot(listing.unlinked_telegram_sessions, str(user_id), int(limit))
 
     # --- handoff of a conversation to another platform --------------------------------------
 
@@ -635,7 +630,7 @@ class SessionDB:
 
     def get_handoff_state(self, session_id: str) -> Row | None:
         try:
-            return self._reader.query(lambda conn: meta.handoff_state(conn, session_id))
+            return self._reader.query(meta.handoff_state, session_id)
         except (Closed, RequestError):
             return None
 

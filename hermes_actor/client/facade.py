@@ -8,6 +8,7 @@ on a lease, where all statements share one transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 from hermes_actor.errors import NotAllowed
@@ -90,7 +91,7 @@ class FacadeCursor:
         return next(self._rows, None)
 
     def fetchmany(self, size: int = 1) -> list[Any]:
-        return [row for row, _ in zip(self._rows, range(size), strict=False)]
+        return list(islice(self._rows, size))
 
     def fetchall(self) -> list[Any]:
         return list(self._rows)

@@ -2,8 +2,8 @@
 
 A reader never waits for the writer and can neither checkpoint nor unlink the WAL. Connections are
 few, are lent to one thread at a time, always come back with their cursors finished, and are never
-used after a fork. Before each use the identity of the file is compared: after a restore or a
-replacement the next read opens the file that is there now.
+used after a fork. The identity of the file is compared before use: after a replacement the next
+read opens the file that is there now.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor.errors import CannotRead, Closed, HermesActorError, from_sqlite
 from hermes_actor.sqlite import Connection, connect_reader, primary_code, sqlite3
@@ -27,91 +29,102 @@ R = TypeVar("R")
 _KEPT = 4
 """Idle connections that are kept: each costs two descriptors."""
 
+_LOOK_EVERY_SECONDS = 0.005
+"""How long one look at the identity and the layout of the file holds. A new owner of another file
+needs many times as long to start and to acknowledge anything, so no acknowledged change can be
+missed. (What a search must know exactly, it reads in its own snapshot.)"""
+
 _FRESH_CONNECTION_HELPS = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 )
 
 
 class Reader:
-    """A small pool of read-only connections to one database."""
+    """A small pool of read-only connections to one database. Safe to use from any thread.
+
+    The pool is a plain list: taking from its end and adding to it are atomic.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._path = str(place.db)
-        self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._identity: tuple[int, int] | None = None
-        self._pid = os.getpid()
+        self._look_again = 0.0
         self._closed = False
+        _readers.add(self)
 
-    def query(self, function: Callable[[Connection], R]) -> R:
-        """Run *function*, which makes one statement, on a connection of the pool."""
-        return self._run(function)
-
-    def snapshot(self, function: Callable[[Connection], R]) -> R:
-        """Run *function* inside one read transaction: all its statements see one state."""
-
-        def consistent(conn: Connection) -> R:
-            conn.execute("BEGIN")
-            try:
-                return function(conn)
-            finally:
-                if conn.in_transaction:
-                    conn.execute("ROLLBACK")
-
-        return self._run(consistent)
-
-    def _run(self, function: Callable[[Connection], R]) -> R:
-        conn = self._take()
+    def query(self, function: Callable[..., R], *arguments: Any) -> R:
+        """``function(connection, *arguments)``, which makes a single statement."""
+        if time.monotonic() >= self._look_again:
+            self._look()
         try:
-            result = function(conn)
+            conn = self._idle.pop()
+        except IndexError:
+            conn = self._open()
+        try:
+            result: R = function(conn, *arguments)
         except BaseException as error:
             # The connection may be left with an unfinished cursor, which would pin its snapshot.
             conn.close()
-            if isinstance(error, sqlite3.Error) and not isinstance(error, HermesActorError):
-                if primary_code(error) in _FRESH_CONNECTION_HELPS:
-                    return self._retry(function)
+            if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
+                raise
+            if primary_code(error) not in _FRESH_CONNECTION_HELPS:
                 raise from_sqlite(error, self._place.db) from error
-            raise
-        self._give_back(conn)
-        return result
-
-    def _retry(self, function: Callable[[Connection], R]) -> R:
-        """A second try on a fresh connection; what fails twice is the file's fault."""
-        conn = self._open()
-        try:
-            result = function(conn)
-        except sqlite3.Error as error:
+            retried: R = self._retry(function, arguments)
+            return retried
+        if len(self._idle) < _KEPT and not self._closed:
+            self._idle.append(conn)
+        else:
             conn.close()
-            raise from_sqlite(error, self._place.db) from error
-        self._give_back(conn)
         return result
 
-    def _take(self) -> Connection:
+    def snapshot(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Like :meth:`query`, for several statements: all of them see one state."""
+        return self.query(_in_snapshot, function, arguments)
+
+    def spread(self, functions: Sequence[Callable[[Connection], R]]) -> list[R]:
+        """Run *functions* side by side, each in a snapshot of its own; results in order."""
+        results: list[Any] = [None] * len(functions)
+        errors: list[BaseException] = []
+
+        def run(position: int) -> None:
+            try:
+                results[position] = self.snapshot(functions[position])
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(1, len(functions))]
+        for thread in threads:
+            thread.start()
+        run(0)
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return results
+
+    def close(self) -> None:
+        """Close the pool. Connections that are in use close when they come back."""
+        self._closed = True
+        self._look_again = 0.0
+        self._drop(self._idle)
+
+    def _look(self) -> None:
+        """Notice a closed object, another file behind the path, a changed schema."""
         if self._closed:
             raise Closed("this SessionDB is closed")
-        if self._pid != os.getpid():
-            self._after_fork()
         try:
             found = os.stat(self._path)
         except OSError as error:
-            raise CannotRead(
-                f"unable to open database file: {self._path} ({error.strerror})",
-                words="unable to open database file",
-            ) from error
-        identity = (found.st_dev, found.st_ino)
-        with self._lock:
-            if identity == self._identity:
-                conn = self._idle.pop() if self._idle else None
-            else:
-                for stale in self._idle:
-                    stale.close()
-                self._idle.clear()
-                self._identity, conn = identity, None
-        if conn is None:
-            conn = self._open()
-        conn.layout_checked = False
-        return conn
+            words = "unable to open database file"
+            raise CannotRead(f"{words}: {self._path} ({error.strerror})", words=words) from error
+        if self._identity != (found.st_dev, found.st_ino):
+            self._drop(self._idle)
+            self._identity = (found.st_dev, found.st_ino)
+        for conn in self._idle:
+            conn.layout_checked = False
+        self._look_again = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def _open(self) -> Connection:
         try:
@@ -121,33 +134,46 @@ class Reader:
             raise from_sqlite(error, self._place.db) from error
         return conn
 
-    def _give_back(self, conn: Connection) -> None:
-        with self._lock:
-            if not self._closed and len(self._idle) < _KEPT:
-                self._idle.append(conn)
-                return
-        conn.close()
+    def _retry(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+        """A second try on a fresh connection; what fails twice is the file's fault."""
+        self._drop(self._idle)
+        with contextlib.closing(self._open()) as conn:
+            try:
+                return function(conn, *arguments)
+            except sqlite3.Error as error:
+                raise from_sqlite(error, self._place.db) from error
+
+    @staticmethod
+    def _drop(idle: list[Connection]) -> None:
+        while idle:
+            with contextlib.suppress(IndexError, sqlite3.Error):
+                idle.pop().close()
 
     def _after_fork(self) -> None:
-        """In a child: leave the inherited connections alone, closing them would disturb nobody
-        but could run SQLite code on state that belongs to the parent."""
-        self._lock = threading.Lock()
+        """In a child: leave the parent's connections alone; closing them would run SQLite on
+        locks and memory that belong to the parent."""
         _inherited.extend(self._idle)
         self._idle = []
-        self._pid = os.getpid()
-
-    def close(self) -> None:
-        """Close the pool. Connections that are in use close when they come back."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        if self._pid == os.getpid():
-            for conn in idle:
-                with contextlib.suppress(sqlite3.Error):
-                    conn.close()
-        else:
-            _inherited.extend(idle)
+        self._look_again = 0.0
 
 
+def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    conn.execute("BEGIN")
+    try:
+        return function(conn, *arguments)
+    finally:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+
+
+_readers: weakref.WeakSet[Reader] = weakref.WeakSet()
 _inherited: list[Connection] = []
-"""Connections of a parent process, kept alive so that nothing ever finalises them."""
+"""Connections of a parent process, kept so that nothing ever finalises them."""
+
+
+def _leave_to_the_parent() -> None:
+    for reader in list(_readers):
+        reader._after_fork()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -1,53 +1,60 @@
 """The two full-text tables as objects of the schema: are they whole, and making them so.
 
 A table without one of its triggers has missed changes and is made anew; a table of another shape
-with its triggers in place is somebody's choice and stays.
+with its triggers in place is somebody's choice and stays. What the linked SQLite cannot serve is
+found out by trial: the store then works without it, and its triggers go, because they would fail
+every change.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["TABLES", "broken_parts", "create_fulltext", "drop_fulltext", "is_inline"]
+__all__ = ["TABLES", "broken_parts", "create_fulltext", "drop_fulltext", "is_inline", "is_usable"]
 
 TABLES = {"messages_fts": FTS_SQL, "messages_fts_trigram": FTS_TRIGRAM_SQL}
 
 _EVENTS = ("insert", "delete", "update")
+_PROBE = "hermes_actor_probe"
 
 
-def has_fts5(conn: Connection) -> bool:
-    """Whether the linked SQLite has FTS5."""
-    return bool(scalar(conn, "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"))
+def is_usable(conn: Connection, table: str) -> bool:
+    """Whether *table* exists and the linked SQLite can serve it."""
+    return _works(conn, f"SELECT rowid FROM {table} LIMIT 0")
 
 
-def has_trigram() -> bool:
-    """Whether its FTS5 has the trigram tokenizer."""
-    return sqlite3.sqlite_version_info >= (3, 34)
+def _can_serve(conn: Connection, table: str) -> bool:
+    """Whether the linked SQLite has the module and the tokenizer of *table*."""
+    create = statements(TABLES[table])[0].replace(f"EXISTS {table} ", f"EXISTS temp.{_PROBE} ")
+    return _works(conn, create) and _works(conn, f"DROP TABLE temp.{_PROBE}")
 
 
-def wanted_tables(conn: Connection) -> list[str]:
-    """The tables that the linked SQLite can serve; without FTS5 there is no search, but a store."""
-    if not has_fts5(conn):
-        return []
-    return list(TABLES) if has_trigram() else ["messages_fts"]
+def _works(conn: Connection, sql: str) -> bool:
+    try:
+        conn.execute(sql).fetchall()
+    except sqlite3.OperationalError as error:
+        if primary_code(error) not in (0, sqlite3.SQLITE_ERROR):
+            raise
+        return False
+    return True
 
 
 def broken_parts(conn: Connection) -> list[str]:
-    """Tables that must be made anew: absent, without a trigger, or with triggers nobody serves."""
+    """Tables that must be made anew, or whose triggers nobody can serve."""
     present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
-    wanted = wanted_tables(conn)
     broken = []
     for table in TABLES:
         triggers = {f"{table}_{event}" for event in _EVENTS}
-        whole = table in present and triggers <= present
-        if (table in wanted and not whole) or (table not in wanted and triggers & present):
+        if triggers <= present and is_usable(conn, table):
+            continue
+        if triggers & present or _can_serve(conn, table):
             broken.append(table)
     return broken
 
@@ -61,12 +68,12 @@ def drop_fulltext(conn: Connection, table: str) -> None:
     """Remove a full-text table and its triggers, inside the open transaction."""
     for event in _EVENTS:
         conn.execute(f"DROP TRIGGER IF EXISTS {table}_{event}")
-    if has_fts5(conn):
+    if _can_serve(conn, table):
         conn.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def create_fulltext(conn: Connection, table: str) -> None:
-    """Create a full-text table and its triggers, empty."""
-    if table in wanted_tables(conn):
+    """Create a full-text table and its triggers, empty, if the linked SQLite can serve it."""
+    if _can_serve(conn, table):
         for statement in statements(TABLES[table]):
             conn.execute(statement)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.engine import limits
+from hermes_actor.engine.fulltext import is_usable
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
@@ -77,7 +78,8 @@ def fill(conn: Connection) -> None:
     """Index everything that is not, in one go, inside the open transaction of a migration."""
     newest = newest_id(conn)
     for table in _TABLES:
-        _index(conn, table, 0, newest)
+        if is_usable(conn, table):
+            _index(conn, table, 0, newest)
 
 
 def _index(conn: Connection, table: str, above: int, through: int) -> None:

@@ -20,11 +20,11 @@ from hermes_actor.engine.fulltext import (
     create_fulltext,
     drop_fulltext,
     is_inline,
+    is_usable,
 )
 from hermes_actor.engine.indexer import fill, newest_id
 from hermes_actor.engine.own_tables import create_own_tables, set_own
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def migrate(conn: Connection) -> None:
     _set_version(conn, db)
     create_own_tables(conn)
     conn.layout = None
-    if outdated and layout_of(conn).words:
+    if outdated:
         _refill(conn)
 
 
@@ -101,7 +101,8 @@ def _set_version(conn: Connection, db: Database) -> None:
     version = _version(db)
     if version is None:
         conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
-    elif version < SCHEMA_VERSION:
+    elif version < SCHEMA_VERSION and is_usable(conn, "messages_fts"):
+        # Without FTS5 the number stays: the index is made up for by a build that has it.
         conn.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
 
 

@@ -13,7 +13,7 @@ from hermes_actor.store.rows import scalar
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["compression_tip", "resume_target", "root_to_tip"]
+__all__ = ["compression_tip", "has_messages", "resume_target", "root_to_tip"]
 
 # Bounds end the walk on a cyclic lineage, which other programs can write.
 _MAX_TIP_STEPS = 100
@@ -38,11 +38,16 @@ def compression_tip(conn: Connection, session_id: str | None) -> str | None:
     return current
 
 
+def has_messages(conn: Connection, session_id: str) -> bool:
+    sql = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
+    return scalar(conn, sql, (session_id,)) is not None
+
+
 def resume_target(conn: Connection, session_id: str) -> str:
     """The first session with a message on the way down from *session_id*, else *session_id*."""
     current, seen = session_id, {session_id}
     for _ in range(_MAX_RESUME_STEPS + 1):
-        if scalar(conn, "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1", (current,)):
+        if has_messages(conn, current):
             return current
         current = scalar(
             conn,

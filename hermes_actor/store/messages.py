@@ -80,11 +80,9 @@ def _set_counters(conn: Connection, session_id: Any, messages: int, calls: int) 
 
 def get_messages(conn: Connection, session_id: str) -> list[Row]:
     """Every visible message of a session in the order of insertion, content decoded."""
-    rows = dicts(
-        conn,
-        f"SELECT * FROM messages m WHERE session_id = ? AND {layout_of(conn).visible} ORDER BY id",
-        (session_id,),
-    )
+    rows = dicts(conn, "SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,))
+    if rows and "active" in rows[0]:
+        rows = [row for row in rows if row["active"] == 1]
     for row in rows:
         row["content"] = decode_content(row["content"])
         if row["tool_calls"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import Row, dicts, first, scalar
+from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
 
 if TYPE_CHECKING:
@@ -57,12 +57,11 @@ def finish_handoff(conn: Connection, op: HandoffFinish) -> None:
 
 
 def handoff_state(conn: Connection, session_id: str) -> Row | None:
-    return first(
-        conn,
-        "SELECT handoff_state AS state, handoff_platform AS platform, handoff_error AS error"
-        " FROM sessions WHERE id = ?",
+    rows = conn.execute(
+        "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?",
         (session_id,),
-    )
+    ).fetchall()
+    return dict(zip(("state", "platform", "error"), rows[0], strict=True)) if rows else None
 
 
 def pending_handoffs(conn: Connection) -> list[Row]:

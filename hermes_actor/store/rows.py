@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,30 +13,24 @@ __all__ = ["Row", "dicts", "first", "in_list", "scalar"]
 Row = dict[str, Any]
 
 
-def dicts(conn: Connection, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
+def dicts(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
     """All rows of a query. The cursor is finished on return, so no snapshot is left pinned."""
-    cursor = conn.execute(sql, tuple(parameters))
+    cursor = conn.execute(sql, parameters)
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def first(conn: Connection, sql: str, parameters: Iterable[Any] = ()) -> Row | None:
-    """The first row of a query, or ``None``."""
-    cursor = conn.execute(sql, tuple(parameters))
-    row = cursor.fetchone()
-    if row is None:
-        return None
-    found = dict(zip([column[0] for column in cursor.description], row, strict=True))
-    cursor.close()
-    return found
+def first(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
+    """The row of a query that gives at most one, or ``None``."""
+    cursor = conn.execute(sql, parameters)
+    rows = cursor.fetchall()
+    return dict(zip([c[0] for c in cursor.description], rows[0], strict=True)) if rows else None
 
 
-def scalar(conn: Connection, sql: str, parameters: Iterable[Any] = ()) -> Any:
-    """The first column of the first row, or ``None``."""
-    cursor = conn.execute(sql, tuple(parameters))
-    row = cursor.fetchone()
-    cursor.close()
-    return None if row is None else row[0]
+def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """The value of a query that gives at most one row, or ``None``."""
+    rows = conn.execute(sql, parameters).fetchall()
+    return rows[0][0] if rows else None
 
 
 def in_list(count: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.content import decode_content
 from hermes_actor.store.layout import Layout, layout_of
+from hermes_actor.store.ranked import COLUMNS, Condition, Spread, by_rank
 from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
 from hermes_actor.store.short_terms import candidates
 from hermes_actor.store.text_query import Plan, Route, plan_query
@@ -27,11 +28,6 @@ _SNIPPET_LENGTH = 120
 _SNIPPET_BEFORE = 40
 _NO_TEXT = "[multimodal content]"
 
-_COLUMNS = """
-    m.id, m.session_id, m.role, {snippet} AS snippet, m.timestamp, m.tool_name,
-    s.source, s.model, s.started_at AS session_started
-"""
-
 
 class Filters(NamedTuple):
     """Which hits count. ``None`` is no filter; an empty list of sources lets nothing through."""
@@ -40,17 +36,18 @@ class Filters(NamedTuple):
     excluded: Sequence[str] | None = None
     roles: Sequence[str] | None = None
 
-    def sql(self) -> tuple[str, list[Any]]:
-        condition, parameters = "", list[Any]()
-        for column, values, word in (
-            ("s.source", self.sources, "IN"),
-            ("s.source", self.excluded, "NOT IN"),
-            ("m.role", self.roles or None, "IN"),
-        ):
-            if values is not None:
-                condition += f" AND {column} {word} {in_list(len(values))}"
-                parameters.extend(values)
-        return condition, parameters
+
+def _sql(layout: Layout, filters: Filters) -> Condition:
+    conditions, parameters = [layout.findable] if layout.active else [], list[Any]()
+    for column, values, word in (
+        ("s.source", filters.sources, "IN"),
+        ("s.source", filters.excluded, "NOT IN"),
+        ("m.role", filters.roles or None, "IN"),
+    ):
+        if values is not None:
+            conditions.append(f"{column} {word} {in_list(len(values))}")
+            parameters.extend(values)
+    return Condition(" AND ".join(conditions) or "1", parameters)
 
 
 def index_lag(conn: Connection, needed: int | None = None) -> int | None:
@@ -58,6 +55,7 @@ def index_lag(conn: Connection, needed: int | None = None) -> int | None:
 
     Complete means: they cover every message of this snapshot, or every one up to *needed*.
     """
+    conn.layout_checked = False
     layout = layout_of(conn)
     if not (layout.watermark and layout.deferrable):
         return None
@@ -74,6 +72,7 @@ def search_messages(
     filters: Filters,
     limit: int,
     offset: int,
+    spread: Spread,
 ) -> list[Row]:
     """Hits with their neighbours, best first (short CJK terms: newest first)."""
     plan = plan_query(query)
@@ -86,7 +85,7 @@ def search_messages(
         if plan.route is Route.LIKE:
             hits = _by_terms(conn, layout, plan, filters, limit, offset)
         else:
-            hits = _by_index(conn, layout, plan, filters, limit, offset)
+            hits = by_rank(conn, plan, _sql(layout, filters), limit, offset, spread)
     except sqlite3.OperationalError as error:
         # A malformed question finds nothing; a failing disk is not a malformed question.
         if primary_code(error) != sqlite3.SQLITE_ERROR:
@@ -97,31 +96,10 @@ def search_messages(
     return hits
 
 
-def _by_index(
-    conn: Connection, layout: Layout, plan: Plan, filters: Filters, limit: int, offset: int
-) -> list[Row]:
-    table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
-    if plan.route is Route.WORDS and not layout.words:
-        return []
-    condition, parameters = filters.sql()
-    snippet = f"snippet({table}, 0, '>>>', '<<<', '...', 40)"
-    # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
-    # fetched only for the page. Any other order ranks and cuts a snippet for every hit.
-    return dicts(
-        conn,
-        f"SELECT {_COLUMNS.format(snippet=snippet)} FROM {table}"
-        f" CROSS JOIN messages m ON m.id = {table}.rowid"
-        f" CROSS JOIN sessions s ON s.id = m.session_id"
-        f" WHERE {table} MATCH ? AND {layout.findable}{condition}"
-        f" ORDER BY rank LIMIT ? OFFSET ?",
-        (plan.match, *parameters, limit, offset),
-    )
-
-
 def _by_terms(
     conn: Connection, layout: Layout, plan: Plan, filters: Filters, limit: int, offset: int
 ) -> list[Row]:
-    condition, parameters = filters.sql()
+    condition, parameters = _sql(layout, filters)
     matches = " OR ".join(
         f"m.{column} LIKE ? ESCAPE '\\'"
         for _ in plan.terms
@@ -132,9 +110,8 @@ def _by_terms(
         f"SUBSTR(m.content, MAX(1, INSTR(m.content, ?) - {_SNIPPET_BEFORE}), {_SNIPPET_LENGTH})"
     )
     select = (
-        f"SELECT {_COLUMNS.format(snippet=snippet)} FROM messages m"
-        f" JOIN sessions s ON s.id = m.session_id"
-        f" WHERE {layout.findable} AND ({matches}){condition}"
+        f"SELECT {COLUMNS.format(snippet=snippet)} FROM messages m"
+        f" JOIN sessions s ON s.id = m.session_id WHERE ({matches}) AND {condition}"
     )
     bound = [plan.terms[0], *patterns, *parameters]
     found = candidates(conn, layout, plan.terms)

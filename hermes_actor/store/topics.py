@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from hermes_actor.errors import TopicLinked
+from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.meta import get_meta, set_meta
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = ["binding", "has_topics", "is_linked", "mode_enabled"]
+
+R = TypeVar("R")
 
 _MODE = "telegram_dm_topic_mode"
 _BINDINGS = "telegram_dm_topic_bindings"
@@ -119,21 +123,30 @@ def bind(conn: Connection, op: TopicsBind) -> None:
 
 
 def mode_enabled(conn: Connection, chat_id: str, user_id: str) -> bool:
-    if not has_topics(conn, _MODE):
-        return False
     sql = f"SELECT enabled FROM {_MODE} WHERE chat_id = ? AND user_id = ?"
-    return bool(scalar(conn, sql, (chat_id, user_id)))
+    return bool(_if_there(scalar, conn, sql, (chat_id, user_id)))
 
 
 def binding(conn: Connection, chat_id: str, thread_id: str) -> Row | None:
-    if not has_topics(conn):
-        return None
     sql = f"SELECT * FROM {_BINDINGS} WHERE chat_id = ? AND thread_id = ?"
-    return first(conn, sql, (chat_id, thread_id))
+    return _if_there(first, conn, sql, (chat_id, thread_id))
 
 
 def is_linked(conn: Connection, session_id: str) -> bool:
-    if not has_topics(conn):
-        return False
     sql = f"SELECT 1 FROM {_BINDINGS} WHERE session_id = ?"
-    return scalar(conn, sql, (session_id,)) is not None
+    return _if_there(scalar, conn, sql, (session_id,)) is not None
+
+
+def _if_there(
+    fetch: Callable[[Connection, str, tuple[str, ...]], R],
+    conn: Connection,
+    sql: str,
+    parameters: tuple[str, ...],
+) -> R | None:
+    """What *fetch* gives, or ``None`` if the tables are absent: asking first would cost double."""
+    try:
+        return fetch(conn, sql, parameters)
+    except sqlite3.OperationalError:
+        if has_topics(conn) and has_topics(conn, _MODE):
+            raise
+        return None

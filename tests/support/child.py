@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import json
 import os
-import resource
 import sqlite3
 import subprocess
 import tempfile
@@ -58,8 +57,6 @@ def open_without_privileges(path: str, mode: str) -> None:
 class Tmpfs:
     """A small disk of our own."""
 
-    error = "hermes_actor.errors.DiskFull"
-
     def __init__(self, folder: Path) -> None:
         self.filler = folder / "filler"
 
@@ -73,22 +70,33 @@ class Tmpfs:
         self.filler.unlink()
 
 
-class SizeLimit:
-    """Where nothing can be mounted: a limit on the size of files, met as an I/O error."""
+class PageLimit:
+    """Where nothing can be mounted: SQLite itself says that the file may not grow."""
 
-    error = "hermes_actor.errors.StorageError"
+    def __init__(self) -> None:
+        self.pages = self.no_limit = 2**30
+        connect, limit = sqlite3.connect, self
+
+        def patched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+            class Connection(kwargs.pop("factory", sqlite3.Connection)):  # type: ignore[misc]
+                def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+                    if sql.lstrip().upper().startswith("BEGIN"):
+                        super().execute(f"PRAGMA max_page_count = {limit.pages}").fetchall()
+                    return super().execute(sql, *args)
+
+            return connect(*args, factory=Connection, **kwargs)
+
+        sqlite3.connect = patched  # type: ignore[assignment]
 
     def fill(self, leave: int = 0) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (max(leave, 65536), hard))
+        self.pages = 1
 
     def free(self) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        self.pages = self.no_limit
 
 
 @contextlib.contextmanager
-def small_disk() -> Iterator[tuple[Path, Tmpfs | SizeLimit]]:
+def small_disk() -> Iterator[tuple[Path, Tmpfs | PageLimit]]:
     with tempfile.TemporaryDirectory() as name:
         mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", name]
         if subprocess.run(mount, capture_output=True).returncode == 0:
@@ -97,7 +105,7 @@ def small_disk() -> Iterator[tuple[Path, Tmpfs | SizeLimit]]:
             finally:
                 subprocess.run(["umount", "--lazy", name], check=True)
         else:
-            yield Path(name), SizeLimit()
+            yield Path(name), PageLimit()
 
 
 def drop_modules(connection: sqlite3.Connection) -> None:
@@ -113,35 +121,6 @@ def drop_modules(connection: sqlite3.Connection) -> None:
     assert probe["text"] == "no such module: fts5"
 
 
-class NoTrigram(sqlite3.Connection):
-    """A connection of a SQLite that knows FTS5 but is too old for the trigram tokenizer."""
-
-    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        return self.cursor().execute(sql, *args)
-
-    def executescript(self, sql: str) -> sqlite3.Cursor:
-        return self.cursor().executescript(sql)
-
-    def cursor(self, factory: Any = None) -> Any:
-        return super().cursor(factory or NoTrigramCursor)
-
-
-class NoTrigramCursor(sqlite3.Cursor):
-    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        refuse_trigram(sql)
-        return super().execute(sql, *args)
-
-    def executescript(self, sql: str) -> sqlite3.Cursor:
-        refuse_trigram(sql)
-        return super().executescript(sql)
-
-
-def refuse_trigram(sql: str) -> None:
-    words = "".join(sql.lower().split())
-    if "usingfts5" in words and "trigram" in words:
-        raise sqlite3.OperationalError("no such tokenizer: trigram")
-
-
 def without_fts5() -> None:
     connect = sqlite3.connect
 
@@ -154,7 +133,49 @@ def without_fts5() -> None:
 
 
 def without_trigram() -> None:
+    """SQLite before 3.34: it has FTS5 but not this tokenizer."""
+    refuse("usingfts5", "trigram", error="no such tokenizer: trigram", name="SQLITE_ERROR")
+
+
+def without_wal() -> None:
+    """A file system that cannot share memory between processes."""
+    refuse("journal_mode=wal", error="locking protocol", name="SQLITE_PROTOCOL")
+
+
+def refuse(*words: str, error: str, name: str) -> None:
+    """From now on, statements that contain all these words fail, on every new connection."""
     connect = sqlite3.connect
-    sqlite3.connect = lambda *args, **kwargs: connect(  # type: ignore[assignment]
-        *args, **{**kwargs, "factory": NoTrigram}
-    )
+
+    def check(sql: str) -> None:
+        text = "".join(sql.lower().split())
+        if all(word in text for word in words):
+            refusal = sqlite3.OperationalError(error)
+            refusal.sqlite_errorcode = getattr(sqlite3, name)
+            refusal.sqlite_errorname = name
+            raise refusal
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+            check(sql)
+            return super().execute(sql, *args)
+
+        def executescript(self, sql: str) -> sqlite3.Cursor:
+            check(sql)
+            return super().executescript(sql)
+
+    def patched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        class Connection(kwargs.pop("factory", sqlite3.Connection)):  # type: ignore[misc]
+            def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+                check(sql)
+                return super().execute(sql, *args)
+
+            def executescript(self, sql: str) -> sqlite3.Cursor:
+                check(sql)
+                return super().executescript(sql)
+
+            def cursor(self, factory: Any = Cursor) -> Any:
+                return super().cursor(factory)
+
+        return connect(*args, factory=Connection, **kwargs)
+
+    sqlite3.connect = patched  # type: ignore[assignment]

@@ -307,7 +307,13 @@ def many_messages(path):
         path,
         11,
         messages=[
-            {"session_id": "s1", "role": "user", "content": f"{i} {text}", "timestamp": float(i)}
+            {
+                "session_id": "s1",
+                "role": "user",
+                "content": text,
+                "timestamp": float(i),
+                "reasoning": f"mark{i}",
+            }
             for i in range(300)
         ],
     )
@@ -345,12 +351,10 @@ def test_damage_that_opening_meets_is_named_and_the_file_untouched(open_store, p
 
 def test_damage_deep_in_the_file_is_named_when_it_is_met(open_store, path):
     many_messages(path)
-    leaf = query(path, "SELECT max(pageno) FROM dbstat WHERE name = 'messages' AND pagetype='leaf'")
-    overwrite(path, (leaf[0][0] - 1) * 4096)
+    overwrite(path, path.read_bytes().index(b"mark150") // 4096 * 4096)
     with pytest.raises(errors.Damaged):
         open_store(path).get_messages("s1")
-    with raw(path) as connection:
-        assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+    assert query(path, "SELECT count(*) FROM sessions") == [(2,)]
 
 
 def without_privileges(path, mode):
@@ -407,10 +411,10 @@ def test_opening_on_a_full_disk_is_named_and_the_file_untouched(mode, leave):
             disk.free()
             same = same_bytes or dump(path) == before
             again = outcome(lambda: open_and_close(path, mode))
-            tell([refused, disk.error, same, again])
+            tell([refused, same, again])
     """
-    refused, error, same, again = run_python(code, mode, leave, prefix=own_mounts())
-    assert error in refused["classes"], refused
+    refused, same, again = run_python(code, mode, leave, prefix=own_mounts())
+    assert "hermes_actor.errors.DiskFull" in refused["classes"], refused
     assert "hermes_actor.errors.StorageError" in refused["classes"]
     assert same
     assert again["classes"] == []
@@ -436,10 +440,10 @@ def test_write_on_a_full_disk_is_refused_and_goes_on_when_there_is_room(mode):
             db = SessionDB(folder / "state.db", mode=mode)
             kept = [m["content"] for m in db.get_messages("s")]
             db.close()
-            tell([refused, disk.error, readable["value"], again["value"], kept])
+            tell([refused, readable["value"], again["value"], kept])
     """
-    refused, error, readable, again, kept = run_python(code, mode, prefix=own_mounts())
-    assert error in refused["classes"], refused
+    refused, readable, again, kept = run_python(code, mode, prefix=own_mounts())
+    assert "hermes_actor.errors.DiskFull" in refused["classes"], refused
     assert readable == ["before"]
     assert again == 2
     assert kept == ["before", "after"]
@@ -474,9 +478,9 @@ def test_w10_outdated_file_under_a_foreign_lock_is_refused_and_untouched(open_st
 
 
 def test_w11_write_under_a_foreign_lock_fails_and_works_afterwards(open_store, path, monkeypatch):
-    monkeypatch.setattr(SessionDB, "_WRITE_MAX_RETRIES", 3)
     db = open_store(path)
     db.create_session("s", "cli")
+    monkeypatch.setattr(db, "_patience", 0.5)
     with (
         write_lock(path),
         pytest.raises(sqlite3.OperationalError, match="database is locked"),

@@ -161,25 +161,38 @@ def test_execute_write_is_one_transaction(tmp_path):
         def good(conn):
             conn.execute("UPDATE sessions SET title = 'T' WHERE id = 's1'")
             row = conn.execute("SELECT title, id FROM sessions").fetchone()
-            return [row["title"], row[1], conn.execute("PRAGMA foreign_keys").fetchone()[0]]
+            return [row["title"], row[1]]
 
         def bad(conn):
             conn.execute("UPDATE sessions SET title = 'other' WHERE id = 's1'")
             conn.execute("INSERT INTO state_meta VALUES ('k', 'v')")
             raise ZeroDivisionError("stop")
 
+        def refused(conn):
+            conn.execute("INSERT INTO state_meta VALUES ('k', 'v')")
+            conn.execute("UPDATE sessions SET parent_session_id = 'nope'")
+
         told = [db._execute_write(good), db.get_session_title("s1")]
-        try:
-            db._execute_write(bad)
-        except ZeroDivisionError as error:
-            told.append(str(error))
+        for fn in (bad, refused):
+            try:
+                db._execute_write(fn)
+            except (ZeroDivisionError, sqlite3.IntegrityError) as error:
+                told.append(str(error))
         told += [db.get_session_title("s1"), db.get_meta("k")]
         db.set_meta("k", "works on")
         told.append(db.get_meta("k"))
         db.close()
         tell(told)
     """
-    assert run(code, tmp_path) == [["T", "s1", 1], "T", "stop", "T", None, "works on"]
+    assert run(code, tmp_path) == [
+        ["T", "s1"],
+        "T",
+        "stop",
+        "FOREIGN KEY constraint failed",
+        "T",
+        None,
+        "works on",
+    ]
 
 
 def test_closed_store_answers_as_the_peer_does(tmp_path):

@@ -121,8 +121,8 @@ def connection(tmp_path):
 
 
 @pytest.fixture
-def warned(caplog, monkeypatch):
-    monkeypatch.setattr(hermes_state, "_wal_fallback_warned_paths", set())
+def warned(caplog):
+    hermes_state._wal_fallback_warned_paths.clear()
     caplog.set_level(logging.DEBUG, logger="hermes_state")
     return lambda: [
         r.getMessage()
@@ -287,21 +287,9 @@ def test_success_is_the_absence_of_an_error(connection, warned):
 
 def test_store_on_a_file_system_without_wal_works_in_delete_mode(tmp_path):
     code = """
-        import json, logging, sqlite3, sys
+        import logging, sys
         from pathlib import Path
-
-        class NoWal(sqlite3.Connection):
-            def execute(self, sql, *args):
-                return self.cursor().execute(sql, *args)
-
-            def cursor(self, factory=None):
-                return super().cursor(factory or NoWalCursor)
-
-        class NoWalCursor(sqlite3.Cursor):
-            def execute(self, sql, *args):
-                if "journal_mode=wal" in "".join(sql.lower().split()):
-                    raise sqlite3.OperationalError("locking protocol")
-                return super().execute(sql, *args)
+        from support.child import *
 
         class Keep(logging.Handler):
             def emit(self, record):
@@ -309,8 +297,7 @@ def test_store_on_a_file_system_without_wal_works_in_delete_mode(tmp_path):
 
         kept = []
         logging.getLogger("hermes_state").addHandler(Keep(logging.WARNING))
-        connect = sqlite3.connect
-        sqlite3.connect = lambda *a, **k: connect(*a, **{**k, "factory": NoWal})
+        without_wal()
         from hermes_actor import SessionDB
 
         for name in ("one.db", "two.db"):
@@ -320,7 +307,7 @@ def test_store_on_a_file_system_without_wal_works_in_delete_mode(tmp_path):
             hits = [m["id"] for m in db.search_messages("hello")]
             journal = db._conn.execute("PRAGMA journal_mode").fetchone()[0]
             db.close()
-        print(json.dumps([hits, journal, len(kept), "state.db" in kept[0]]))
+        tell([hits, journal, len(kept), "state.db" in kept[0]])
     """
     assert run_python(code, tmp_path) == [[1], "delete", 1, True]
 
