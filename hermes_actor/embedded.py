@@ -1,8 +1,7 @@
 """Embedded mode: the writer as a thread of the calling process.
 
 For tests and programs of one process. All SessionDB objects on one file share one writer; a
-second process is told who holds it. The thread owns the write connection for its whole life, takes
-everything that waits as one batch, and does upkeep when nothing waits.
+second process is told who holds it. The thread owns the write connection for its whole life.
 """
 
 from __future__ import annotations
@@ -15,19 +14,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hermes_actor.engine import limits
+from hermes_actor import limits
+from hermes_actor.engine import jobs
+from hermes_actor.engine.jobs import Outcome, Request
+from hermes_actor.engine.loop import lease_over, serve
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.engine.writer import Outcome, Request, Writer
-from hermes_actor.errors import (
-    ActorBroken,
-    Closed,
-    DeadlineExceeded,
-    HermesActorError,
-    IndexBehind,
-    NotAllowed,
-    OutcomeUnknown,
-    Owned,
-)
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import ActorBroken, Closed, DeadlineExceeded, NotAllowed, Owned
+from hermes_protocol.operations import SqlLease
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,79 +37,59 @@ R = TypeVar("R")
 _log = logging.getLogger("hermes_actor.embedded")
 
 
-class _Job:
-    """Something for the writer thread, and the place where the caller waits for it."""
+class _Waiter:
+    """Where a caller waits for the end of a job."""
 
-    __slots__ = ("_done", "_guard", "deadline", "outcome")
+    __slots__ = ("_done", "_outcome")
 
-    def __init__(self, patience: float) -> None:
-        self.deadline = time.monotonic() + patience
-        self.outcome = Outcome()
+    def __init__(self) -> None:
+        self._outcome = Outcome()
         self._done = threading.Lock()
         self._done.acquire()
-        self._guard = threading.Lock()
-
-    def take(self) -> bool:
-        """The writer takes the job, unless its caller has given up."""
-        return self._guard.acquire(blocking=False)
 
     def finish(self, outcome: Outcome) -> None:
-        self.outcome = outcome
+        self._outcome = outcome
         self._done.release()
 
-    @property
-    def finished(self) -> bool:
-        return not self._done.locked()
+    def poll(self, seconds: float) -> bool:
+        """Wait for a while; true when the end has come."""
+        if not self._done.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
+            return False
+        self._done.release()
+        return True
 
-    def poll(self, seconds: float) -> None:
-        """Wait for the end for a while."""
-        if self._done.acquire(timeout=seconds):
-            self._done.release()
+    def result(self) -> Any:
+        """The result, once the end has come."""
+        self._done.acquire()
+        if self._outcome.error is not None:
+            raise self._outcome.error
+        return self._outcome.result
 
-    def wait(self) -> Any:
-        """The result. A caller gives up only while the job has not been taken."""
-        patience = self.deadline - time.monotonic()
-        timeout = min(max(0.0, patience), threading.TIMEOUT_MAX)
-        if not self._done.acquire(timeout=timeout):
-            if self._guard.acquire(blocking=False):
-                raise DeadlineExceeded("the writer was busy for longer than the caller's patience")
-            self._done.acquire()
-        if self.outcome.error is not None:
-            raise self.outcome.error
-        return self.outcome.result
-
-
-class _Call(_Job):
-    __slots__ = ("operation",)
-
-    def __init__(self, operation: Operation[Any], patience: float) -> None:
-        super().__init__(patience)
-        self.operation = operation
+    def wait(self, job: jobs.Job) -> Any:
+        """The result of *job*. A caller gives up only while the job has not been taken."""
+        if not self.poll(job.deadline - time.monotonic()) and job.take():
+            raise DeadlineExceeded("the writer was busy for longer than the caller's patience")
+        return self.result()
 
 
-class _CatchUp(_Job):
-    __slots__ = ("through",)
+class _Queue:
+    """The jobs of one writer, in the order in which they came."""
 
-    def __init__(self, through: int, patience: float) -> None:
-        super().__init__(patience)
-        self.through = through
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[jobs.Job] = queue.SimpleQueue()
+        self.put = self._jobs.put
 
+    def take(self, timeout: float | None) -> list[jobs.Job]:
+        try:
+            taken = [self._jobs.get(timeout=timeout)]
+        except queue.Empty:
+            return []
+        while len(taken) < limits.BATCH_MAX_OPERATIONS and not self._jobs.empty():
+            taken.append(self._jobs.get())
+        return taken
 
-class _Stop(_Job):
-    __slots__ = ()
-
-
-class _LeaseJob(_Job):
-    """A lease: granted when the writer takes it, then a dialogue of statements."""
-
-    __slots__ = ("commands", "ended")
-
-    def __init__(self, patience: float) -> None:
-        super().__init__(patience)
-        self.ended = False
-        self.commands: queue.SimpleQueue[tuple[str, SqlStatement | None, _Job]] = (
-            queue.SimpleQueue()
-        )
+    def waiting(self) -> bool:
+        return not self._jobs.empty()
 
 
 class EmbeddedWriter:
@@ -124,36 +98,41 @@ class EmbeddedWriter:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._pid = os.getpid()
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._taken: list[_Job] = []
+        self._queue = _Queue()
         self._lease_holder: int | None = None
         self._stopped: BaseException | None = None
         self._lock = OwnerLock.acquire(place)
-        opened = _Job(float("inf"))
+        opened = _Waiter()
         # Daemon, and stopped by atexit: a program that forgets to close must still end, and its
         # writer must still close the file properly.
         self._thread = threading.Thread(
-            target=self._serve, args=(opened,), name=f"writer {place.db.name}", daemon=True
+            target=self._run, args=(opened,), name=f"writer {place.db.name}", daemon=True
         )
         self._thread.start()
         try:
-            opened.wait()
+            opened.result()
         except BaseException:
             self._thread.join()
             self._lock.release()
             raise
 
-    # --- the callers' side -----------------------------------------------------------------
+    @property
+    def stopped(self) -> bool:
+        return self._stopped is not None
 
     def submit(self, operation: Operation[R], patience: float) -> R:
-        return cast("R", self._wait(_Call(operation, patience)))
+        waiter = _Waiter()
+        request = Request(operation, time.monotonic() + patience)
+        return cast("R", self._wait(waiter, jobs.Call(waiter.finish, request)))
 
     def catch_up(self, through: int, patience: float) -> None:
-        self._wait(_CatchUp(through, patience))
+        waiter = _Waiter()
+        self._wait(waiter, jobs.CatchUp(waiter.finish, time.monotonic() + patience, through))
 
     def lease(self, patience: float) -> Lease:
-        job = _LeaseJob(patience)
-        self._wait(job)
+        waiter = _Waiter()
+        job = jobs.Lease(waiter.finish, time.monotonic() + patience)
+        self._wait(waiter, job)
         self._lease_holder = threading.get_ident()
         return _EmbeddedLease(self, job)
 
@@ -163,7 +142,7 @@ class EmbeddedWriter:
     def release(self) -> None:
         _registry.release(self)
 
-    def _wait(self, job: _Job) -> Any:
+    def _wait(self, waiter: _Waiter, job: jobs.Job) -> Any:
         if self._pid != os.getpid():
             raise Owned(
                 f"{self._place.db} was opened with mode='embedded' by process {self._pid};"
@@ -171,180 +150,70 @@ class EmbeddedWriter:
             )
         if self._lease_holder == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
-        if self._stopped is not None:
+        self._queue.put(job)
+        # Looked at after putting: a writer that stops looks at the queue once more after that.
+        if self._stopped is not None and job.take():
             raise self._stopped
-        self._jobs.put(job)
-        return job.wait()
+        return waiter.wait(job)
 
     def stop(self) -> None:
         """Finish what has been submitted, close the file, release the lock."""
-        if self._stopped is None and self._pid == os.getpid():
-            self._jobs.put(_Stop(float("inf")))
+        if self._pid == os.getpid():
+            self._queue.put(jobs.Stop(lambda _outcome: None))
             self._thread.join()
             self._lock.release()
 
-    # --- the writer thread -----------------------------------------------------------------
-
-    def _serve(self, opened: _Job) -> None:
+    def _run(self, opened: _Waiter) -> None:
+        """The writer thread."""
         try:
-            self._writer = Writer(self._place, somebody_waits=lambda: not self._jobs.empty())
+            self._writer = Writer(self._place, somebody_waits=self._queue.waiting)
         except BaseException as error:
             self._stopped = error
             opened.finish(Outcome(error=error))
             return
         opened.finish(Outcome())
         try:
-            self._loop()
+            serve(self._writer, self._queue)
             self._stopped = Closed(f"the writer of {self._place.db} has been closed")
         except BaseException as error:
             _log.exception("the writer of %s has stopped", self._place.db)
             self._stopped = ActorBroken(f"the writer has stopped: {error}")
-        finally:
-            self._refuse_the_rest()
-
-    def _loop(self) -> None:
-        pause: float | None = limits.IDLE_GRACE_SECONDS
-        while True:
-            try:
-                job = self._jobs.get(timeout=pause)
-            except queue.Empty:
-                pause = self._idle()
-                continue
-            if isinstance(job, _Stop):
-                self._writer.close()
-                return
-            self._handle(job)
-            pause = limits.IDLE_GRACE_SECONDS
-
-    def _handle(self, job: _Job) -> None:
-        """Run one job, and with a call everything that waits behind it up to the next other job."""
-        waiting: list[_Call] = []
-        following: _Job | None = job
-        while isinstance(following, _Call):
-            if following.take():
-                waiting.append(following)
-            following = None
-            if len(waiting) < limits.BATCH_MAX_OPERATIONS and not self._jobs.empty():
-                following = self._jobs.get()
-        self._taken = [*waiting, following] if following else list(waiting)
-        self._run_calls(waiting)
-        if isinstance(following, _Stop):
-            self._jobs.put(following)
-        elif isinstance(following, _CatchUp) and following.take():
-            self._catch_up(following)
-        elif isinstance(following, _LeaseJob) and following.take():
-            self._run_lease(following)
-        self._taken = []
-
-    def _run_calls(self, calls: list[_Call]) -> None:
-        while calls:
-            outcomes = self._writer.run_batch([Request(c.operation, c.deadline) for c in calls])
-            for call, outcome in zip(calls, outcomes, strict=False):
-                call.finish(outcome)
-            calls = calls[len(outcomes) :]
-            self._writer.checkpoint_if_due(waiting=bool(calls) or not self._jobs.empty())
-            if self._writer.index_lag_is_urgent:
-                self._writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-
-    def _catch_up(self, job: _CatchUp) -> None:
-        writer = self._writer
-        try:
-            while writer.watermark < job.through:
-                if not writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS):
-                    break
-                if time.monotonic() > job.deadline:
-                    raise IndexBehind(
-                        f"indexed {writer.watermark} of {job.through} messages in time",
-                        done=writer.watermark,
-                        total=job.through,
-                    )
-        except HermesActorError as error:
-            job.finish(Outcome(error=error))
-        else:
-            job.finish(Outcome())
-
-    def _idle(self) -> float | None:
-        try:
-            return self._writer.idle_slice()
-        except HermesActorError as error:
-            _log.warning("upkeep of %s failed: %s", self._place.db, error)
-            return limits.PATIENCE_SECONDS
-
-    def _run_lease(self, job: _LeaseJob) -> None:
-        writer, end = self._writer, time.monotonic() + limits.LEASE_TOTAL_SECONDS
-        try:
-            writer.begin_lease(job.deadline)
-        except HermesActorError as error:
-            job.finish(Outcome(error=error))
-            return
-        job.finish(Outcome())
-        while not job.ended:
-            allowed = min(limits.LEASE_IDLE_SECONDS, end - time.monotonic())
-            try:
-                verb, statement, reply = job.commands.get(timeout=max(allowed, 0.0))
-            except queue.Empty:
-                writer.end_lease(commit=False)
-                job.ended = True
-                return
-            try:
-                if statement is not None:
-                    outcome = Outcome(writer.run_in_lease(statement))
-                else:
-                    writer.end_lease(commit=verb == "commit")
-                    outcome = Outcome()
-            except Exception as error:
-                outcome = Outcome(error=error)
-            # The reply goes out before the end is marked: the holder trusts that order.
-            reply.finish(outcome)
-            job.ended = statement is None
-
-    def _refuse_the_rest(self) -> None:
-        """Nobody may wait for a writer that is gone."""
-        for job in self._taken:
-            if not job.finished:
-                job.finish(
-                    Outcome(error=OutcomeUnknown(f"the writer has stopped: {self._stopped}"))
-                )
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job.take():
-                job.finish(Outcome(error=self._stopped))
+        while self._queue.waiting():
+            for job in self._queue.take(0):
+                if job.take():
+                    job.finish(Outcome(error=self._stopped))
 
 
 class _EmbeddedLease:
     """The caller's end of a lease."""
 
-    def __init__(self, writer: EmbeddedWriter, job: _LeaseJob) -> None:
+    def __init__(self, writer: EmbeddedWriter, job: jobs.Lease) -> None:
         self._writer = writer
         self._job = job
 
     def execute(self, statement: SqlStatement) -> SqlResult:
-        return cast("SqlResult", self._ask("execute", statement))
+        return cast("SqlResult", self._ask(statement, None))
 
     def commit(self) -> None:
-        self._end("commit")
+        self._end(Request(SqlLease(lease=0)))
 
     def rollback(self) -> None:
-        self._end("rollback")
+        self._end(None)
 
-    def _end(self, verb: str) -> None:
+    def _end(self, commit: Request | None) -> None:
         try:
-            self._ask(verb, None)
+            self._ask(None, commit)
         finally:
             self._writer._lease_holder = None
 
-    def _ask(self, verb: str, statement: SqlStatement | None) -> Any:
-        reply = _Job(float("inf"))
-        self._job.commands.put((verb, statement, reply))
-        # Once the end is marked nobody reads the queue: an open reply then will never come.
-        while not reply.finished:
-            if self._job.ended and not reply.finished:
-                raise DeadlineExceeded(
-                    f"the transaction was rolled back: it may take {limits.LEASE_TOTAL_SECONDS:g} s"
-                    f" in all and pause for {limits.LEASE_IDLE_SECONDS:g} s"
-                )
-            reply.poll(limits.LEASE_IDLE_SECONDS)
-        return reply.wait()
+    def _ask(self, statement: SqlStatement | None, commit: Request | None) -> Any:
+        waiter = _Waiter()
+        self._job.commands.put(jobs.Command(statement, commit, waiter.finish))
+        # Once the end is marked nobody reads the commands: an open reply then will never come.
+        while not waiter.poll(0 if self._job.ended else limits.LEASE_IDLE_SECONDS):
+            if self._job.ended and not waiter.poll(0):
+                raise lease_over()
+        return waiter.result()
 
 
 class _Registry:
@@ -353,16 +222,14 @@ class _Registry:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._users: dict[Path, tuple[EmbeddedWriter, int]] = {}
-        self._pid = os.getpid()
+        os.register_at_fork(after_in_child=self._after_fork)
 
     def share(self, place: Place) -> EmbeddedWriter:
+        """The writer of *place*, started if this process has none yet."""
         with self._guard:
-            if self._pid != os.getpid():
-                # The parent's writers are not ours; their locks are held by the parent.
-                self._users, self._pid = {}, os.getpid()
             writer, users = self._users.get(place.db, (None, 0))
-            if writer is None or writer._stopped is not None:
-                writer = EmbeddedWriter(place)
+            if writer is None or writer.stopped:
+                writer, users = EmbeddedWriter(place), 0
             self._users[place.db] = (writer, users + 1)
             return writer
 
@@ -380,9 +247,13 @@ class _Registry:
     def stop_all(self) -> None:
         with self._guard:
             writers, self._users = list(self._users.values()), {}
-        if self._pid == os.getpid():
-            for writer, _ in writers:
-                writer.stop()
+        for writer, _ in writers:
+            writer.stop()
+
+    def _after_fork(self) -> None:
+        """The parent's writers and their locks stay the parent's."""
+        self._guard = threading.Lock()
+        self._users = {}
 
 
 _registry = _Registry()

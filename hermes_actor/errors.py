@@ -4,12 +4,16 @@
 
     HermesActorError
     ├── OpenError             the store cannot be opened
-    │   └── Owned             another process owns the writer (names it)
+    │   ├── Owned             another process owns the writer (names it)
+    │   ├── NotRunning        there is no actor, and none may be started
+    │   ├── SpawnFailed       an actor was started and did not come up (tells its last words)
+    │   ├── PermissionDenied  this user may not use the store
+    │   └── IncompatibleProtocol
     ├── StorageError          the file or the disk under it
     │   ├── NotADatabase, Damaged, ReadOnly, DiskFull, IOFailed, CannotOpen
     │   └── CannotRead        a reader cannot use the file
     ├── RequestError          the change was refused; nothing of it is in the file
-    │   ├── ConstraintFailed, SqlError, TooBig, NotAllowed, BadValue
+    │   ├── ConstraintFailed, SqlError, TooBig, NotAllowed, BadValue, KeyReused, Unsupported
     │   └── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's patience ended before the change was taken
@@ -43,21 +47,27 @@ __all__ = [
     "Executed",
     "HermesActorError",
     "IOFailed",
+    "IncompatibleProtocol",
     "IndexBehind",
+    "KeyReused",
     "NotADatabase",
     "NotAllowed",
+    "NotRunning",
     "OpenError",
     "OutcomeUnknown",
     "Owned",
+    "PermissionDenied",
     "ReadOnly",
     "RequestError",
     "SessionEnded",
+    "SpawnFailed",
     "SqlError",
     "StorageError",
     "TitleInUse",
     "TooBig",
     "TopicLinked",
     "UnknownSession",
+    "Unsupported",
     "by_code",
     "from_sqlite",
     "is_storage_failure",
@@ -93,6 +103,30 @@ class Owned(OpenError, sqlite3.OperationalError):
 
     code = "owned"
     pid: int | None = None
+
+
+class NotRunning(OpenError):
+    """There is no actor, and this call does not start one."""
+
+    code = "not-running"
+
+
+class SpawnFailed(OpenError):
+    """An actor was started and did not come up. The message ends with its last words."""
+
+    code = "spawn-failed"
+
+
+class PermissionDenied(OpenError, PermissionError):
+    """The store belongs to another user."""
+
+    code = "permission"
+
+
+class IncompatibleProtocol(OpenError):
+    """Client and actor have no protocol in common: one of the two must be updated."""
+
+    code = "protocol"
 
 
 class StorageError(HermesActorError):
@@ -195,6 +229,18 @@ class UnknownSession(RequestError, LookupError):
     """There is no such session."""
 
     code = "unknown-session"
+
+
+class KeyReused(RequestError):
+    """The number of a request was used for another one before."""
+
+    code = "key-reused"
+
+
+class Unsupported(RequestError):
+    """The other side does not know this operation; one of the two is older."""
+
+    code = "unsupported"
 
 
 class SessionEnded(RequestError, ValueError):

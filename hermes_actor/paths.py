@@ -47,6 +47,19 @@ class Place(NamedTuple):
         return self.folder / "owner.lock"
 
     @property
+    def sock(self) -> Path:
+        return self.folder / "sock"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by the one client that is starting an actor."""
+        return self.folder / "start.lock"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
     def fsync_failed(self) -> Path:
         """Left behind by an owner that saw an fsync fail; the next one then opens with care."""
         return self.folder / "fsync-failed"

@@ -45,6 +45,7 @@ from hermes_protocol.values import to_value
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import WriterPort
+    from hermes_actor.paths import Place
     from hermes_actor.sqlite import Connection
     from hermes_actor.store.rows import Row
     from hermes_protocol.operations import Operation
@@ -101,7 +102,7 @@ class SessionDB:
         self._port: WriterPort | None = None
         try:
             place = place_of(self.db_path)
-            self._port = _open_port(mode, place)
+            self._port = _open_port(mode, place, patience)
             self._reader = Reader(place)
         except Exception as error:
             record_init_error(error)
@@ -696,12 +697,16 @@ def _default_path() -> Path:
     return getattr(drop_in, "DEFAULT_DB_PATH", DEFAULT_DB_PATH)
 
 
-def _open_port(mode: str, place: Any) -> WriterPort:
-    if mode != "embedded":
-        raise ValueError(f"unknown mode {mode!r}; use 'embedded'")
-    from hermes_actor.embedded import share
+def _open_port(mode: str, place: Place, patience: float) -> WriterPort:
+    if mode == "actor":
+        from hermes_actor.client.blocking import share as share_actor
 
-    return share(place)
+        return share_actor(place, patience)
+    if mode == "embedded":
+        from hermes_actor.embedded import share as share_writer
+
+        return share_writer(place)
+    raise ValueError(f"unknown mode {mode!r}; use 'actor' or 'embedded'")
 
 
 def _flag(value: Any) -> bool | None:

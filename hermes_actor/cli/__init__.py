@@ -13,7 +13,10 @@ from hermes_actor._version import __version__
 
 __all__ = ["run"]
 
-_GROUPS = {"sessions": "hermes_actor.cli.sessions:sessions"}
+_GROUPS = {
+    "serve": "hermes_actor.cli.serve:serve",
+    "sessions": "hermes_actor.cli.sessions:sessions",
+}
 """Command name → ``module:attribute``."""
 
 
@@ -56,6 +59,6 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except BrokenPipeError:
         # Whoever read our output has had enough; the interpreter must not complain at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
     return result if isinstance(result, int) else 0

@@ -71,8 +71,7 @@ class Reader:
                 raise
             if primary_code(error) not in _FRESH_CONNECTION_HELPS:
                 raise from_sqlite(error, self._place.db) from error
-            retried: R = self._retry(function, arguments)
-            return retried
+            return self._retry(function, arguments)
         if len(self._idle) < _KEPT and not self._closed:
             self._idle.append(conn)
         else:
@@ -81,7 +80,8 @@ class Reader:
 
     def snapshot(self, function: Callable[..., R], *arguments: Any) -> R:
         """Like :meth:`query`, for several statements: all of them see one state."""
-        return self.query(_in_snapshot, function, arguments)
+        result: R = self.query(_in_snapshot, function, arguments)
+        return result
 
     def spread(self, functions: Sequence[Callable[[Connection], R]]) -> list[R]:
         """Run *functions* side by side, each in a snapshot of its own; results in order."""

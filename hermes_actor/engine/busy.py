@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from hermes_actor.engine import limits
+from hermes_actor import limits
 from hermes_actor.sqlite import primary_code, sqlite3
 
 if TYPE_CHECKING:

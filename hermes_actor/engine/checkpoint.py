@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes_actor.engine import limits
+from hermes_actor import limits
 from hermes_actor.sqlite import primary_code, sqlite3
 
 if TYPE_CHECKING:

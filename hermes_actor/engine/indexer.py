@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_actor.engine import limits
+from hermes_actor import limits
 from hermes_actor.engine.fulltext import is_usable
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.store.layout import layout_of

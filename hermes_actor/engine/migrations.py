@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlite_utils import Database
 
-from hermes_actor.engine import limits
+from hermes_actor import limits
 from hermes_actor.engine.columns import missing_columns
 from hermes_actor.engine.fulltext import (
     TABLES,

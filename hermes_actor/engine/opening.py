@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_actor.engine import limits
+from hermes_actor import limits
 from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.columns import missing_columns
 from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext

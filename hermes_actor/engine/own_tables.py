@@ -11,11 +11,11 @@ from hermes_actor.store.schema import OWN_FORMAT, OWN_SQL, statements
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["create_own_tables", "get_own", "has_own_tables", "set_own"]
+__all__ = ["create_own_tables", "file_id", "get_own", "has_own_tables", "set_own"]
 
 
 def has_own_tables(conn: Connection) -> bool:
-    return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_receipts'"))
+    return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stage'"))
 
 
 def create_own_tables(conn: Connection) -> None:
@@ -35,6 +35,12 @@ def create_own_tables(conn: Connection) -> None:
 def get_own(conn: Connection, key: str) -> int | None:
     value: int | None = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = ?", (key,))
     return value
+
+
+def file_id(conn: Connection) -> bytes:
+    """What tells this file from every other one, copies included after a restore."""
+    found: bytes = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'file_id'")
+    return found
 
 
 def set_own(conn: Connection, key: str, value: int) -> None:

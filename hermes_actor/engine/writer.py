@@ -14,17 +14,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from hermes_actor.engine import limits
+from msgspec import Raw
+
+from hermes_actor import limits
 from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.barrier import pass_barrier
-from hermes_actor.engine.busy import retry_busy
+from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.checkpoint import Action, CheckpointState, decide, run_checkpoint
 from hermes_actor.engine.indexer import advance, derive_watermark, newest_id
+from hermes_actor.engine.jobs import Outcome, Request
 from hermes_actor.engine.opening import open_database
-from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.own_tables import file_id, get_own, set_own
+from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.seams import Seams
+from hermes_actor.engine.staging import encode_result, keep_part, take_parts
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -41,30 +46,15 @@ from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.apply import apply
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.schema import OWN_INDEXES
-from hermes_protocol.operations import SqlStatement, Vacuum
+from hermes_protocol.operations import SqlStatement, Staged, StagePart, Vacuum
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
     from hermes_protocol.operations import Operation
 
-__all__ = ["Outcome", "Request", "Writer"]
+__all__ = ["Writer"]
 
 _log = logging.getLogger("hermes_actor.engine")
-
-
-class Request(NamedTuple):
-    """An operation and the time (of ``Seams.monotonic``) after which nobody wants it any more."""
-
-    operation: Operation[Any]
-    deadline: float = float("inf")
-
-
-class Outcome(NamedTuple):
-    """What became of a request: a result with its place in the order of changes, or an error."""
-
-    result: Any = None
-    error: BaseException | None = None
-    commit_no: int | None = None
 
 
 class _TransactionLost(Exception):
@@ -91,11 +81,13 @@ class Writer:
         """
         self.place = place
         self.epoch = 0
+        self.file_id = b""
         self.commit_no = 0
         self.watermark = 0
         self.checkpoints = CheckpointState()
         self._seams = seams or Seams()
         self._somebody_waits = somebody_waits
+        self.receipts = Receipts()
         self._authorizer = Authorizer()
         self._broken: BaseException | None = None
         self._through_barrier = False
@@ -151,8 +143,8 @@ class Writer:
                 break
             outcome = self._apply_one(request, commit_no + 1, alone=len(requests) == 1)
             outcomes.append(outcome)
-            if outcome.commit_no is not None:
-                commit_no = outcome.commit_no
+            if outcome.error is None and not outcome.replayed:
+                commit_no += 1
             if self._seams.monotonic() > enough:
                 break
         if commit_no == self.commit_no:
@@ -162,14 +154,19 @@ class Writer:
         self._seams.failpoint("batch.before_commit")
         self._commit()
         self._seams.failpoint("batch.after_commit")
+        self._committed(commit_no, requests[: len(outcomes)])
+        return outcomes
+
+    def _committed(self, commit_no: int, requests: Sequence[Request] = ()) -> None:
         self.checkpoints.wrote(commit_no - self.commit_no, self._seams.monotonic())
         self.commit_no = commit_no
-        return outcomes
+        self.receipts.committed([request.ticket for request in requests if request.ticket])
 
     def _roll_back(self) -> None:
         if self._conn.in_transaction:
             self._conn.execute("ROLLBACK")
         self._conn.layout = None
+        self.receipts.rolled_back()
 
     def _set_own(self, key: str, value: int) -> None:
         try:
@@ -199,14 +196,20 @@ class Writer:
 
     def _apply_one(self, request: Request, commit_no: int, *, alone: bool) -> Outcome:
         conn, savepoint = self._conn, self._authorizer.savepoint
+        if request.ticket is not None:
+            answered = self.receipts.find(conn, request.ticket)
+            if answered is not None:
+                return answered
         if self._seams.monotonic() > request.deadline:
             return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
         if not alone:
             conn.execute(f"SAVEPOINT {savepoint}")
         try:
-            result = self._apply(request.operation)
+            result = self._apply(request, commit_no)
         except Exception as error:
             explained = self._explain(error)
+            if request.ticket is not None:
+                self.receipts.refused(request.ticket, explained)
             if not conn.in_transaction:
                 raise _TransactionLost(explained) from error
             if not alone:
@@ -218,7 +221,24 @@ class Writer:
             conn.execute(f"RELEASE {savepoint}")
         return Outcome(result, None, commit_no)
 
-    def _apply(self, operation: Operation[Any]) -> Any:
+    def _apply(self, request: Request, commit_no: int) -> Any:
+        """Apply a request; with a ticket, write its receipt too and encode the result."""
+        operation, ticket = request.operation, request.ticket
+        if ticket is None:
+            return self._apply_operation(operation)
+        result: Any = None
+        if isinstance(operation, StagePart):
+            keep_part(self._conn, ticket.client, commit_no, operation)
+        elif isinstance(operation, Staged):
+            whole = take_parts(self._conn, ticket.client, operation)
+            result = self._apply_operation(whole)
+        else:
+            result = self._apply_operation(operation)
+        encoded = encode_result(result)
+        self.receipts.record(self._conn, ticket, commit_no, encoded)
+        return Raw(encoded)
+
+    def _apply_operation(self, operation: Operation[Any]) -> Any:
         if not isinstance(operation, SqlStatement):
             return apply(self._conn, operation)
         self._authorizer.enter_guest(operation.sql)
@@ -271,7 +291,7 @@ class Writer:
     def run_in_lease(self, statement: SqlStatement) -> Any:
         """One statement of the guest. A failing statement leaves the transaction open."""
         try:
-            result = self._apply(statement)
+            result = self._apply_operation(statement)
         except sqlite3.Error as error:
             if isinstance(error, HermesActorError):
                 raise
@@ -280,27 +300,50 @@ class Writer:
             self._conn.layout = None
         return result
 
-    def end_lease(self, *, commit: bool) -> None:
-        """Commit as one operation, or roll back."""
-        if not commit:
+    def end_lease(self, commit: Request | None) -> Outcome:
+        """Commit as one operation, with a receipt if its request has a ticket; or roll back."""
+        if commit is None:
             self._roll_back()
-            return
+            return Outcome()
         if not self._conn.in_transaction:
-            raise RequestError("a statement had ended the transaction; nothing of it was kept")
+            return Outcome(error=RequestError("a statement had ended the transaction"))
+        commit_no, encoded = self.commit_no + 1, encode_result(None)
         try:
-            self._set_own("commit_no", self.commit_no + 1)
+            if commit.ticket is not None:
+                self.receipts.find(self._conn, commit.ticket)
+                self.receipts.record(self._conn, commit.ticket, commit_no, encoded)
+            self._set_own("commit_no", commit_no)
             self._commit()
         except _TransactionLost as lost:
-            raise lost.cause from None
-        self.commit_no += 1
-        self.checkpoints.wrote(1, self._seams.monotonic())
+            return Outcome(error=lost.cause)
+        except OutcomeUnknown as error:
+            return Outcome(error=error)
+        self._committed(commit_no, [commit])
+        return Outcome(Raw(encoded), None, commit_no)
+
+    def forget(self, client: bytes) -> None:
+        """A client will not come back."""
+        if self._begin(self._seams.monotonic()) is None:
+            self.receipts.forget(self._conn, client)
+            self.receipts.sweep(self._conn, self.commit_no)
+            self._commit()
 
     # --- opening and idle work -------------------------------------------------------------
+
+    def recover(self) -> bool:
+        """Try to pass the barrier now. False while a foreign lock is in the way."""
+        try:
+            self._pass_barrier(self._seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise from_sqlite(error, self.place.db) from error
+        return self._through_barrier
 
     def _pass_barrier(self, deadline: float) -> None:
         if not self._through_barrier:
             self.epoch = pass_barrier(self._conn, self._seams, deadline)
             self.commit_no = get_own(self._conn, "commit_no") or 0
+            self.file_id = file_id(self._conn)
             self._through_barrier = True
 
     def _meet_schema(self) -> None:

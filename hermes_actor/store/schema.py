@@ -195,6 +195,15 @@ CREATE TABLE IF NOT EXISTS hermes_actor_receipts (
     result BLOB NOT NULL,
     PRIMARY KEY (client, seq)
 ) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS hermes_actor_stage (
+    client BLOB NOT NULL,
+    key INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    commit_no INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (client, key, part)
+) WITHOUT ROWID;
 """
 
 OWN_INDEXES = {

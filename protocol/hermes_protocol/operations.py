@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar, get_args
 
+import msgspec
 from msgspec import Struct
 
 from hermes_protocol.values import Scalar, Value
@@ -47,6 +48,9 @@ __all__ = [
     "TopicsBind",
     "SqlStatement",
     "SqlResult",
+    "SqlLease",
+    "StagePart",
+    "Staged",
     "Vacuum",
     "OPERATIONS",
     "result_type",
@@ -312,6 +316,27 @@ class SqlStatement(Operation[SqlResult], frozen=True, kw_only=True, tag="sql.sta
     sql: str
     parameters: list[Value] = []
     named: dict[str, Value] | None = None
+
+
+class SqlLease(Operation[None], frozen=True, kw_only=True, tag="sql.lease"):
+    """Commit the interactive transaction that this client holds."""
+
+    lease: int
+
+
+class StagePart(Operation[None], frozen=True, kw_only=True, tag="stage.part"):
+    """Keep one part of an operation that is too large for a frame."""
+
+    key: int
+    part: int
+    data: bytes
+
+
+class Staged(Operation[msgspec.Raw], frozen=True, kw_only=True, tag="stage.apply"):
+    """Put the parts together and apply the operation that they are. Result: that operation's."""
+
+    key: int
+    parts: int
 
 
 class Vacuum(Operation[None], frozen=True, kw_only=True, tag="upkeep.vacuum"):

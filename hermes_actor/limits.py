@@ -1,15 +1,23 @@
-"""Every number of the writer, with its unit in the name and its reason beside it."""
+"""Every number, with its unit in the name and its reason beside it."""
 
 from __future__ import annotations
 
 __all__ = [
     "BATCH_MAX_OPERATIONS",
     "BATCH_SOFT_SECONDS",
+    "BODY_SECONDS",
     "BUSY_RETRY_SECONDS",
     "CACHE_KIB",
     "CHECKPOINT_EVERY_COMMITS",
     "CHECKPOINT_EVERY_FRAMES",
     "CHECKPOINT_EVERY_WRITES",
+    "CREDIT_FACTOR",
+    "CREDIT_TOTAL_BYTES",
+    "DRAIN_SECONDS",
+    "FRAME_MAX_BYTES",
+    "HELLO_SECONDS",
+    "HOME_CHECK_SECONDS",
+    "IDLE_EXIT_SECONDS",
     "IDLE_GRACE_SECONDS",
     "INDEX_LAG_URGENT_ROWS",
     "INDEX_SLICE_BUSY_SECONDS",
@@ -19,14 +27,29 @@ __all__ = [
     "JOURNAL_SIZE_LIMIT_BYTES",
     "LEASE_IDLE_SECONDS",
     "LEASE_TOTAL_SECONDS",
+    "LISTEN_BACKLOG",
+    "LOG_MAX_BYTES",
     "OPEN_BUSY_SECONDS",
+    "OUTBOX_MAX_BYTES",
     "PATIENCE_SECONDS",
+    "RECEIPTS_KEPT_COMMITS",
+    "RECEIPTS_PRUNED_AT_ONCE",
+    "RECEIPTS_SWEEP_EVERY_COMMITS",
+    "RECEIVE_BYTES",
+    "RECONNECT_FIRST_SECONDS",
+    "RECONNECT_MAX_SECONDS",
     "RESTART_ABOVE_FRAMES",
     "RESTART_BUDGET_SECONDS",
     "RESTART_MAX_INTERVAL_SECONDS",
     "RESTART_MIN_INTERVAL_SECONDS",
+    "RING_CHANGES",
+    "SPAWN_SECONDS",
+    "STAGE_PART_BYTES",
+    "SWITCH_INTERVAL_SECONDS",
     "TRUNCATE_AFTER_IDLE_SECONDS",
     "TRUNCATE_BUDGET_SECONDS",
+    "WINDOW_REQUESTS",
+    "WRITE_STALL_SECONDS",
 ]
 
 # Patience -------------------------------------------------------------------------------------
@@ -105,6 +128,81 @@ unindexed and how long a search may have to wait."""
 
 IDLE_GRACE_SECONDS = 0.020
 """Quiet time before idle work begins; a lone writer's next call comes sooner than that."""
+
+# Receipts -------------------------------------------------------------------------------------
+
+RECEIPTS_PRUNED_AT_ONCE = 64
+"""Acknowledged receipts of a client are removed in one statement when so many have gathered."""
+
+RECEIPTS_KEPT_COMMITS = 100_000
+"""How many changes later a crashed client may still come back and be told what happened."""
+
+RECEIPTS_SWEEP_EVERY_COMMITS = 10_000
+"""Between two sweeps; a sweep looks at every receipt."""
+
+# The actor ------------------------------------------------------------------------------------
+
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""Python's default of 5 ms lets the event loop starve the writer thread between two statements."""
+
+LISTEN_BACKLOG = 1024
+"""Connections that wait in the kernel during a hand-off; a full backlog refuses them."""
+
+WINDOW_REQUESTS = 64
+"""Unanswered requests of one connection: as many as one batch takes."""
+
+FRAME_MAX_BYTES = 2 * 1024 * 1024
+"""Largest frame. Larger operations travel as staged parts."""
+
+STAGE_PART_BYTES = 512 * 1024
+"""Size of a staged part, and the size of an operation from which on it is staged is twice that."""
+
+CREDIT_TOTAL_BYTES = 32 * 1024 * 1024
+"""Bytes of requests, three times their length, that may be in the actor at one time."""
+
+CREDIT_FACTOR = 3
+"""A request exists as received bytes, as decoded values and as pages of SQLite."""
+
+BODY_SECONDS = 5.0
+"""How long the body of a frame may take to arrive once its credit is taken."""
+
+RECEIVE_BYTES = 64 * 1024
+"""Read from a socket at one time."""
+
+OUTBOX_MAX_BYTES = 4 * 1024 * 1024
+"""Replies that wait for a client that does not read; beyond, it is cut off."""
+
+WRITE_STALL_SECONDS = 10.0
+"""A client that takes nothing for so long is cut off."""
+
+HELLO_SECONDS = 5.0
+"""A connection that does not introduce itself is closed."""
+
+DRAIN_SECONDS = 5.0
+"""How long a drain waits for replies to leave; commits are never cut short."""
+
+IDLE_EXIT_SECONDS = 600.0
+"""An actor that was started on demand ends after this time without connections."""
+
+HOME_CHECK_SECONDS = 1.0
+"""Between two looks whether the database is still where it was."""
+
+RING_CHANGES = 10_000
+"""Changes that a subscriber may have missed and still gets one by one."""
+
+LOG_MAX_BYTES = 5 * 1024 * 1024
+"""Size at which the log is rotated; three old ones are kept."""
+
+# The client -----------------------------------------------------------------------------------
+
+SPAWN_SECONDS = 30.0
+"""How long a client waits for an actor that it has started: a migration may be running."""
+
+RECONNECT_FIRST_SECONDS = 0.002
+"""First pause before connecting again; doubles up to the next value."""
+
+RECONNECT_MAX_SECONDS = 0.25
+"""Longest pause between two tries to connect."""
 
 # Leases ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""The byte budget of all requests inside the actor.
+
+Credit is taken when the length of a frame is known and before its body is read, and given back
+when its reply is in the outbox. First come, first served; one client holds at most a quarter. A
+full budget means that sockets are not read: back-pressure, never a refusal.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+__all__ = ["Credit"]
+
+
+class Credit:
+    """The budget. Taken in the event loop, given back from any thread."""
+
+    def __init__(self, total: int, run_in_loop: Callable[[Callable[[], None]], None]) -> None:
+        self._total = total
+        self._per_client = total // 4
+        self._lock = threading.Lock()
+        self._used = 0
+        self._by_client: dict[bytes, int] = {}
+        self._waiting: deque[tuple[int, bytes, trio.Event]] = deque()
+        self._run_in_loop = run_in_loop
+
+    @property
+    def used(self) -> int:
+        return self._used
+
+    async def take(self, amount: int, client: bytes) -> None:
+        """Wait for *amount* bytes. An amount over a client's share is granted when it is alone."""
+        amount = min(amount, self._per_client)
+        with self._lock:
+            if not self._waiting and self._fits(amount, client):
+                self._grant(amount, client)
+                return
+            granted = trio.Event()
+            entry = (amount, client, granted)
+            self._waiting.append(entry)
+        try:
+            await granted.wait()
+        except trio.Cancelled:
+            with self._lock:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                else:
+                    self._release(amount, client)
+            raise
+
+    def give_back(self, amount: int, client: bytes) -> None:
+        """Return what was taken with the same arguments. Safe in any thread."""
+        with self._lock:
+            self._release(min(amount, self._per_client), client)
+            somebody_waits = bool(self._waiting)
+        if somebody_waits:
+            self._run_in_loop(self._grant_waiting)
+
+    def _fits(self, amount: int, client: bytes) -> bool:
+        held = self._by_client.get(client, 0)
+        return self._used + amount <= self._total and held + amount <= self._per_client
+
+    def _grant(self, amount: int, client: bytes) -> None:
+        self._used += amount
+        self._by_client[client] = self._by_client.get(client, 0) + amount
+
+    def _release(self, amount: int, client: bytes) -> None:
+        self._used -= amount
+        left = self._by_client[client] - amount
+        if left:
+            self._by_client[client] = left
+        else:
+            del self._by_client[client]
+
+    def _grant_waiting(self) -> None:
+        with self._lock:
+            # Somebody over its own share waits for itself and lets the others pass.
+            for entry in list(self._waiting):
+                amount, client, granted = entry
+                if self._fits(amount, client):
+                    self._waiting.remove(entry)
+                    self._grant(amount, client)
+                    granted.set()
+                elif self._used + amount > self._total:
+                    break

@@ -1,0 +1,35 @@
+"""The socket of an actor: made under the owner lock, reachable however long its path is."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.client.address import address_of
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["bind", "remove_socket"]
+
+
+def bind(place: Place) -> socket.socket:
+    """Listen. The caller holds the owner lock, so a socket file that exists is stale."""
+    place.sock.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    mask = os.umask(0o177)
+    try:
+        with address_of(place) as address:
+            listener.bind(address)
+    finally:
+        os.umask(mask)
+    listener.listen(limits.LISTEN_BACKLOG)
+    return listener
+
+
+def remove_socket(place: Place) -> None:
+    """Remove our socket file. Under the owner lock it is ours."""
+    place.sock.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""Admitted jobs, one lane per client, taken fairly.
+
+A lane keeps the order in which its client sent. The writer takes one job of each lane in turn, so
+a bulk importer with a full lane does not hold up somebody who sends a single line. The event loop
+puts, the writer thread takes; everything else about the mailbox is asked from either.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_actor import limits
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.jobs import Job
+
+__all__ = ["Mailbox", "MailboxStatistics"]
+
+
+class MailboxStatistics(NamedTuple):
+    jobs: int
+    lanes: int
+    oldest_age: float
+
+
+class Mailbox:
+    """The source of jobs of the writer thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._lanes: OrderedDict[bytes, deque[tuple[float, Job]]] = OrderedDict()
+        self._count = 0
+        self._last: Job | None = None
+
+    def put_last(self, job: Job) -> None:
+        """A job that is taken when everything admitted before and after it has been."""
+        with self._changed:
+            self._last = job
+            self._changed.notify()
+
+    def put(self, client: bytes, job: Job) -> None:
+        """Admit a job to the end of its client's lane."""
+        with self._changed:
+            lane = self._lanes.get(client)
+            if lane is None:
+                lane = self._lanes[client] = deque()
+            lane.append((time.monotonic(), job))
+            self._count += 1
+            self._changed.notify()
+
+    def take(self, timeout: float | None) -> list[Job]:
+        """Up to a batch of jobs, one of each lane in turn; empty if nothing came in time."""
+        with self._changed:
+            if not self._count and self._last is None:
+                self._changed.wait(timeout)
+            if not self._count and self._last is not None:
+                last, self._last = self._last, None
+                return [last]
+            taken: list[Job] = []
+            while self._count and len(taken) < limits.BATCH_MAX_OPERATIONS:
+                client, lane = self._lanes.popitem(last=False)
+                taken.append(lane.popleft()[1])
+                self._count -= 1
+                if lane:
+                    self._lanes[client] = lane
+            return taken
+
+    def drop(self, client: bytes) -> list[Job]:
+        """Remove what a superseded connection has queued and the writer has not taken."""
+        with self._changed:
+            lane = self._lanes.pop(client, None)
+            if lane is None:
+                return []
+            self._count -= len(lane)
+            return [job for _, job in lane]
+
+    def waiting(self) -> bool:
+        return self._count > 0
+
+    def statistics(self) -> MailboxStatistics:
+        with self._changed:
+            oldest = min((lane[0][0] for lane in self._lanes.values()), default=None)
+            age = 0.0 if oldest is None else time.monotonic() - oldest
+            return MailboxStatistics(self._count, len(self._lanes), age)

@@ -1,0 +1,256 @@
+"""The actor process: owner lock, listener, connections, one writer thread, and a proper end.
+
+The listener opens as soon as the owner lock is held, so clients get an answer, with the phase,
+from the first moment; the writer opens the file meanwhile in its own thread. A drain goes the way
+back in order: no new clients, no new requests, commit what was admitted, flush the answers, close
+the file, remove the socket, and give up the lock last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+import hermes_protocol.messages as wire
+from hermes_actor import limits
+from hermes_actor._version import __version__
+from hermes_actor.actor.changes import Changes
+from hermes_actor.actor.connection import Connection
+from hermes_actor.actor.credit import Credit
+from hermes_actor.actor.listener import bind, remove_socket
+from hermes_actor.actor.mailbox import Mailbox
+from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.status import describe
+from hermes_actor.engine import jobs
+from hermes_actor.engine.jobs import Outcome
+from hermes_actor.engine.loop import serve
+from hermes_actor.engine.writer import Writer
+from hermes_actor.store.schema import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from hermes_actor.actor.outbox import Outbox
+    from hermes_actor.engine.ownership import OwnerLock
+    from hermes_actor.paths import Place
+
+__all__ = ["Server"]
+
+_log = logging.getLogger("hermes_actor.actor")
+
+
+class Server:
+    """Everything that one actor serves; one object per database."""
+
+    def __init__(
+        self,
+        place: Place,
+        lock: OwnerLock,
+        *,
+        idle_exit: float | None = None,
+        on_ready: Callable[[BaseException | None], None] = lambda _error: None,
+    ) -> None:
+        """*idle_exit* seconds without connections end the actor; ``None``: never.
+
+        *on_ready* is called once, when the actor serves or has failed to open the file.
+        """
+        self.place = place
+        self.private_sql = True
+        self.phase = "opening"
+        self.started = time.time()
+        self.metrics = Metrics()
+        self.mailbox = Mailbox()
+        self.writer: Writer | None = None
+        self.failure: BaseException | None = None
+        self._lock = lock
+        self._idle_exit = idle_exit
+        self._on_ready = on_ready
+        self._connections: set[Connection] = set()
+        self._clients: dict[bytes, Connection] = {}
+        self._dirty: set[Outbox] = set()
+        self.rejected = 0
+
+    # --- the event loop's side -----------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until told to end. Returns the exit code."""
+        sys.setswitchinterval(limits.SWITCH_INTERVAL_SECONDS)
+        trio.run(self._main)
+        self._lock.release()
+        return 0 if self.failure is None else 1
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self.credit = Credit(limits.CREDIT_TOTAL_BYTES, self.in_loop)
+        self.changes = Changes(self.in_loop)
+        self._draining = trio.Event()
+        self._opened = trio.Event()
+        self._closed = trio.Event()
+        listener = bind(self.place)
+        thread = threading.Thread(target=self._write, name="writer", daemon=True)
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as outer:
+                outer.start_soon(self._follow_signals, signals)
+                outer.start_soon(self._watch)
+                async with trio.open_nursery() as nursery:
+                    thread.start()
+                    nursery.start_soon(self._accept, listener, nursery)
+                    await self._draining.wait()
+                    self.phase = "draining"
+                    nursery.cancel_scope.shield = True
+                    self._stop_accepting.cancel()
+                    for connection in list(self._connections):
+                        connection.go_away(self._reason)
+                self.mailbox.put_last(jobs.Stop(lambda _outcome: None))
+                await self._closed.wait()
+                outer.cancel_scope.cancel()
+        thread.join()
+        remove_socket(self.place)
+        listener.close()
+
+    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        with trio.CancelScope() as self._stop_accepting:
+            while True:
+                await trio.lowlevel.wait_readable(listener)
+                try:
+                    sock, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    # Out of descriptors: connections stay in the backlog until one is free.
+                    _log.warning("cannot accept: %s", error)
+                    await trio.sleep(0.1)
+                    continue
+                sock.setblocking(False)
+                try:
+                    connection = Connection(self, sock)
+                except OSError:
+                    sock.close()
+                    continue
+                if connection.uid not in (os.getuid(), 0):
+                    _log.warning("refused uid %d (pid %d)", connection.uid, connection.pid)
+                    self.rejected += 1
+                    sock.close()
+                    continue
+                self._connections.add(connection)
+                nursery.start_soon(connection.run)
+
+    async def _follow_signals(self, signals: Any) -> None:
+        async for number in signals:
+            self.drain(signal.Signals(number).name)
+
+    async def _watch(self) -> None:
+        """End when nobody has been here for long, or when the file is gone."""
+        quiet_since = trio.current_time()
+        while True:
+            await trio.sleep(min(limits.HOME_CHECK_SECONDS, self._idle_exit or 3600))
+            if self._connections or self.mailbox.waiting():
+                quiet_since = trio.current_time()
+            if self._opened.is_set() and not self.place.db.exists():
+                self.drain("the database is gone")
+            elif self._idle_exit and trio.current_time() - quiet_since >= self._idle_exit:
+                self.drain("idle")
+
+    def drain(self, reason: str) -> None:
+        """Begin to end; harmless when it has begun."""
+        if not self._draining.is_set():
+            _log.info("draining: %s", reason)
+            self._reason = reason
+            self._draining.set()
+
+    def in_loop(self, function: Callable[[], None]) -> None:
+        """Run *function* soon in the event loop; from any thread, even when the loop is gone."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(function)
+
+    async def welcome(self, connection: Connection, hello: wire.Hello) -> bool:
+        """Answer a Hello. False if the client is not taken."""
+        if not hello.oldest <= wire.PROTOCOL <= hello.newest:
+            connection.send(wire.Reject(code="protocol", message="no common protocol"))
+            return False
+        connection.client_id, connection.name = hello.client_id, hello.name
+        connection.build = hello.build
+        older = self._clients.get(hello.client_id)
+        self._clients[hello.client_id] = connection
+        if older is not None:
+            await older.supersede()
+        await self._opened.wait()
+        if self.failure is not None:
+            code = getattr(self.failure, "code", "error")
+            connection.send(wire.Reject(code=code, message=str(self.failure)))
+            return False
+        assert self.writer is not None
+        connection.send(
+            wire.Welcome(
+                protocol=wire.PROTOCOL,
+                phase=self.phase,
+                epoch=self.writer.epoch,
+                file_id=self.writer.file_id,
+                limits=wire.Limits(
+                    window=limits.WINDOW_REQUESTS, frame_bytes=limits.FRAME_MAX_BYTES
+                ),
+                durability="fsync",
+                schema_version=SCHEMA_VERSION,
+                build=__version__,
+                pid=os.getpid(),
+                commit_no=self.writer.commit_no,
+            )
+        )
+        return True
+
+    def left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._clients.get(connection.client_id) is connection:
+            del self._clients[connection.client_id]
+
+    def status_json(self) -> str:
+        return json.dumps(describe(self, self._connections))
+
+    # --- the writer thread's side ----------------------------------------------------------------
+
+    def _write(self) -> None:
+        try:
+            self.writer = Writer(self.place, somebody_waits=self.mailbox.waiting)
+            self.phase = "serving" if self.writer.recover() else "recovering"
+        except BaseException as error:
+            self.failure = error
+            _log.error("cannot open %s: %s", self.place.db, error)
+        self._on_ready(self.failure)
+        self.in_loop(self._opened.set)
+        if self.failure is None:
+            assert self.writer is not None
+            try:
+                serve(self.writer, self.mailbox, sent=self._sent)
+            except BaseException as error:
+                self.failure = error
+                _log.exception("the writer has stopped")
+        if self.failure is not None:
+            self.in_loop(lambda: self.drain(f"failed: {self.failure}"))
+        self.in_loop(self._closed.set)
+
+    def finished(self, connection: Connection, outcome: Outcome, seconds: float) -> None:
+        """A request has its answer."""
+        self.metrics.total.add(seconds)
+        if outcome.error is not None:
+            self.metrics.refused += 1
+        elif not outcome.replayed:
+            self.metrics.writes += 1
+
+    def dirty(self, outbox: Outbox) -> None:
+        """Answers wait in *outbox*; they leave together at the end of the batch."""
+        self._dirty.add(outbox)
+
+    def _sent(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for outbox in dirty:
+            outbox.flush()
+        self.changes.tell()

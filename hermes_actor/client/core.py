@@ -1,0 +1,214 @@
+"""The client's half of the conversation, without any input or output.
+
+It numbers requests, keeps them until they are answered, and sends all that are not again, in
+order and with the same numbers, after every reconnection. Crash, drain and hand-off are one path.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import hermes_protocol.messages as wire
+from hermes_actor import limits
+from hermes_actor._version import __version__
+from hermes_actor.errors import HermesActorError, IncompatibleProtocol, by_code
+from hermes_protocol.framing import FrameBuffer, FrameError, decode_server, frame
+from hermes_protocol.operations import Staged, StagePart
+
+if TYPE_CHECKING:
+    from hermes_protocol.operations import Operation
+
+__all__ = ["ClientCore", "Reply", "error_from"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Reply:
+    """The place of one answer. ``done`` is the last thing that is set."""
+
+    __slots__ = ("commit_no", "done", "error", "number", "result")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.result: bytes | None = None
+        self.error: BaseException | None = None
+        self.commit_no: int | None = None
+        self.done = False
+
+
+def error_from(message: wire.Failed | wire.Reject) -> HermesActorError:
+    """The typed error that a code stands for."""
+    kind = by_code.get(message.code, HermesActorError)
+    if isinstance(message, wire.Reject):
+        return kind(message.message)
+    error: HermesActorError = kind(message.message)
+    error.words = message.words or message.message
+    error.executed = message.executed
+    return error
+
+
+class ClientCore:
+    """Numbers, window, resending. Not thread-safe: its shell serialises all calls."""
+
+    def __init__(self, name: str = "") -> None:
+        self.client_id = os.urandom(16)
+        self.welcome: wire.Welcome | None = None
+        self.going_away = False
+        self._name = name
+        self._next_seq = 1
+        self._next_ask = -1
+        self._next_stage = 1
+        self._commit_no = 0
+        self._acked_through = 0
+        self._answered: set[int] = set()
+        self._open: dict[int, tuple[Reply, bytes]] = {}
+        self._asks: dict[int, Reply] = {}
+        self._buffer = FrameBuffer(1 << 30)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._open)
+
+    @property
+    def has_room(self) -> bool:
+        window = self.welcome.limits.window if self.welcome else limits.WINDOW_REQUESTS
+        return len(self._open) < window
+
+    def hello(self) -> bytes:
+        """The first bytes of a new connection."""
+        self.welcome, self.going_away = None, False
+        self._buffer = FrameBuffer(1 << 30)
+        return frame(
+            wire.Hello(
+                client_id=self.client_id, name=self._name, pid=os.getpid(), build=__version__
+            )
+        )
+
+    def resend(self) -> bytes:
+        """After Welcome: everything that has no answer, in order. Asks end with a connection."""
+        for ask in list(self._asks.values()):
+            ask.error = ConnectionResetError("the connection was lost")
+            ask.done = True
+        self._asks.clear()
+        return b"".join(data for _, data in self._open.values())
+
+    def encode(self, operation: Operation[Any]) -> bytes | None:
+        """The bytes of an operation; ``None`` if it must be staged (see :meth:`stages`)."""
+        encoded = _encode(operation)
+        return encoded if len(encoded) <= 2 * limits.STAGE_PART_BYTES else None
+
+    def stages(self, operation: Operation[Any]) -> list[bytes]:
+        """The operations, in order, that bring a large operation in parts; the last applies it."""
+        encoded, size = _encode(operation), limits.STAGE_PART_BYTES
+        key, self._next_stage = self._next_stage, self._next_stage + 1
+        parts = [encoded[start : start + size] for start in range(0, len(encoded), size)]
+        steps = [_encode(StagePart(key=key, part=n, data=part)) for n, part in enumerate(parts)]
+        return [*steps, _encode(Staged(key=key, parts=len(parts)))]
+
+    def request(self, operation: bytes, patience: float) -> tuple[Reply, bytes]:
+        """Number an encoded operation. Returns where its answer will be, and what to send."""
+        reply = Reply(self._next_seq)
+        data = frame(
+            wire.Request(
+                seq=reply.number,
+                operation=msgspec.Raw(operation),
+                after=self._commit_no,
+                acked_through=self._acked_through,
+                patience=patience,
+            )
+        )
+        return self._opened(reply, data)
+
+    def commit_lease(self, lease: int) -> tuple[Reply, bytes]:
+        """The numbered commit of a lease."""
+        reply = Reply(self._next_seq)
+        message = wire.LeaseCommit(
+            seq=reply.number,
+            lease=lease,
+            after=self._commit_no,
+            acked_through=self._acked_through,
+        )
+        return self._opened(reply, frame(message))
+
+    def _opened(self, reply: Reply, data: bytes) -> tuple[Reply, bytes]:
+        self._open[reply.number] = (reply, data)
+        self._next_seq += 1
+        return reply, data
+
+    def ask(self, make: Any) -> tuple[Reply, bytes]:
+        """An ask: ``make(number)`` gives its message."""
+        reply = Reply(self._next_ask)
+        self._next_ask -= 1
+        self._asks[reply.number] = reply
+        return reply, frame(make(reply.number))
+
+    def give_up(self, reply: Reply) -> None:
+        """Nobody waits for this answer any more; it is not sent again."""
+        if self._open.pop(reply.number, None):
+            self._was_answered(reply.number)
+        self._asks.pop(reply.number, None)
+
+    def receive(self, data: bytes) -> list[Reply]:
+        """Take bytes of the actor; the answers that are now complete.
+
+        Raises :class:`FrameError` for bytes that are not of this protocol, and the typed error of
+        a Reject.
+        """
+        self._buffer.feed(data)
+        finished = []
+        while (body := self._buffer.next_body()) is not None:
+            reply = self._message(decode_server(body))
+            if reply is not None:
+                reply.done = True
+                finished.append(reply)
+        return finished
+
+    def _message(self, message: wire.ServerMessage) -> Reply | None:
+        if isinstance(message, wire.Ok | wire.Failed) and message.seq > 0:
+            opened = self._open.pop(message.seq, None)
+            if opened is None:
+                return None
+            self._was_answered(message.seq)
+            reply = opened[0]
+            if isinstance(message, wire.Ok):
+                self._commit_no = max(self._commit_no, message.commit_no)
+                reply.commit_no, reply.result = message.commit_no, bytes(message.result)
+            else:
+                reply.error = error_from(message)
+            return reply
+        if isinstance(message, wire.Done | wire.StatusReply | wire.Failed):
+            number = message.seq if isinstance(message, wire.Failed) else message.ask
+            asked = self._asks.pop(number, None)
+            if asked is None:
+                return None
+            if isinstance(message, wire.Failed):
+                asked.error = error_from(message)
+            elif isinstance(message, wire.StatusReply):
+                asked.result = message.status.encode()
+            else:
+                asked.result = bytes(message.result)
+            return asked
+        if isinstance(message, wire.Welcome):
+            self.welcome = message
+            self._commit_no = max(self._commit_no, message.commit_no)
+        elif isinstance(message, wire.Reject):
+            if message.code == "protocol":
+                raise IncompatibleProtocol(
+                    f"{message.message}: this client speaks {wire.PROTOCOL},"
+                    f" the actor {message.oldest} to {message.newest}"
+                )
+            raise error_from(message)
+        elif isinstance(message, wire.GoAway):
+            self.going_away = True
+        else:
+            raise FrameError(f"unexpected {type(message).__name__}")
+        return None
+
+    def _was_answered(self, seq: int) -> None:
+        self._answered.add(seq)
+        while self._acked_through + 1 in self._answered:
+            self._acked_through += 1
+            self._answered.discard(self._acked_through)

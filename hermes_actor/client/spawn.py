@@ -1,0 +1,134 @@
+"""Starting an actor on demand.
+
+Only ENOENT and ECONNREFUSED prove that nobody serves. Under the start lock the socket is tried
+once more, then exactly one client starts the actor and waits on a pipe until it serves or says
+why it cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.errors import DeadlineExceeded, PermissionDenied, SpawnFailed, by_code
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["start_actor"]
+
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "HERMES_ACTOR_IDLE_EXIT")
+"""The actor must not depend on who happened to start it."""
+
+_LOG_TAIL_BYTES = 2000
+
+
+def start_actor(place: Place, deadline: float, is_serving: Callable[[], bool]) -> None:
+    """Make sure that an actor runs. *is_serving* looks again once the start lock is held.
+
+    Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
+    """
+    _check_user(place)
+    with _start_lock(place, deadline):
+        if not is_serving():
+            _spawn(place, deadline)
+
+
+def _check_user(place: Place) -> None:
+    try:
+        owner = place.db.parent.stat().st_uid
+    except FileNotFoundError:
+        place.db.parent.mkdir(parents=True, exist_ok=True)
+        return
+    if owner != os.getuid():
+        raise PermissionDenied(
+            f"{place.db.parent} belongs to uid {owner}: only that user may start its actor,"
+            f" not uid {os.getuid()}"
+        )
+
+
+@contextlib.contextmanager
+def _start_lock(place: Place, deadline: float) -> Iterator[None]:
+    place.folder.mkdir(mode=0o700, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(place.start_lock, flags, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise DeadlineExceeded(
+                        f"another process is starting the actor of {place.db} and not done yet"
+                    ) from None
+            time.sleep(limits.RECONNECT_FIRST_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _spawn(place: Place, deadline: float) -> None:
+    ready, child_end = os.pipe()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    log = os.open(place.log, flags, 0o600)
+    try:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "hermes_actor", "serve", "--detach",
+             "--db", str(place.db), "--ready-fd", str(child_end)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(),
+            pass_fds=(child_end,), start_new_session=True, umask=0o077, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(child_end)
+        os.close(log)
+    try:
+        _wait_ready(place, ready, deadline)
+    finally:
+        os.close(ready)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    package = str(Path(__file__).parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if package in paths:
+        kept["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return kept
+
+
+def _wait_ready(place: Place, ready: int, deadline: float) -> None:
+    said = b""
+    while True:
+        patience = max(0.0, deadline - time.monotonic())
+        if not select.select([ready], [], [], patience)[0]:
+            raise SpawnFailed(f"the actor of {place.db} did not come up in time")
+        data = os.read(ready, 4096)
+        if not data:
+            break
+        said += data
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        raise SpawnFailed(
+            f"the actor of {place.db} ended at once; its last words:\n{_log_tail(place)}"
+        ) from None
+    if answer.get("error"):
+        kind = by_code.get(answer["code"], SpawnFailed)
+        raise kind(answer["error"], words=answer.get("words"))
+
+
+def _log_tail(place: Place) -> str:
+    with contextlib.suppress(OSError):
+        return place.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+    return "(no log)"

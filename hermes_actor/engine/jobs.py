@@ -1,0 +1,127 @@
+"""What a host gives its writer to do.
+
+A job is taken by the writer at most once: whoever waits for it may give it up only until then. Its
+end is told by ``finish``, which each host gives in its own way.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.receipts import Ticket
+    from hermes_protocol.operations import Operation, SqlStatement
+
+__all__ = [
+    "Call",
+    "CatchUp",
+    "Command",
+    "Finish",
+    "Forget",
+    "Job",
+    "Lease",
+    "Outcome",
+    "Request",
+    "Stop",
+]
+
+
+class Request(NamedTuple):
+    """An operation, the time after which nobody wants it any more, and whose it is.
+
+    The time is of ``Seams.monotonic``. Without a ticket the caller never sends it twice.
+    """
+
+    operation: Operation[Any]
+    deadline: float = float("inf")
+    ticket: Ticket | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of a request: a result with its place in the order of changes, or an error."""
+
+    result: Any = None
+    error: BaseException | None = None
+    commit_no: int | None = None
+    replayed: bool = False
+
+
+Finish = Callable[[Outcome], None]
+"""How a host learns the end of a job. Called once, in the thread of the writer."""
+
+
+class Job:
+    """Something for the writer, with a deadline for being taken."""
+
+    __slots__ = ("_guard", "deadline", "finish")
+
+    def __init__(self, finish: Finish, deadline: float = float("inf")) -> None:
+        self.finish = finish
+        self.deadline = deadline
+        self._guard = threading.Lock()
+
+    def take(self) -> bool:
+        """Claim the job: true for exactly one of the writer and the one who gives it up."""
+        return self._guard.acquire(blocking=False)
+
+
+class Call(Job):
+    """One request."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, finish: Finish, request: Request) -> None:
+        super().__init__(finish, request.deadline)
+        self.request = request
+
+
+class CatchUp(Job):
+    """Bring the full-text indexes up to a message."""
+
+    __slots__ = ("through",)
+
+    def __init__(self, finish: Finish, deadline: float, through: int) -> None:
+        super().__init__(finish, deadline)
+        self.through = through
+
+
+class Forget(Job):
+    """A client has said good-bye: its receipts may go."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, finish: Finish, client: bytes) -> None:
+        super().__init__(finish)
+        self.client = client
+
+
+class Stop(Job):
+    """Finish what was given before, close, and end."""
+
+    __slots__ = ()
+
+
+class Command(NamedTuple):
+    """One step of a lease: a statement, a commit (with its request), or a rollback."""
+
+    statement: SqlStatement | None
+    commit: Request | None
+    finish: Finish
+
+
+class Lease(Job):
+    """An interactive transaction: finished when it is granted, then a dialogue of commands."""
+
+    __slots__ = ("commands", "ended")
+
+    def __init__(self, finish: Finish, deadline: float) -> None:
+        super().__init__(finish, deadline)
+        self.commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self.ended = False
+
+    def abandon(self) -> None:
+        """The holder is gone: roll back at once."""
+        self.commands.put(None)

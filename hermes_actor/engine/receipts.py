@@ -1,0 +1,153 @@
+"""Exactly once: durable notes of what was applied for whom.
+
+Each request of a client has the next number of its own sequence. Its receipt is written in the
+transaction of the change, so the two cannot disagree. Rules:
+
+1. A seq at or below the highest executed one of its client is never executed again. It is
+   answered from its receipt; a receipt with another digest means that a number was used twice.
+2. At first contact the highest seq is read from the receipts. The newest receipt of a client is
+   therefore never removed while the client may come back.
+3. Receipts go when the client has its answers (``acked_through``, good-bye). What crashed clients
+   leave is swept by distance in commits, never by the clock, and the sweep raises
+   ``swept_through``.
+4. A seq without receipt from a client without receipts was never applied if the client knew a
+   ``commit_no`` at or above ``swept_through`` when it first sent it. Otherwise nobody can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from hermes_actor import limits
+from hermes_actor.engine.jobs import Outcome
+from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.errors import KeyReused, OutcomeUnknown, RequestError
+from hermes_actor.store.rows import scalar
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Receipts", "Ticket"]
+
+
+class Ticket(NamedTuple):
+    """Whose request it is, and which: the key under which it is applied at most once."""
+
+    client: bytes
+    seq: int
+    digest: bytes
+    after: int = 0
+    acked_through: int = 0
+
+
+@dataclass(slots=True)
+class _Client:
+    highest: int
+    swept_through: int
+    """When we met: a request first sent later has an ``after`` that is not below it."""
+    pruned: int = 0
+    refused: dict[int, BaseException] = field(default_factory=dict)
+
+
+class Receipts:
+    """The receipts of one database, with what must be remembered of its clients."""
+
+    def __init__(self) -> None:
+        self.replayed = 0
+        self._clients: dict[bytes, _Client] = {}
+        self._pending: dict[bytes, int] = {}
+        self._last_sweep = 0
+
+    def find(self, conn: Connection, ticket: Ticket) -> Outcome | None:
+        """The answer that a request has already had; ``None`` if it is to be applied now."""
+        client = self._clients.get(ticket.client) or self._meet(conn, ticket.client)
+        highest = self._pending.get(ticket.client, client.highest)
+        if ticket.seq > highest:
+            if client.highest or ticket.after >= client.swept_through:
+                return None
+            return Outcome(error=_unknown(ticket))
+        receipt = conn.execute(
+            "SELECT commit_no, digest, result FROM hermes_actor_receipts"
+            " WHERE client = ? AND seq = ?",
+            (ticket.client, ticket.seq),
+        ).fetchall()
+        self.replayed += 1
+        if receipt:
+            commit_no, digest, result = receipt[0]
+            if digest != ticket.digest:
+                return Outcome(error=KeyReused(f"request {ticket.seq} was another one before"))
+            return Outcome(msgspec.Raw(result), None, commit_no, replayed=True)
+        if ticket.seq in client.refused:
+            return Outcome(error=client.refused[ticket.seq], replayed=True)
+        if ticket.seq > client.pruned and ticket.after >= client.swept_through:
+            return Outcome(error=RequestError("it was refused before; the reason is lost"))
+        return Outcome(error=_unknown(ticket))
+
+    def _meet(self, conn: Connection, client_id: bytes) -> _Client:
+        highest = scalar(
+            conn, "SELECT MAX(seq) FROM hermes_actor_receipts WHERE client = ?", (client_id,)
+        )
+        swept_through = get_own(conn, "swept_through") or 0
+        client = self._clients[client_id] = _Client(highest or 0, swept_through)
+        return client
+
+    def record(self, conn: Connection, ticket: Ticket, commit_no: int, result: bytes) -> None:
+        """Note inside the transaction that a request was applied."""
+        conn.execute(
+            "INSERT INTO hermes_actor_receipts VALUES (?, ?, ?, ?, ?)",
+            (ticket.client, ticket.seq, commit_no, ticket.digest, result),
+        )
+        self._pending[ticket.client] = ticket.seq
+        client = self._clients[ticket.client]
+        if ticket.acked_through - client.pruned >= limits.RECEIPTS_PRUNED_AT_ONCE:
+            conn.execute(
+                "DELETE FROM hermes_actor_receipts WHERE client = ? AND seq <= ?",
+                (ticket.client, min(ticket.acked_through, ticket.seq - 1)),
+            )
+
+    def refused(self, ticket: Ticket, error: BaseException) -> None:
+        """Remember why a request failed, for a client that asks again."""
+        self._clients[ticket.client].refused[ticket.seq] = error
+
+    def committed(self, tickets: list[Ticket]) -> None:
+        """The transaction of these requests is in the file."""
+        for ticket in tickets:
+            client = self._clients[ticket.client]
+            if ticket.acked_through - client.pruned >= limits.RECEIPTS_PRUNED_AT_ONCE:
+                client.pruned = ticket.acked_through
+                client.refused = {s: e for s, e in client.refused.items() if s > client.pruned}
+        for client_id, highest in self._pending.items():
+            self._clients[client_id].highest = highest
+        self._pending.clear()
+
+    def rolled_back(self) -> None:
+        self._pending.clear()
+
+    def disconnected(self, client_id: bytes) -> None:
+        """Forget what memory knows; the receipts know the rest."""
+        self._clients.pop(client_id, None)
+
+    def forget(self, conn: Connection, client_id: bytes) -> None:
+        """The client will not come back: remove its receipts, inside a transaction."""
+        conn.execute("DELETE FROM hermes_actor_receipts WHERE client = ?", (client_id,))
+        conn.execute("DELETE FROM hermes_actor_stage WHERE client = ?", (client_id,))
+        self._clients.pop(client_id, None)
+
+    def sweep(self, conn: Connection, commit_no: int) -> None:
+        """Remove, inside a transaction, what nobody has asked for over many commits."""
+        through = commit_no - limits.RECEIPTS_KEPT_COMMITS
+        if through - self._last_sweep < limits.RECEIPTS_SWEEP_EVERY_COMMITS:
+            return
+        self._last_sweep = through
+        conn.execute("DELETE FROM hermes_actor_receipts WHERE commit_no <= ?", (through,))
+        conn.execute("DELETE FROM hermes_actor_stage WHERE commit_no <= ?", (through,))
+        set_own(conn, "swept_through", through)
+
+
+def _unknown(ticket: Ticket) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"request {ticket.seq} may have been executed long ago; its receipt has been swept"
+    )

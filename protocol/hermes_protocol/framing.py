@@ -1,0 +1,112 @@
+"""Frames: four bytes of length, big-endian, then one MessagePack map.
+
+Nothing is decoded before its length is known and allowed, so a peer cannot make us hold more
+than the limit. Any bytes may arrive; everything that is wrong with them is a
+:class:`FrameError`, which ends the connection and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, Union
+
+import msgspec
+
+from hermes_protocol.messages import ClientMessage, ServerMessage
+from hermes_protocol.operations import OPERATIONS, Operation
+
+__all__ = [
+    "HEADER_BYTES",
+    "FrameBuffer",
+    "FrameError",
+    "OperationError",
+    "decode_client",
+    "decode_operation",
+    "decode_server",
+    "frame",
+]
+
+HEADER_BYTES = 4
+
+M = TypeVar("M")
+
+_encode = msgspec.msgpack.Encoder().encode
+_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+_server: msgspec.msgpack.Decoder[ServerMessage] = msgspec.msgpack.Decoder(ServerMessage)
+_operation: msgspec.msgpack.Decoder[Operation[Any]] = msgspec.msgpack.Decoder(
+    Union[OPERATIONS]  # noqa: UP007 - a union of a tuple has no other spelling
+)
+
+
+class FrameError(Exception):
+    """The bytes of the peer are not a frame of this protocol."""
+
+
+class OperationError(Exception):
+    """The bytes are no operation that this side knows. The connection is not to blame."""
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """*message* as it goes on the wire."""
+    body = _encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def decode_client(body: bytes) -> ClientMessage:
+    """A message of a client. Raises :class:`FrameError`."""
+    return _decode(_client, body)
+
+
+def decode_server(body: bytes) -> ServerMessage:
+    """A message of an actor. Raises :class:`FrameError`."""
+    return _decode(_server, body)
+
+
+def decode_operation(body: bytes | msgspec.Raw) -> Operation[Any]:
+    """An operation out of a request. Raises :class:`OperationError`."""
+    try:
+        return _operation.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise OperationError(str(error)) from error
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[M], body: bytes) -> M:
+    try:
+        return decoder.decode(body)
+    # Deep nesting is a RecursionError, bad UTF-8 and bad MessagePack are ValueErrors.
+    except (ValueError, RecursionError) as error:
+        raise FrameError(str(error)) from error
+
+
+class FrameBuffer:
+    """Cuts a stream of bytes into bodies of frames."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def needed(self) -> int | None:
+        """The length of the frame at the head, ``None`` while its header is not complete.
+
+        Raises :class:`FrameError` for a length over the limit, before any of it is kept.
+        """
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        length = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
+        if length > self._max_bytes:
+            raise FrameError(f"a frame of {length} bytes is over the limit of {self._max_bytes}")
+        return length
+
+    def next_body(self) -> bytes | None:
+        """The body of the frame at the head if it is complete."""
+        length = self.needed()
+        if length is None or len(self._buffer) < HEADER_BYTES + length:
+            return None
+        body = bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + length])
+        del self._buffer[: HEADER_BYTES + length]
+        return body
+
+    def __len__(self) -> int:
+        return len(self._buffer)

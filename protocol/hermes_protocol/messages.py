@@ -1,0 +1,264 @@
+"""What travels between a client and an actor: one tagged map a frame.
+
+A conversation begins with :class:`Hello` and its answer. After that the client sends requests,
+each with the next number of its own sequence, and the actor answers each one exactly once. See
+``protocol/README.md`` for the rules in full.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Raw, Struct
+
+__all__ = [
+    "MAGIC",
+    "PROTOCOL",
+    "Bye",
+    "CatchUp",
+    "Changed",
+    "ClientMessage",
+    "Done",
+    "Drain",
+    "Executed",
+    "Failed",
+    "Gap",
+    "GoAway",
+    "Hello",
+    "LeaseCommit",
+    "LeaseOpen",
+    "LeaseRollback",
+    "LeaseRun",
+    "Limits",
+    "Ok",
+    "Reject",
+    "Request",
+    "ServerMessage",
+    "StatusRequest",
+    "StatusReply",
+    "Subscribe",
+    "Welcome",
+]
+
+MAGIC = "hermes-actor"
+PROTOCOL = 1
+"""The protocol major that this package speaks."""
+
+Executed = Literal["no", "yes", "unknown"]
+
+
+class _Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="?"):
+    pass
+
+
+# --- opening ---------------------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True, kw_only=True, omit_defaults=False, tag="hello"):
+    """The first frame of a client. Its shape never changes.
+
+    A known ``client_id`` supersedes that client's older connection.
+    """
+
+    magic: str = MAGIC
+    oldest: int = PROTOCOL
+    newest: int = PROTOCOL
+    features: list[str] = []
+    client_id: bytes = b""
+    name: str = ""
+    pid: int = 0
+    build: str = ""
+
+
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the actor asks its clients to keep to."""
+
+    window: int = 64
+    """Requests that may be unanswered at one time."""
+    frame_bytes: int = 2 * 1024 * 1024
+    """Largest frame; larger operations travel as staged parts."""
+
+
+class Welcome(_Message, frozen=True, kw_only=True, tag="welcome"):
+    """The actor takes the client, in the named phase; requests may be sent at once."""
+
+    protocol: int
+    phase: str
+    epoch: int
+    file_id: bytes
+    limits: Limits
+    durability: str
+    schema_version: int
+    build: str
+    pid: int
+    features: list[str] = []
+    commit_no: int = 0
+
+
+class Reject(_Message, frozen=True, kw_only=True, tag="reject"):
+    """The actor does not take the client; the connection ends."""
+
+    code: str
+    message: str
+    oldest: int = PROTOCOL
+    newest: int = PROTOCOL
+
+
+# --- requests --------------------------------------------------------------------------------
+
+
+class Request(_Message, frozen=True, kw_only=True, tag="request"):
+    """One operation.
+
+    ``seq`` counts from 1 without gaps. ``after`` is the highest ``commit_no`` that the client knew
+    when it first sent this seq. ``acked_through``: the client has the answers up to this seq, so
+    their receipts may go. ``patience`` is in seconds, from the arrival of the frame.
+    """
+
+    seq: int
+    operation: Raw
+    after: int = 0
+    acked_through: int = 0
+    patience: float | None = None
+
+
+class Ok(_Message, frozen=True, kw_only=True, tag="ok"):
+    """The operation is committed and synced, at this place in the order of all changes."""
+
+    seq: int
+    commit_no: int
+    result: Raw = Raw(b"\xc0")
+
+
+class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
+    """The operation was refused. ``executed`` says what is known about its effect."""
+
+    seq: int
+    code: str
+    message: str
+    executed: Executed = "no"
+    words: str | None = None
+
+
+class Bye(_Message, frozen=True, kw_only=True, tag="bye"):
+    """The client has all its answers and will not come back under this id."""
+
+
+class GoAway(_Message, frozen=True, kw_only=True, tag="goaway"):
+    """The actor takes no more on this connection.
+
+    Requests above ``last_seq`` were not executed here; connect again and send everything that has
+    no answer, in order, with the same seqs.
+    """
+
+    last_seq: int
+    reason: str
+
+
+# --- asking ----------------------------------------------------------------------------------
+# Answered by ``Done`` or ``Failed``. An ask counts down from -1, so that it is never a seq.
+
+
+class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
+    """Bring both full-text indexes up to a message id."""
+
+    ask: int
+    through: int
+    patience: float | None = None
+
+
+class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
+    """Begin an interactive transaction; at most one exists, and its limits are short."""
+
+    ask: int
+    patience: float | None = None
+
+
+class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):
+    """Run one ``sql.statement`` inside the lease of this connection."""
+
+    ask: int
+    statement: Raw
+
+
+class LeaseCommit(_Message, frozen=True, kw_only=True, tag="lease.commit"):
+    """Commit the lease. Numbered like a request and answered like one, with a receipt."""
+
+    seq: int
+    lease: int
+    after: int = 0
+    acked_through: int = 0
+
+
+class LeaseRollback(_Message, frozen=True, kw_only=True, tag="lease.rollback"):
+    """End the lease without a trace."""
+
+    ask: int
+
+
+class StatusRequest(_Message, frozen=True, kw_only=True, tag="status"):
+    """Ask how the actor is. Answered in every phase."""
+
+    ask: int
+
+
+class Drain(_Message, frozen=True, kw_only=True, tag="drain"):
+    """Ask the actor to finish what it has admitted, close the file and end."""
+
+    ask: int
+
+
+class Done(_Message, frozen=True, kw_only=True, tag="done"):
+    """The answer to an ask."""
+
+    ask: int
+    result: Raw = Raw(b"\xc0")
+
+
+class StatusReply(_Message, frozen=True, kw_only=True, tag="status.reply"):
+    """How the actor is: a JSON document, so that it can grow without a new protocol."""
+
+    ask: int
+    status: str
+
+
+# --- changes ---------------------------------------------------------------------------------
+
+
+class Subscribe(_Message, frozen=True, kw_only=True, tag="subscribe"):
+    """Ask for changes, on a connection of its own. ``after`` is the last one that is known."""
+
+    after: int | None = None
+
+
+class Changed(_Message, frozen=True, kw_only=True, tag="changed"):
+    """A change was committed. Without a ``commit_no``: by a program outside."""
+
+    commit_no: int | None = None
+    op: str = "foreign"
+    session_id: str | None = None
+
+
+class Gap(_Message, frozen=True, kw_only=True, tag="gap"):
+    """Changes after ``after`` up to ``through`` are no longer known one by one."""
+
+    after: int
+    through: int
+
+
+ClientMessage: TypeAlias = (
+    Hello
+    | Request
+    | Bye
+    | CatchUp
+    | LeaseOpen
+    | LeaseRun
+    | LeaseCommit
+    | LeaseRollback
+    | StatusRequest
+    | Drain
+    | Subscribe
+)
+ServerMessage: TypeAlias = (
+    Welcome | Reject | Ok | Failed | GoAway | Done | StatusReply | Changed | Gap
+)
