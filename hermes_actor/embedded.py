@@ -20,7 +20,14 @@ from hermes_actor.engine.jobs import Outcome, Request
 from hermes_actor.engine.loop import lease_over, serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
-from hermes_actor.errors import ActorBroken, Closed, DeadlineExceeded, NotAllowed, Owned
+from hermes_actor.errors import (
+    ActorBroken,
+    Closed,
+    DeadlineExceeded,
+    HermesActorError,
+    NotAllowed,
+    Owned,
+)
 from hermes_protocol.operations import SqlLease
 
 if TYPE_CHECKING:
@@ -99,7 +106,7 @@ class EmbeddedWriter:
         self._place = place
         self._pid = os.getpid()
         self._queue = _Queue()
-        self._lease_holder: int | None = None
+        self._lease_holder: tuple[int, _EmbeddedLease] | None = None
         self._stopped: BaseException | None = None
         self._lock = OwnerLock.acquire(place)
         opened = _Waiter()
@@ -112,8 +119,7 @@ class EmbeddedWriter:
         try:
             opened.result()
         except BaseException:
-            self._thread.join()
-            self._lock.release()
+            self.stop()
             raise
 
     @property
@@ -133,8 +139,9 @@ class EmbeddedWriter:
         waiter = _Waiter()
         job = jobs.Lease(waiter.finish, time.monotonic() + patience)
         self._wait(waiter, job)
-        self._lease_holder = threading.get_ident()
-        return _EmbeddedLease(self, job)
+        lease = _EmbeddedLease(self, job)
+        self._lease_holder = (threading.get_ident(), lease)
+        return lease
 
     def statistics(self) -> dict[str, Any]:
         return {"mode": "embedded", "pid": self._pid, "writer": repr(self._writer)}
@@ -148,13 +155,19 @@ class EmbeddedWriter:
                 f"{self._place.db} was opened with mode='embedded' by process {self._pid};"
                 f" a forked child cannot use that writer"
             )
-        if self._lease_holder == threading.get_ident():
+        if self._lease_holder is not None and self._lease_holder[0] == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
         self._queue.put(job)
         # Looked at after putting: a writer that stops looks at the queue once more after that.
         if self._stopped is not None and job.take():
-            raise self._stopped
+            raise self.why_stopped()
         return waiter.wait(job)
+
+    def why_stopped(self) -> HermesActorError:
+        """A fresh error each time: one that is raised again and again grows its traceback."""
+        assert self._stopped is not None
+        kind = type(self._stopped) if isinstance(self._stopped, Closed) else ActorBroken
+        return kind(str(self._stopped))
 
     def stop(self) -> None:
         """Finish what has been submitted, close the file, release the lock."""
@@ -181,7 +194,7 @@ class EmbeddedWriter:
         while self._queue.waiting():
             for job in self._queue.take(0):
                 if job.take():
-                    job.finish(Outcome(error=self._stopped))
+                    job.finish(Outcome(error=self.why_stopped()))
 
 
 class _EmbeddedLease:
@@ -204,7 +217,10 @@ class _EmbeddedLease:
         try:
             self._ask(None, commit)
         finally:
-            self._writer._lease_holder = None
+            # An expired lease must not take the mark of the one that came after it.
+            holder = self._writer._lease_holder
+            if holder is not None and holder[1] is self:
+                self._writer._lease_holder = None
 
     def _ask(self, statement: SqlStatement | None, commit: Request | None) -> Any:
         waiter = _Waiter()
@@ -228,8 +244,10 @@ class _Registry:
         """The writer of *place*, started if this process has none yet."""
         with self._guard:
             writer, users = self._users.get(place.db, (None, 0))
-            if writer is None or writer.stopped:
-                writer, users = EmbeddedWriter(place), 0
+            if writer is not None and writer.stopped:
+                raise writer.why_stopped()
+            if writer is None:
+                writer = EmbeddedWriter(place)
             self._users[place.db] = (writer, users + 1)
             return writer
 
@@ -251,9 +269,11 @@ class _Registry:
             writer.stop()
 
     def _after_fork(self) -> None:
-        """The parent's writers and their locks stay the parent's."""
+        """The parent's writers stay the parent's; our copies of its locks must not outlive it."""
         self._guard = threading.Lock()
-        self._users = {}
+        users, self._users = self._users, {}
+        for writer, _ in users.values():
+            writer._lock.release()
 
 
 _registry = _Registry()

@@ -64,6 +64,9 @@ which is how waiting writers starve."""
 OPEN_BUSY_SECONDS = 1.0
 """How long opening waits for the lock when the file must be created or migrated."""
 
+COMMIT_BUSY_SECONDS = 5.0
+"""How long a commit waits for readers, on file systems where WAL does not work."""
+
 # Batches --------------------------------------------------------------------------------------
 
 BATCH_MAX_OPERATIONS = 64
@@ -115,6 +118,9 @@ fill in slices while the file is already served."""
 
 INDEX_STEP_ROWS = 32
 """Rows between two looks at the clock inside a slice."""
+
+HOLES_STEP_ROWS = 2_000
+"""Rows that are looked at for holes in one idle slice: about 2 ms when there is none."""
 
 INDEX_SLICE_BUSY_SECONDS = 0.010
 """Length of a slice while operations wait."""

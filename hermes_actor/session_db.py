@@ -40,8 +40,8 @@ from hermes_actor.store import (
     titles,
     topics,
 )
+from hermes_actor.store.sql import names_index
 from hermes_actor.store.surrogates import without_surrogates
-from hermes_protocol.values import to_value
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import WriterPort
@@ -111,7 +111,8 @@ class SessionDB:
 
     def close(self) -> None:
         """Stop using the store. Calling it again is harmless; other objects are not disturbed."""
-        port, self._port, self._conn = self._port, None, None
+        with self._lock:
+            port, self._port, self._conn = self._port, None, None
         if port is not None:
             self._reader.close()
             port.release()
@@ -315,27 +316,22 @@ class SessionDB:
         codex_message_items: Any = None,
     ) -> int:
         """Add a message and raise the counters of its session. Returns the message id."""
-        return self._submit(
-            ops.MessageAppend(
-                session_id=session_id,
-                message=ops.MessageRow(
-                    role=role,
-                    timestamp=time.time(),
-                    content=to_value(_content.encode_content(content)),
-                    tool_call_id=tool_call_id,
-                    tool_calls=_content.encode_json(tool_calls),
-                    tool_name=tool_name,
-                    token_count=token_count,
-                    finish_reason=finish_reason,
-                    reasoning=reasoning,
-                    reasoning_content=reasoning_content,
-                    reasoning_details=_content.encode_json(reasoning_details),
-                    codex_reasoning_items=_content.encode_json(codex_reasoning_items),
-                    codex_message_items=_content.encode_json(codex_message_items),
-                    calls=_content.count_calls(tool_calls),
-                ),
-            )
-        )
+        message = {
+            "role": role,
+            "content": content,
+            "tool_name": tool_name,
+            "tool_calls": tool_calls,
+            "tool_call_id": tool_call_id,
+            "token_count": token_count,
+            "finish_reason": finish_reason,
+            "reasoning": reasoning,
+            "reasoning_content": reasoning_content,
+            "reasoning_details": reasoning_details,
+            "codex_reasoning_items": codex_reasoning_items,
+            "codex_message_items": codex_message_items,
+        }
+        row = _content.message_row(time.time(), message)
+        return self._submit(ops.MessageAppend(session_id=session_id, message=row))
 
     def replace_messages(self, session_id: str, messages: list[dict[str, Any]]) -> None:
         """Replace the transcript of a session; on any error the old one stays."""
@@ -421,21 +417,19 @@ class SessionDB:
 
     def _with_complete_index(self, function: Callable[..., R], *arguments: Any) -> R:
         """Run *function* in a snapshot in which the indexes cover all that was there before."""
-        needed: int | None = None
 
         def ask(conn: Connection) -> tuple[int | None, R | None]:
-            behind = search.index_lag(conn, needed)
+            behind = search.index_lag(conn)
             return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
-        while True:
-            behind, result = self._reader.snapshot(ask)
-            if behind is None:
-                return result  # type: ignore[return-value]
-            if self._port is None:
-                raise Closed("this SessionDB is closed")
-            # Messages that arrive while we wait are not waited for.
-            needed = behind if needed is None else needed
-            self._port.catch_up(needed, self._patience)
+        behind, result = self._reader.snapshot(ask)
+        if behind is None:
+            return result  # type: ignore[return-value]
+        if self._port is None:
+            raise Closed("this SessionDB is closed")
+        # Once the owner has caught up, messages that arrived meanwhile are not waited for.
+        self._port.catch_up(behind, self._patience)
+        return self._reader.snapshot(function, *arguments)
 
     _sanitize_fts5_query = staticmethod(text_query.sanitize)
     _contains_cjk = staticmethod(text_query.contains_cjk)
@@ -676,7 +670,7 @@ class SessionDB:
             cursor.execute(sql, parameters)
             return cursor.description, cursor.fetchall()
 
-        if "messages_fts" in sql.lower():
+        if names_index(sql):
             return self._with_complete_index(run)
         return self._reader.query(run)
 

@@ -7,6 +7,7 @@ told apart here; message texts are for people.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -38,6 +39,7 @@ class Connection(sqlite3.Connection):
     layout: Layout | None = None
     layout_cookie: int = -1
     layout_checked: bool = False
+    identity: tuple[int, int] | None = None
 
 
 def connect_writer(path: Path) -> Connection:
@@ -54,14 +56,15 @@ def connect_reader(path: Path) -> Connection:
 
     The connection may move between threads, one at a time; the pool that owns it sees to that.
     """
-    return _connect(path, "ro", check_same_thread=False)
+    # In WAL mode a reader never waits; on other file systems it does, for a commit in progress.
+    return _connect(path, "ro", timeout=1.0, check_same_thread=False)
 
 
-def _connect(path: Path, mode: str, *, check_same_thread: bool) -> Connection:
+def _connect(path: Path, mode: str, *, timeout: float = 0.0, check_same_thread: bool) -> Connection:
     return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
+        f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,
-        timeout=0,
+        timeout=timeout,
         isolation_level=None,
         cached_statements=256,
         check_same_thread=check_same_thread,

@@ -9,6 +9,8 @@ import pytest
 # The module under test takes its default path from HERMES_HOME once, when it is imported.
 # A folder of our own also keeps every test away from ~/.hermes.
 os.environ["HERMES_HOME"] = tempfile.mkdtemp(prefix="hermes-actor-tests-")
+# An actor that a test has started ends soon after the test does.
+os.environ.setdefault("HERMES_ACTOR_IDLE_EXIT", "1")
 atexit.register(shutil.rmtree, os.environ["HERMES_HOME"], ignore_errors=True)
 
 
@@ -22,7 +24,7 @@ class Clock:
         self.now = float(now)
 
 
-@pytest.fixture(scope="session", params=["embedded"])
+@pytest.fixture(scope="session", params=os.environ.get("STORE_MODES", "embedded actor").split())
 def mode(request):
     return request.param
 

@@ -270,8 +270,10 @@ class Connection:
             return
         if outcome.error is not None:
             self.outbox.add(frame(_failed(seq, outcome.error)))
+        elif outcome.commit_no is None:
+            # Upkeep has no place in the order of changes.
+            self.outbox.add(frame(wire.Ok(seq=seq, commit_no=0)))
         else:
-            assert outcome.commit_no is not None
             self.outbox.add(
                 frame(wire.Ok(seq=seq, commit_no=outcome.commit_no, result=outcome.result))
             )

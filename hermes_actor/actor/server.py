@@ -194,7 +194,7 @@ class Server:
                 protocol=wire.PROTOCOL,
                 phase=self.phase,
                 epoch=self.writer.epoch,
-                file_id=self.writer.file_id,
+                file_id=self.writer.core.file_id,
                 limits=wire.Limits(
                     window=limits.WINDOW_REQUESTS, frame_bytes=limits.FRAME_MAX_BYTES
                 ),

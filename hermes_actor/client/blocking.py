@@ -23,7 +23,7 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.address import address_of
+from hermes_actor.address import address_of
 from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.client.spawn import start_actor
 from hermes_actor.errors import (

@@ -7,12 +7,14 @@ on a lease, where all statements share one transaction.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
 
-from hermes_actor.errors import NotAllowed
-from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.errors import NotAllowed, ReadOnly
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.sql import first_word
 from hermes_protocol.operations import SqlResult, SqlStatement
 from hermes_protocol.values import from_value, to_value
 
@@ -163,14 +165,16 @@ class Facade:
         return None
 
     def _run(self, cursor: FacadeCursor, sql: str, parameters: Parameters) -> None:
-        if self._read is not None and _may_read(sql):
+        word = first_word(sql)
+        if self._read is not None and word in _READS:
+            if word == "PRAGMA":
+                _check_pragma(sql)
             try:
                 cursor._take(*self._read(sql, parameters))
                 return
-            except sqlite3.OperationalError as error:
+            except ReadOnly:
                 # WITH can begin either kind; a read-only connection knows which one it was.
-                if primary_code(error) != sqlite3.SQLITE_READONLY:
-                    raise
+                pass
         cursor._take_result(self._write(statement(sql, parameters)))
 
     def _atomically(self, work: Callable[[Facade], None]) -> None:
@@ -180,9 +184,31 @@ class Facade:
             self._atomic(work)
 
 
-def _may_read(sql: str) -> bool:
-    word = sql.lstrip().lstrip("(")[:7].upper()
-    return word.startswith(("SELECT", "WITH", "PRAGMA", "EXPLAIN", "VALUES", "--", "/*"))
+_READS = frozenset({"SELECT", "WITH", "VALUES", "EXPLAIN", "PRAGMA"})
+
+_PRAGMAS = frozenset({
+    "application_id", "busy_timeout", "cache_size", "collation_list", "compile_options",
+    "data_version", "database_list", "encoding", "foreign_key_check", "foreign_key_list",
+    "foreign_keys", "freelist_count", "function_list", "index_info", "index_list", "index_xinfo",
+    "integrity_check", "journal_mode", "journal_size_limit", "module_list", "page_count",
+    "page_size", "pragma_list", "quick_check", "recursive_triggers", "schema_version",
+    "synchronous", "table_info", "table_list", "table_xinfo", "user_version", "wal_autocheckpoint",
+})  # fmt: skip
+
+_WITH_ARGUMENT = frozenset({
+    "foreign_key_check", "foreign_key_list", "index_info", "index_list", "index_xinfo",
+    "integrity_check", "quick_check", "table_info", "table_list", "table_xinfo",
+})  # fmt: skip
+
+_PRAGMA = re.compile(r"PRAGMA\s+(?:\w+\s*\.\s*)?(\w+)\s*(=|\()?", re.IGNORECASE)
+
+
+def _check_pragma(sql: str) -> None:
+    """Let questions through. A setting would stick to one pooled reader, or to nobody."""
+    match = _PRAGMA.search(sql)
+    name, argument = (match.group(1).lower(), match.group(2)) if match else ("", None)
+    if name not in _PRAGMAS or (argument and not (argument == "(" and name in _WITH_ARGUMENT)):
+        raise NotAllowed(f"PRAGMA {name} is not open to callers of _conn")
 
 
 def _split(script: str) -> Iterator[str]:

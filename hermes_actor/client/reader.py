@@ -29,10 +29,10 @@ R = TypeVar("R")
 _KEPT = 4
 """Idle connections that are kept: each costs two descriptors."""
 
-_LOOK_EVERY_SECONDS = 0.005
-"""How long one look at the identity and the layout of the file holds. A new owner of another file
-needs many times as long to start and to acknowledge anything, so no acknowledged change can be
-missed. (What a search must know exactly, it reads in its own snapshot.)"""
+_LOOK_EVERY_SECONDS = 0.001
+"""How long one look at the identity and the layout of the file holds. The owner of another file
+must first get the lock, open the file and sync a commit, which takes longer, so no acknowledged
+change can be missed. (What a search must know exactly, it reads in its own snapshot.)"""
 
 _FRESH_CONNECTION_HELPS = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
@@ -72,7 +72,7 @@ class Reader:
             if primary_code(error) not in _FRESH_CONNECTION_HELPS:
                 raise from_sqlite(error, self._place.db) from error
             return self._retry(function, arguments)
-        if len(self._idle) < _KEPT and not self._closed:
+        if len(self._idle) < _KEPT and not self._closed and conn.identity == self._identity:
             self._idle.append(conn)
         else:
             conn.close()
@@ -129,6 +129,7 @@ class Reader:
     def _open(self) -> Connection:
         try:
             conn = connect_reader(self._place.db)
+            conn.identity = self._identity
             conn.execute("PRAGMA foreign_keys = ON")
         except sqlite3.Error as error:
             raise from_sqlite(error, self._place.db) from error

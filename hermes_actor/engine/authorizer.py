@@ -5,19 +5,20 @@ deferred. And statements of *guests*, callers that reach into ``SessionDB._conn`
 and tables but neither transactions, nor settings, nor what belongs to the writer.
 
 Python caches compiled statements, and a compiled statement is not authorised again: a guest who
-sends the very text of an internal statement would get it. So guests are also checked by first
-word, and the writer's savepoint has a name that nobody can guess.
+sends the very text of an internal statement would get it. So the text of a guest is marked before
+it is compiled, guests are also checked by first word, and the writer's savepoint has a name that
+nobody can guess. Indexing is never deferred for guests: they may give ids of their own.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 
 from hermes_actor.errors import NotAllowed
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.sql import first_word
 
-__all__ = ["Authorizer", "first_word"]
+__all__ = ["Authorizer"]
 
 _GUEST_WORDS = frozenset({
     "SELECT", "VALUES", "WITH", "INSERT", "REPLACE", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER",
@@ -29,9 +30,17 @@ _GUEST_DENIED = frozenset({
     sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_PRAGMA,
 })  # fmt: skip
 
+_CREATES_TEMPORARY = frozenset({
+    sqlite3.SQLITE_CREATE_TEMP_INDEX, sqlite3.SQLITE_CREATE_TEMP_TABLE,
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_TEMP_VIEW,
+})  # fmt: skip
+"""Temporary objects would live on the writer's connection and hide tables from everybody."""
+
 _CHANGES = frozenset({
     sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
-    sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_INDEX, sqlite3.SQLITE_ALTER_TABLE,
+    sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_INDEX, sqlite3.SQLITE_DROP_TRIGGER,
+    sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_CREATE_TRIGGER,
+    sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_VIEW,
 })  # fmt: skip
 
 _DEFERRED = {
@@ -39,16 +48,7 @@ _DEFERRED = {
     "messages_fts_trigram_insert": "messages_fts_trigram",
 }
 
-_COMMENT = re.compile(r"\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$)", re.DOTALL)
-
-
-def first_word(sql: str) -> str:
-    """The first keyword of a statement, upper case, comments skipped."""
-    position = 0
-    while match := _COMMENT.match(sql, position):
-        position = match.end()
-    word = re.compile(r"[A-Za-z]+").match(sql, position)
-    return word.group(0).upper() if word else ""
+_OURS = "hermes_actor_"
 
 
 class Authorizer:
@@ -85,8 +85,13 @@ class Authorizer:
 def _forbidden(action: int, arg1: str | None, arg2: str | None) -> bool:
     if action == sqlite3.SQLITE_PRAGMA and arg1 == "data_version":
         return False  # FTS5 asks for it on behalf of an ordinary change
-    if action in _GUEST_DENIED:
+    if action in _GUEST_DENIED or action in _CREATES_TEMPORARY:
         return True
     if action == sqlite3.SQLITE_FUNCTION:
         return arg2 == "load_extension"
-    return action in _CHANGES and (arg1 or "").startswith("hermes_actor_")
+    return action in _CHANGES and _names_ours(arg1, arg2)
+
+
+def _names_ours(arg1: str | None, arg2: str | None) -> bool:
+    # Some actions name the table first, some second; no column of ours is named like a table.
+    return (arg1 or "").startswith(_OURS) or (arg2 or "").startswith(_OURS)

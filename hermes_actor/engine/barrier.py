@@ -4,7 +4,8 @@ An earlier owner may have died after writing frames that never reached the disk.
 committed to us and may vanish in a power cut. So the WAL is folded back (which syncs it), and one
 durable commit of our own raises the epoch; only then is anything promised on top of it. Where a
 reader's snapshot keeps the WAL from being folded, the commit alone suffices, because its sync
-covers the whole WAL, unless a sync has failed before.
+covers the whole WAL, unless a sync has failed before: then the page cache may show what the disk
+has lost, and only a folded WAL will do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
 from hermes_actor.engine.own_tables import create_own_tables, get_own, has_own_tables, set_own
+from hermes_actor.errors import Busy
 
 if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
@@ -25,13 +27,18 @@ BARRIER_SECONDS = 2.0
 """How long the WAL is tried to be folded back before the commit alone must do."""
 
 
-def pass_barrier(conn: Connection, seams: Seams, deadline: float) -> int:
+def pass_barrier(
+    conn: Connection, seams: Seams, deadline: float, *, after_failure: bool = False
+) -> int:
     """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
 
-    Idempotent: whatever fails here can be tried again.
+    *after_failure* says that the last owner saw a sync fail. Idempotent: whatever fails here can
+    be tried again.
     """
     budget = min(BARRIER_SECONDS, max(0.0, deadline - seams.monotonic()))
-    run_checkpoint(conn, Action.TRUNCATE, seams, budget)
+    folded = run_checkpoint(conn, Action.TRUNCATE, seams, budget)
+    if after_failure and not folded.complete:
+        raise Busy("recovering: a reader keeps the WAL from being folded back after a failed sync")
     seams.failpoint("barrier.after_checkpoint")
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
     try:

@@ -84,10 +84,9 @@ def decide(state: CheckpointState, now: float, *, waiting: bool) -> Action:
         now - state.last_restart >= state.restart_interval
     ):
         return Action.RESTART
-    if state.writes >= limits.CHECKPOINT_EVERY_WRITES and (
-        not waiting
-        or state.commits >= limits.CHECKPOINT_EVERY_COMMITS
-        or state.frames >= limits.CHECKPOINT_EVERY_FRAMES
+    if state.commits >= limits.CHECKPOINT_EVERY_COMMITS or (
+        state.writes >= limits.CHECKPOINT_EVERY_WRITES
+        and (not waiting or max(state.frames, state.writes) >= limits.CHECKPOINT_EVERY_FRAMES)
     ):
         return Action.PASSIVE
     if (

@@ -6,12 +6,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import SCHEMA_SQL
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["missing_columns", "parse_schema_columns"]
+__all__ = ["missing_columns", "parse_schema_columns", "stored_version"]
 
 
 def parse_schema_columns(sql: str) -> dict[str, dict[str, str]]:
@@ -53,7 +54,17 @@ def missing_columns(conn: Connection) -> list[tuple[str, str, str]]:
     """(table, column, declaration) of every declared column that an existing table lacks."""
     missing = []
     for table, columns in _declared().items():
-        live = {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
+        # Names are compared as SQLite does, and generated columns count.
+        live = {row[1].lower() for row in conn.execute(f"PRAGMA table_xinfo({table})")}
         if live:
             missing += [(table, name, text) for name, text in columns.items() if name not in live]
     return missing
+
+
+def stored_version(conn: Connection) -> int | None:
+    """The schema version that the file claims; ``None`` if it claims none that can be read."""
+    stored = scalar(conn, "SELECT version FROM schema_version LIMIT 1")
+    try:
+        return None if stored is None else int(stored)
+    except (TypeError, ValueError):
+        return None

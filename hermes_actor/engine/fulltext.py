@@ -17,7 +17,15 @@ from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["TABLES", "broken_parts", "create_fulltext", "drop_fulltext", "is_inline", "is_usable"]
+__all__ = [
+    "TABLES",
+    "broken_parts",
+    "create_fulltext",
+    "drop_fulltext",
+    "drop_triggers",
+    "is_inline",
+    "is_usable",
+]
 
 TABLES = {"messages_fts": FTS_SQL, "messages_fts_trigram": FTS_TRIGRAM_SQL}
 
@@ -39,8 +47,9 @@ def _can_serve(conn: Connection, table: str) -> bool:
 def _works(conn: Connection, sql: str) -> bool:
     try:
         conn.execute(sql).fetchall()
-    except sqlite3.OperationalError as error:
-        if primary_code(error) not in (0, sqlite3.SQLITE_ERROR):
+    except sqlite3.DatabaseError as error:
+        # Damage shows as CORRUPT or ERROR; a missing module or tokenizer as ERROR.
+        if primary_code(error) not in (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT):
             raise
         return False
     return True
@@ -66,10 +75,30 @@ def is_inline(conn: Connection, table: str) -> bool:
 
 def drop_fulltext(conn: Connection, table: str) -> None:
     """Remove a full-text table and its triggers, inside the open transaction."""
+    drop_triggers(conn, table)
+    if _can_serve(conn, table) and not _works(conn, f"DROP TABLE IF EXISTS {table}"):
+        _tear_out(conn, table)
+
+
+def drop_triggers(conn: Connection, table: str) -> None:
     for event in _EVENTS:
         conn.execute(f"DROP TRIGGER IF EXISTS {table}_{event}")
-    if _can_serve(conn, table):
-        conn.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+def _tear_out(conn: Connection, table: str) -> None:
+    """Remove a table that is too damaged for DROP, which reads what it removes.
+
+    Without its entry in the schema the tables behind it are ordinary ones and can be dropped.
+    """
+    (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
+    conn.execute("PRAGMA writable_schema = ON")
+    try:
+        conn.execute("DELETE FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+        conn.execute(f"PRAGMA schema_version = {cookie + 1}")
+    finally:
+        conn.execute("PRAGMA writable_schema = RESET")
+    for shadow in ("data", "idx", "content", "docsize", "config"):
+        conn.execute(f"DROP TABLE IF EXISTS {table}_{shadow}")
 
 
 def create_fulltext(conn: Connection, table: str) -> None:

@@ -9,7 +9,8 @@ Rules. (1) Only the inserts of the two insert triggers are deferred; updates and
 (2) Only in files whose tables and triggers have exactly the known shape. (3) Rows that are
 already indexed, by another program or by an update, are skipped by an anti-join on the document
 sizes, never by OR IGNORE. (4) A file met for the first time starts at its newest message if both
-indexes end there, else at 0. (5) A watermark beyond the newest id ever given is derived again.
+indexes end there, else at 0; holes below are looked for in idle slices. (5) A watermark beyond the
+newest id ever given is derived again.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.fulltext import is_usable
+from hermes_actor.engine.fulltext import TABLES, is_usable
 from hermes_actor.engine.own_tables import get_own, set_own
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
     from hermes_actor.sqlite import Connection
 
-__all__ = ["advance", "derive_watermark", "fill", "newest_id"]
-
-_TABLES = ("messages_fts", "messages_fts_trigram")
+__all__ = ["advance", "derive_watermark", "fill", "mend_holes", "newest_id"]
 
 
 def newest_id(conn: Connection) -> int:
@@ -39,16 +37,28 @@ def newest_id(conn: Connection) -> int:
 def derive_watermark(conn: Connection) -> int:
     """Settle the watermark inside an open transaction and return it."""
     newest = newest_id(conn)
-    if not layout_of(conn).deferrable:
-        watermark = newest
-    else:
-        stored = get_own(conn, "watermark")
-        ever = scalar(conn, "SELECT seq FROM sqlite_sequence WHERE name = 'messages'") or 0
-        if stored is not None and 0 <= stored <= max(newest, ever):
-            return stored
-        watermark = newest if all(_last(conn, table) >= newest for table in _TABLES) else 0
+    stored = get_own(conn, "watermark")
+    if stored is not None and stored <= max(newest, _highest_ever(conn)):
+        return stored
+    # Ids below 1 are possible, if nobody has ever seen one.
+    lowest = scalar(conn, "SELECT MIN(id) FROM messages")
+    nothing = min(0, (1 if lowest is None else lowest) - 1)
+    complete = all(_last(conn, table) >= newest for table in _usable(conn))
+    watermark = newest if complete else nothing
     set_own(conn, "watermark", watermark)
+    set_own(conn, "holes_checked", nothing)
     return watermark
+
+
+def _highest_ever(conn: Connection) -> int:
+    known = scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'")
+    if not known:
+        return 0
+    return scalar(conn, "SELECT seq FROM sqlite_sequence WHERE name = 'messages'") or 0
+
+
+def _usable(conn: Connection) -> list[str]:
+    return [table for table in TABLES if is_usable(conn, table)]
 
 
 def _last(conn: Connection, table: str) -> int:
@@ -57,6 +67,7 @@ def _last(conn: Connection, table: str) -> int:
 
 def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int:
     """Index rows above *watermark* inside an open transaction, until a time; the new watermark."""
+    tables = _usable(conn)
     while True:
         upper = scalar(
             conn,
@@ -65,7 +76,7 @@ def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int
         )
         if upper is None:
             break
-        for table in _TABLES:
+        for table in tables:
             _index(conn, table, watermark, upper)
         watermark = upper
         if seams.monotonic() >= until:
@@ -76,10 +87,21 @@ def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int
 
 def fill(conn: Connection) -> None:
     """Index everything that is not, in one go, inside the open transaction of a migration."""
-    newest = newest_id(conn)
-    for table in _TABLES:
-        if is_usable(conn, table):
-            _index(conn, table, 0, newest)
+    newest, lowest = newest_id(conn), scalar(conn, "SELECT MIN(id) FROM messages")
+    for table in _usable(conn):
+        _index(conn, table, (lowest or 1) - 1, newest)
+
+
+def mend_holes(conn: Connection, above: int, watermark: int) -> int:
+    """Index what is missing among the next rows below the watermark; how far it has come.
+
+    A program that made the tables anew without filling them leaves such holes.
+    """
+    through = min(above + limits.HOLES_STEP_ROWS, watermark)
+    for table in _usable(conn):
+        _index(conn, table, above, through)
+    set_own(conn, "holes_checked", through)
+    return through
 
 
 def _index(conn: Connection, table: str, above: int, through: int) -> None:

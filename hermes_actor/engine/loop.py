@@ -10,21 +10,26 @@ import logging
 import queue
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop
 from hermes_actor.errors import (
+    Closed,
     DeadlineExceeded,
     HermesActorError,
     IndexBehind,
     OutcomeUnknown,
 )
+from hermes_actor.sqlite import sqlite3
 
 if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
 
-__all__ = ["Source", "serve"]
+__all__ = ["Source", "lease_over", "serve"]
+
+R = TypeVar("R")
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -68,25 +73,32 @@ class _Loop:
         self._sent = sent
         self._clock = clock
         self._open: list[Job] = []
+        self._searches: list[CatchUp] = []
 
     def run(self) -> None:
         try:
             pause: float | None = limits.IDLE_GRACE_SECONDS
-            while True:
-                jobs = [job for job in self._source.take(pause) if job.take()]
-                if not jobs:
+            stopped = False
+            while not stopped:
+                jobs = [j for j in self._source.take(0 if self._searches else pause) if j.take()]
+                self._open += jobs
+                if jobs:
+                    stopped = self._work(jobs)
+                    pause = limits.IDLE_GRACE_SECONDS
+                if self._searches:
+                    self._upkeep(self._catch_up_a_bit)
+                elif not jobs:
                     pause = self._idle()
-                    continue
-                self._open = list(jobs)
-                if self._work(jobs):
-                    return
-                self._open = []
-                pause = limits.IDLE_GRACE_SECONDS
+            self._refuse_open(Closed("the writer has been closed"))
         except BaseException as error:
-            for job in self._open:
-                job.finish(Outcome(error=OutcomeUnknown(f"the writer has stopped: {error}")))
-            self._sent()
+            self._refuse_open(OutcomeUnknown(f"the writer has stopped: {error}"))
             raise
+
+    def _refuse_open(self, error: HermesActorError) -> None:
+        """Nobody may wait for a writer that is gone."""
+        for job in list(self._open):
+            self._finish(job, Outcome(error=error))
+        self._sent()
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
         self._open.remove(job)
@@ -104,7 +116,6 @@ class _Loop:
             if isinstance(job, Stop):
                 self._writer.close()
                 self._finish(job, Outcome())
-                self._sent()
                 return True
             self._run_other(job)
         self._run_calls(calls)
@@ -117,15 +128,20 @@ class _Loop:
                 self._finish(call, outcome)
             self._sent()
             calls = calls[len(outcomes) :]
-            self._writer.checkpoint_if_due(waiting=bool(calls) or self._source.waiting())
-            if self._writer.index_lag_is_urgent:
-                self._writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            waiting = bool(calls) or self._source.waiting()
+            self._upkeep(partial(self._after_batch, waiting))
+
+    def _after_batch(self, waiting: bool) -> None:
+        self._writer.checkpoint_if_due(waiting=waiting)
+        if self._writer.index_lag_is_urgent:
+            self._writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
 
     def _run_other(self, job: Job) -> None:
+        if isinstance(job, CatchUp):
+            self._searches.append(job)
+            return
         try:
-            if isinstance(job, CatchUp):
-                self._catch_up(job)
-            elif isinstance(job, Forget):
+            if isinstance(job, Forget):
                 self._writer.forget(job.client)
             elif isinstance(job, Lease):
                 self._lease(job)
@@ -136,17 +152,26 @@ class _Loop:
             self._finish(job, Outcome())
         self._sent()
 
-    def _catch_up(self, job: CatchUp) -> None:
+    def _catch_up_a_bit(self) -> None:
+        """One slice for those who wait for a complete index; changes come in between."""
         writer = self._writer
-        while writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS):
-            if writer.watermark >= job.through:
-                return
-            if self._clock() > job.deadline:
-                raise IndexBehind(
-                    f"indexed {writer.watermark} of {job.through} messages in time",
-                    done=writer.watermark,
-                    total=job.through,
-                )
+        try:
+            more = writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+        except HermesActorError as error:
+            for job in self._searches:
+                self._finish(job, Outcome(error=error))
+            self._searches.clear()
+            self._sent()
+            return
+        for job in list(self._searches):
+            outcome = Outcome()
+            if more and writer.watermark < job.through:
+                if self._clock() <= job.deadline:
+                    continue
+                outcome = Outcome(error=_behind(writer.watermark, job.through))
+            self._searches.remove(job)
+            self._finish(job, outcome)
+        self._sent()
 
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then follow its commands until it ends or a limit is reached."""
@@ -185,11 +210,19 @@ class _Loop:
         self._sent()
 
     def _idle(self) -> float | None:
+        return self._upkeep(self._writer.idle_slice)
+
+    def _upkeep(self, work: Callable[[], R]) -> R | float:
+        """Upkeep that fails is tried again later; it never costs a change."""
         try:
-            return self._writer.idle_slice()
-        except HermesActorError as error:
+            return work()
+        except (HermesActorError, sqlite3.Error) as error:
             _log.warning("upkeep of %s failed: %s", self._writer.place.db, error)
             return limits.PATIENCE_SECONDS
+
+
+def _behind(done: int, total: int) -> IndexBehind:
+    return IndexBehind(f"indexed {done} of {total} messages in time", done=done, total=total)
 
 
 def lease_over() -> DeadlineExceeded:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlite_utils import Database
 
 from hermes_actor import limits
-from hermes_actor.engine.columns import missing_columns
+from hermes_actor.engine.columns import missing_columns, stored_version
 from hermes_actor.engine.fulltext import (
     TABLES,
     broken_parts,
@@ -41,40 +41,35 @@ def migrate(conn: Connection) -> None:
     db = Database(conn, recursive_triggers=False, execute_plugins=False)
     for statement in statements(SCHEMA_SQL):
         conn.execute(statement)
-    _add_columns(conn, db)
-    outdated = _tables_to_rebuild(conn, db)
+    _add_columns(conn)
+    outdated = _tables_to_rebuild(conn)
     _settle_titles(conn, db)
     conn.execute(DEFERRED_INDEX_SQL)
     for table in outdated:
         drop_fulltext(conn, table)
         create_fulltext(conn, table)
-    _set_version(conn, db)
+    _set_version(conn)
     create_own_tables(conn)
     conn.layout = None
     if outdated:
         _refill(conn)
 
 
-def _add_columns(conn: Connection, db: Database) -> None:
+def _add_columns(conn: Connection) -> None:
     for table, column, declaration in missing_columns(conn):
         try:
             conn.execute(f'ALTER TABLE {table} ADD COLUMN "{column}" {declaration}')
         except sqlite3.OperationalError as error:
             # NOT NULL without a default on a table that has rows: the file lives without it.
             _log.debug("column %s.%s not added: %s", table, column, error)
-    assert set(db["sessions"].columns_dict) >= {"id", "source", "title"}
 
 
-def _version(db: Database) -> int | None:
-    return next((row["version"] for row in db["schema_version"].rows_where(limit=1)), None)
-
-
-def _tables_to_rebuild(conn: Connection, db: Database) -> list[str]:
+def _tables_to_rebuild(conn: Connection) -> list[str]:
     """Full-text tables that are broken, and those of the old kind unless the number is honest.
 
     A file without a number is judged by the shape alone: it may be of any age.
     """
-    version = _version(db)
+    version = stored_version(conn)
     broken = broken_parts(conn)
     if version is not None and version >= SCHEMA_VERSION:
         return broken
@@ -97,8 +92,8 @@ def _settle_titles(conn: Connection, db: Database) -> None:
         _log.warning("%d sessions lost a title that a newer session has too", done.rowcount)
 
 
-def _set_version(conn: Connection, db: Database) -> None:
-    version = _version(db)
+def _set_version(conn: Connection) -> None:
+    version = stored_version(conn)
     if version is None:
         conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
     elif version < SCHEMA_VERSION and is_usable(conn, "messages_fts"):
@@ -108,7 +103,7 @@ def _set_version(conn: Connection, db: Database) -> None:
 
 def _refill(conn: Connection) -> None:
     newest = newest_id(conn)
-    if db_rows(conn) <= limits.INLINE_FILL_ROWS:
+    if _rows(conn) <= limits.INLINE_FILL_ROWS:
         fill(conn)
         set_own(conn, "watermark", newest)
     else:
@@ -116,7 +111,7 @@ def _refill(conn: Connection) -> None:
         set_own(conn, "watermark", 0)
 
 
-def db_rows(conn: Connection) -> int:
+def _rows(conn: Connection) -> int:
     """Number of messages, counted no further than the limit that matters."""
     (count,) = conn.execute(
         "SELECT COUNT(*) FROM (SELECT 1 FROM messages LIMIT ?)", (limits.INLINE_FILL_ROWS + 1,)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.engine.busy import retry_busy
-from hermes_actor.engine.columns import missing_columns
+from hermes_actor.engine.columns import missing_columns, stored_version
 from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext
 from hermes_actor.engine.own_tables import create_own_tables
 from hermes_actor.errors import CannotOpen, DiskFull, HermesActorError, IOFailed, from_sqlite
@@ -89,9 +89,12 @@ def _sync_folder(place: Place) -> None:
 
 
 def _remove_failed(place: Place) -> None:
-    """Leave nothing behind of a file that we created and could not fill."""
-    for path in (place.db, place.wal, place.shm):
-        path.unlink(missing_ok=True)
+    """Leave nothing behind of a file that we created and could not fill.
+
+    Unless somebody else has: a program that found our empty file may have written to it.
+    """
+    if not place.wal.exists() and place.db.stat().st_size == 0:
+        place.db.unlink(missing_ok=True)
 
 
 def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
@@ -108,7 +111,10 @@ def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
 
 def _prepare(conn: Connection, place: Place, seams: Seams) -> None:
     # The first read tells a database from anything else and replays a hot journal.
-    objects = scalar(conn, "SELECT COUNT(*) FROM sqlite_master")
+    deadline = seams.monotonic() + limits.OPEN_BUSY_SECONDS
+    objects = retry_busy(
+        lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"), seams, deadline
+    )
     _configure(conn)
     if objects == 0:
         _ensure_wal(conn, seams)
@@ -138,7 +144,6 @@ def _configure(conn: Connection) -> None:
         "wal_autocheckpoint = 0",
         f"journal_size_limit = {limits.JOURNAL_SIZE_LIMIT_BYTES}",
         f"cache_size = -{limits.CACHE_KIB}",
-        "temp_store = MEMORY",
         # Memory mapping turns a stray write of this process into a damaged file.
         "mmap_size = 0",
     ):
@@ -181,7 +186,7 @@ def _is_current(conn: Connection) -> bool:
     present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
     if not present >= _NEEDED:
         return False
-    version = scalar(conn, "SELECT version FROM schema_version LIMIT 1")
+    version = stored_version(conn)
     if version is None or version < SCHEMA_VERSION:
         return False
     return not missing_columns(conn) and not broken_parts(conn)

@@ -46,6 +46,15 @@ class _Entry(NamedTuple):
     id: str
 
 
+def _order(entry: _Entry) -> tuple[object, ...]:
+    return _rank(entry.activity), _rank(entry.started_at), entry.id
+
+
+def _rank(time: object) -> tuple[bool, object]:
+    """SQLite's order of times: numbers before text, whatever a foreign program has written."""
+    return isinstance(time, str), time
+
+
 def by_activity(
     conn: Connection, listed: Listed, *, limit: int, offset: int, through_lineage: bool
 ) -> list[str]:
@@ -58,7 +67,7 @@ def by_activity(
         entries = _walk(conn, listed, offset + limit, through_lineage)
     if entries is None:
         entries = _survey(conn, listed, through_lineage)
-    entries.sort(reverse=True)
+    entries.sort(key=_order, reverse=True)
     return [entry.id for entry in islice(entries, offset, None if limit < 0 else offset + limit)]
 
 
@@ -82,11 +91,11 @@ def _walk(
     """At least the *wanted* first entries, or ``None`` if the budget does not reach so far."""
     entries: list[_Entry] = []
     counted: set[str] = set()
-    last = 0.0
+    last: object = None
     with closing(_newest_first(conn)) as stream:
         for activity, session_id in islice(stream, _WALK_BUDGET):
             # Entries of equal activity are ordered by what only their rows tell.
-            if len(entries) >= wanted and activity < last:
+            if len(entries) >= wanted and activity != last:
                 return entries
             for reached in _climb(conn, session_id, counted, through_lineage):
                 started_at = scalar(
@@ -113,7 +122,7 @@ def _newest_first(conn: Connection) -> Generator[tuple[float, str], None, None]:
             "SELECT started_at, id FROM sessions s WHERE NOT EXISTS"
             " (SELECT 1 FROM messages m WHERE m.session_id = s.id) ORDER BY started_at DESC"
         )
-        yield from heapq.merge(messages, sessions, key=lambda row: row[0], reverse=True)
+        yield from heapq.merge(messages, sessions, key=lambda row: _rank(row[0]), reverse=True)
 
 
 def _climb(
@@ -170,5 +179,5 @@ def _lineage_activity(conn: Connection, session_id: str, own: float) -> float:
             if child not in seen:
                 seen.add(child)
                 waiting.append(child)
-                latest = max(latest, activity)
+                latest = max(latest, activity, key=_rank)
     return latest

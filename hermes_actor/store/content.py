@@ -16,6 +16,7 @@ from hermes_protocol.operations import MessageRow
 from hermes_protocol.values import Stored, to_value
 
 __all__ = [
+    "JSON_COLUMNS",
     "JSON_PREFIX",
     "count_calls",
     "decode_content",
@@ -29,8 +30,8 @@ JSON_PREFIX = "\x00json:"
 
 _log = logging.getLogger("hermes_state")
 
-_JSON_COLUMNS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
-_ASSISTANT_ONLY = ("reasoning", "reasoning_content", *_JSON_COLUMNS)
+JSON_COLUMNS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+_ASSISTANT_ONLY = ("reasoning", "reasoning_content", *JSON_COLUMNS)
 
 
 def encode_content(content: Any) -> Stored:

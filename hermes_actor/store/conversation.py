@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.store.content import decode_content, decode_json
+from hermes_actor.store.content import JSON_COLUMNS, decode_content, decode_json
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.lineage import root_to_tip
 from hermes_actor.store.rows import Row, in_list
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["conversation", "is_replayed_prompt", "strip_memory_context"]
 
-_JSON_COLUMNS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
 _COLUMNS = (
     "role", "content", "tool_call_id", "tool_name", "tool_calls", "finish_reason", "reasoning",
-    "reasoning_content", *_JSON_COLUMNS,
+    "reasoning_content", *JSON_COLUMNS,
 )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def _replay(row: Row) -> Row:
                 message[column] = row[column]
         if row["reasoning_content"] is not None:
             message["reasoning_content"] = row["reasoning_content"]
-        for column in _JSON_COLUMNS:
+        for column in JSON_COLUMNS:
             if row[column]:
                 message[column] = decode_json(row[column], column, lambda: None)
     return message

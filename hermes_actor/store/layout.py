@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes_actor.store.schema import FTS_SHAPE, OWN_INDEXES, canonical
+from hermes_actor.store.schema import FTS_SHAPE, FTS_TRIGGERS, OWN_INDEXES, canonical
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -31,6 +31,8 @@ class Layout(NamedTuple):
     """``messages_fts_trigram`` is there."""
     deferrable: bool
     """Both full-text tables and all six triggers have exactly the shape of version 11."""
+    whole: bool
+    """Whatever their shape, all six triggers are there, so no change is missed."""
     watermark: bool
     """``hermes_actor_meta`` is there, so the watermark can be read."""
     indexes: frozenset[str]
@@ -91,6 +93,7 @@ def _read(conn: Connection) -> Layout:
             name in objects and canonical(objects[name]) == shape
             for name, shape in FTS_SHAPE.items()
         ),
+        whole=all(name in objects for name in FTS_TRIGGERS),
         watermark="hermes_actor_meta" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
     )

@@ -55,13 +55,13 @@ def by_rank(
     plan: Plan,
     only: Condition,
     limit: int | None,
-    offset: int,
+    offset: int | None,
     spread: Spread,
 ) -> list[Row]:
     """One page of hits, best rank first, equal ranks by id."""
     table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
     # A prefix is expensive to look up anew: its one statement must do everything.
-    if limit is not None and limit > 0 and "*" not in plan.match:
+    if limit is not None and limit > 0 and offset is not None and "*" not in plan.match:
         hits = _count(conn, table, plan.match)
         if hits >= _MANY:
             ranking = _Ranking(conn, table, plan.match, spread if hits >= _HUGE else None)
@@ -125,23 +125,24 @@ class _Ranking(NamedTuple):
 
 def _page(ranking: _Ranking, only: Condition, limit: int, offset: int) -> list[Row]:
     wanted = offset + limit
-    if only.sql == "1":
-        rows = _rows(ranking.conn, ranking.best(wanted)[offset:], only, limit)
-    else:
-        # The best thousand hold a page of what most filters let through.
-        for look in (max(_FIRST_LOOK, wanted), -1):
-            rows = _rows(ranking.conn, ranking.best(look), only, wanted)
-            if len(rows) == wanted:
-                break
-        rows = rows[offset:]
-    table, ids = ranking.table, [row["id"] for row in rows]
-    snippets: dict[int, str] = dict(
-        ranking.conn.execute(
-            f"SELECT rowid, {_snippet(table)} FROM {table}"
-            f" WHERE {table} MATCH ? AND rowid IN {in_list(len(ids))}",
-            (ranking.match, *ids),
-        ).fetchall()
-    )
+    # The best thousand hold a page of what most filters let through.
+    first_look = wanted if only.sql == "1" else max(_FIRST_LOOK, wanted)
+    for look in (first_look, -1):
+        best = ranking.best(look)
+        rows = _rows(ranking.conn, best, only, wanted)
+        if len(rows) == wanted or len(best) < look:
+            break
+    rows = rows[offset:]
+    snippets: dict[int, str] = {}
+    table = ranking.table
+    for part in chunks([row["id"] for row in rows], _CHUNK):
+        snippets |= dict(
+            ranking.conn.execute(
+                f"SELECT rowid, {_snippet(table)} FROM {table}"
+                f" WHERE {table} MATCH ? AND rowid IN {in_list(len(part))}",
+                (ranking.match, *part),
+            ).fetchall()
+        )
     for row in rows:
         row["snippet"] = snippets[row["id"]]
     return rows

@@ -40,7 +40,10 @@ def _remove(conn: Connection, session_id: Any) -> int:
 
 @applies(SessionsPrune)
 def prune(conn: Connection, op: SessionsPrune) -> Pruned:
-    where, parameters = "started_at < ? AND ended_at IS NOT NULL", [op.started_before]
+    where, parameters = (
+        "started_at < ? AND ended_at IS NOT NULL AND id IS NOT NULL",
+        [op.started_before],
+    )
     if op.source:
         where += " AND source = ?"
         parameters.append(op.source)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ __all__ = [
     "FTS_TRIGGERS",
     "FTS_TRIGRAM_SQL",
     "INDEXED_TEXT",
+    "NUL_INSIDE",
     "OWN_FORMAT",
     "OWN_INDEXES",
     "OWN_SQL",
@@ -206,6 +207,9 @@ CREATE TABLE IF NOT EXISTS hermes_actor_stage (
 ) WITHOUT ROWID;
 """
 
+NUL_INSIDE = "instr(content, char(0)) > 1"
+"""Text with a NUL that is not its first character: trigrams end there, LIKE too."""
+
 OWN_INDEXES = {
     # Newest sessions of one source without sorting all of them.
     "hermes_actor_sessions_source": "sessions(source, started_at DESC)",
@@ -213,6 +217,8 @@ OWN_INDEXES = {
     "hermes_actor_messages_time": "messages(timestamp, session_id)",
     # The few distinct tool names, for short CJK terms that no trigram covers.
     "hermes_actor_messages_tool": "messages(tool_name) WHERE tool_name IS NOT NULL",
+    # The rare texts with a NUL inside, where the trigram index ends too early.
+    "hermes_actor_messages_nul": f"messages(id) WHERE {NUL_INSIDE}",
 }
 """Extra indexes that the owner adds. Every query is correct without them."""
 

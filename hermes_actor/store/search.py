@@ -50,28 +50,24 @@ def _sql(layout: Layout, filters: Filters) -> Condition:
     return Condition(" AND ".join(conditions) or "1", parameters)
 
 
-def index_lag(conn: Connection, needed: int | None = None) -> int | None:
-    """The message up to which the indexes must be brought first; ``None`` if they are complete.
-
-    Complete means: they cover every message of this snapshot, or every one up to *needed*.
-    """
+def index_lag(conn: Connection) -> int | None:
+    """The message up to which the indexes must be brought first; ``None`` if they are complete."""
     conn.layout_checked = False
     layout = layout_of(conn)
-    if not (layout.watermark and layout.deferrable):
+    if not layout.watermark:
         return None
-    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'")
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
-    if watermark is None or watermark >= (newest if needed is None else min(needed, newest)):
-        return None
-    return newest
+    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
+    complete = watermark >= newest and (layout.whole or not layout.words)
+    return None if complete else newest
 
 
 def search_messages(
     conn: Connection,
     query: str | None,
     filters: Filters,
-    limit: int,
-    offset: int,
+    limit: int | None,
+    offset: int | None,
     spread: Spread,
 ) -> list[Row]:
     """Hits with their neighbours, best first (short CJK terms: newest first)."""
@@ -97,7 +93,12 @@ def search_messages(
 
 
 def _by_terms(
-    conn: Connection, layout: Layout, plan: Plan, filters: Filters, limit: int, offset: int
+    conn: Connection,
+    layout: Layout,
+    plan: Plan,
+    filters: Filters,
+    limit: int | None,
+    offset: int | None,
 ) -> list[Row]:
     condition, parameters = _sql(layout, filters)
     matches = " OR ".join(
@@ -115,7 +116,7 @@ def _by_terms(
     )
     bound = [plan.terms[0], *patterns, *parameters]
     found = candidates(conn, layout, plan.terms)
-    if found is None or limit < 0:
+    if found is None or limit is None or limit < 0 or offset is None:
         only = "" if found is None else f" AND m.id IN ({', '.join(map(str, found))})"
         return dicts(
             conn,

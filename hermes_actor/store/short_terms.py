@@ -2,10 +2,11 @@
 
 The trigram index holds, for every message, content, a blank, tool name, a blank, tool calls. So
 after any match inside the content at least two more characters follow, and every occurrence of a
-one- or two-character term begins some trigram: a range over the vocabulary finds them all. A
-match at the end of a tool name has no such luck; the few distinct tool names are looked up apart.
-Tool calls are stored with escapes and hold no CJK character. Every candidate is confirmed with
-the specified LIKE by the caller.
+one- or two-character term begins some trigram: a range over the vocabulary finds them all. Three
+exceptions are looked up apart: tool names, of which there are few distinct ones; texts with a NUL
+inside, where the tokenizer stops; and terms with letters that the tokenizer folds in its own way,
+for which the table is scanned. Tool calls are stored with escapes and hold no CJK character.
+Every candidate is confirmed with the specified LIKE by the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.rows import chunks, in_list
-from hermes_actor.store.text_query import contains_cjk
+from hermes_actor.store.schema import NUL_INSIDE
+from hermes_actor.store.text_query import TRIGRAM, contains_cjk, is_cjk
 from hermes_actor.store.titles import escape_like
 
 if TYPE_CHECKING:
@@ -24,8 +26,7 @@ __all__ = ["candidates"]
 
 _TOOL_INDEX = "hermes_actor_messages_tool"
 _VOCABULARY = "hermes_actor_vocabulary"
-_TRIGRAM = 3
-_MAX_CHARACTER = "\U0010ffff"
+_NUL_INDEX = "hermes_actor_messages_nul"
 
 
 def candidates(conn: Connection, layout: Layout, terms: tuple[str, ...]) -> list[int] | None:
@@ -34,11 +35,14 @@ def candidates(conn: Connection, layout: Layout, terms: tuple[str, ...]) -> list
     ``None`` if the indexes cannot tell: a term without CJK characters may also stand in tool
     calls behind structured content, which no index covers.
     """
-    if not layout.trigrams or _TOOL_INDEX not in layout.indexes:
+    if not layout.deferrable or not layout.indexes >= {_TOOL_INDEX, _NUL_INDEX}:
         return None
-    if not all(contains_cjk(term) for term in terms):
+    if not all(contains_cjk(term) and _folds_plainly(term) for term in terms):
         return None
-    ids: set[int] = set()
+    ids = {
+        message_id
+        for (message_id,) in conn.execute(f"SELECT id FROM messages WHERE {NUL_INSIDE}").fetchall()
+    }
     for term in terms:
         ids |= _in_text(conn, term)
         ids |= _in_tool_names(conn, term)
@@ -51,8 +55,12 @@ def candidates(conn: Connection, layout: Layout, terms: tuple[str, ...]) -> list
     return [message_id for _, message_id in dated]
 
 
+def _folds_plainly(term: str) -> bool:
+    return all(c.isascii() or is_cjk(ord(c)) for c in term)
+
+
 def _in_text(conn: Connection, term: str) -> set[int]:
-    if len(term) >= _TRIGRAM:
+    if len(term) >= TRIGRAM:
         phrase = '"' + term.replace('"', '""') + '"'
         rows = conn.execute(
             "SELECT rowid FROM messages_fts_trigram WHERE messages_fts_trigram MATCH ?", (phrase,)
@@ -64,7 +72,7 @@ def _in_text(conn: Connection, term: str) -> set[int]:
         )
         rows = conn.execute(
             f"SELECT DISTINCT doc FROM temp.{_VOCABULARY} WHERE term >= ? AND term < ?",
-            (term.lower(), term.lower() + _MAX_CHARACTER),
+            (term.lower(), term[:-1].lower() + chr(ord(term[-1].lower()) + 1)),
         )
     return {message_id for (message_id,) in rows.fetchall()}
 

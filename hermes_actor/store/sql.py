@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.registry import applies
@@ -11,16 +12,35 @@ from hermes_protocol.values import from_value, to_value
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["run_statement"]
+__all__ = ["first_word", "names_index", "run_statement"]
+
+_SKIPPED = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z]+")
+
+GUEST_MARK = "/* guest */ "
+"""Put before every such statement, so that it never shares a compiled one of the writer."""
+
+
+def first_word(sql: str) -> str:
+    """The first keyword of a statement, upper case, comments skipped."""
+    skipped = _SKIPPED.match(sql)
+    word = _WORD.match(sql, skipped.end() if skipped else 0)
+    return word.group(0).upper() if word else ""
+
+
+def names_index(sql: str) -> bool:
+    """Whether a statement may look at a full-text index, which must be complete then."""
+    return "messages_fts" in sql.lower()
 
 
 @applies(SqlStatement)
 def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
     """Run one statement to its end. What it may do is the writer's authorizer's business."""
+    sql = GUEST_MARK + op.sql
     if op.named is not None:
-        cursor = conn.execute(op.sql, {key: from_value(v) for key, v in op.named.items()})
+        cursor = conn.execute(sql, {key: from_value(v) for key, v in op.named.items()})
     else:
-        cursor = conn.execute(op.sql, [from_value(value) for value in op.parameters])
+        cursor = conn.execute(sql, [from_value(value) for value in op.parameters])
     rows = cursor.fetchall()
     return SqlResult(
         columns=[column[0] for column in cursor.description or ()],

@@ -7,7 +7,16 @@ from enum import Enum
 from functools import cache
 from typing import NamedTuple
 
-__all__ = ["Plan", "Route", "contains_cjk", "count_cjk", "is_cjk", "plan_query", "sanitize"]
+__all__ = [
+    "TRIGRAM",
+    "Plan",
+    "Route",
+    "contains_cjk",
+    "count_cjk",
+    "is_cjk",
+    "plan_query",
+    "sanitize",
+]
 
 _CJK_RANGES = (
     (0x3000, 0x303F),  # CJK symbols and punctuation
@@ -20,7 +29,7 @@ _CJK_RANGES = (
 )
 
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
-_TRIGRAM = 3
+TRIGRAM = 3
 
 
 def is_cjk(code_point: int) -> bool:
@@ -103,7 +112,7 @@ def _plan_cjk(sanitized: str) -> Plan:
     text = sanitized.strip('"').strip()
     tokens = text.split()
     checked = [t for t in tokens if t.upper() not in _OPERATORS and contains_cjk(t)]
-    if count_cjk(text) >= _TRIGRAM and all(count_cjk(token) >= _TRIGRAM for token in checked):
+    if count_cjk(text) >= TRIGRAM and all(count_cjk(token) >= TRIGRAM for token in checked):
         quoted = (
             t if t.upper() in _OPERATORS else '"' + t.replace('"', '""') + '"' for t in tokens
         )

@@ -1,0 +1,97 @@
+"""R3, the inode guard: is the file that we write still the file that everybody sees?
+
+Before anything is acknowledged, database, WAL, shared memory and our lock file must be the very
+files that were there when we opened. If one is not, somebody has replaced or removed it under us,
+and a commit went where nobody will look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.seams import Seams
+    from hermes_actor.paths import Place
+
+__all__ = ["Guard", "save_orphan_wal"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+class Guard:
+    """Remembers what was there when the writer opened."""
+
+    def __init__(self, place: Place, seams: Seams) -> None:
+        self._place = place
+        self._seams = seams
+        self._paths = (place.db, place.wal, place.shm, place.owner_lock)
+        self._known: tuple[object, ...] | None = None
+        self._after_checkpoint: object = None
+
+    def remember(self) -> None:
+        """Take what is there now as ours. Called after the barrier, when all files exist."""
+        self._known = self._look()
+
+    def _look(self) -> tuple[object, ...]:
+        return tuple(map(self._seams.identity, self._paths))
+
+    def intact(self) -> bool:
+        return self._known is None or self._look() == self._known
+
+    def checkpointed(self) -> None:
+        """Remember how our own checkpoint has left the database."""
+        self._after_checkpoint = self._fingerprint()
+
+    def nobody_wrote(self) -> bool:
+        """Only the WAL is missing, and the database is as our last checkpoint left it."""
+        if self._known is None or self._seams.identity(self._place.wal) is not None:
+            return False
+        db, _, _, lock = self._known
+        return (
+            self._seams.identity(self._place.db) == db
+            and self._seams.identity(self._place.owner_lock) == lock
+            and self._after_checkpoint is not None
+            and self._fingerprint() == self._after_checkpoint
+        )
+
+    def _fingerprint(self) -> object:
+        with contextlib.suppress(OSError):
+            found = os.stat(self._place.db)
+            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return None
+
+
+def save_orphan_wal(place: Place, epoch: int) -> Path | None:
+    """Copy the WAL that we still hold open beside the database, for ``doctor`` to salvage.
+
+    Read through the descriptor that SQLite has: opening and closing the file again could drop
+    locks, and the path may lead elsewhere by now.
+    """
+    target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}")
+    try:
+        source = next(
+            int(name) for name in os.listdir("/proc/self/fd") if _leads_to(name, place.wal)
+        )
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except (OSError, StopIteration) as error:
+        _log.error("the orphaned WAL of %s could not be saved: %r", place.db, error)
+        return None
+    with os.fdopen(descriptor, "wb") as file:
+        offset = 0
+        while data := os.pread(source, 1 << 20, offset):
+            file.write(data)
+            offset += len(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return target
+
+
+def _leads_to(descriptor: str, path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        link = os.readlink(f"/proc/self/fd/{descriptor}")
+        return link.removesuffix(" (deleted)") == str(path)
+    return False

@@ -1,0 +1,241 @@
+"""What a writer does when nobody waits: index, mend, build, fold back.
+
+Each piece is bounded, so that a change that comes meanwhile waits for a bounded time, and each is
+a transaction of its own without a place in the order of changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.engine.busy import retry_busy
+from hermes_actor.engine.checkpoint import Action, decide
+from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext, drop_fulltext
+from hermes_actor.engine.indexer import advance, derive_watermark, mend_holes, newest_id
+from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.write_connection import TransactionLost
+from hermes_actor.errors import Busy, HermesActorError, is_storage_failure
+from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.schema import OWN_INDEXES
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.checkpoint import CheckpointState
+    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.paths import Place
+
+__all__ = ["Upkeep"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+class Upkeep:
+    """The half of a writer that keeps the file in shape."""
+
+    def __init__(self, core: WriteConnection, somebody_waits: Callable[[], bool]) -> None:
+        self.core = core
+        self.watermark = 0
+        self.index_rebuilds = 0
+        self._somebody_waits = somebody_waits
+        self.foreign_commits = 0
+        self._met = self._meeting = (-1, -1)
+
+    @property
+    def place(self) -> Place:
+        return self.core.place
+
+    @property
+    def epoch(self) -> int:
+        return self.core.epoch
+
+    @property
+    def commit_no(self) -> int:
+        return self.core.commit_no
+
+    @property
+    def checkpoints(self) -> CheckpointState:
+        return self.core.checkpoints
+
+    def recover(self) -> bool:
+        """Try to pass the start-up barrier now. False while something is in the way."""
+        return self.core.recover()
+
+    def close(self) -> None:
+        self.core.close()
+
+    def begin(self, deadline: float) -> HermesActorError | None:
+        """Like :meth:`WriteConnection.begin`; also meets the schema that the transaction finds."""
+        failed = self.core.begin(deadline)
+        if failed is not None:
+            return failed
+        conn = self.core.conn
+        try:
+            (version,) = conn.execute("PRAGMA data_version").fetchone()
+            if (conn.layout_cookie, version) != self._met:
+                self._meet(version)
+        except Exception as error:
+            self.core.roll_back()
+            return self.core.explain(error)
+        return None
+
+    def _meet(self, data_version: int) -> None:
+        """The schema is new to us, or a foreign program has committed: look at the index again.
+
+        What is derived here is in the file only if this transaction commits; until one has, every
+        transaction derives it anew.
+        """
+        conn = self.core.conn
+        if self._met[1] not in (-1, data_version):
+            self.foreign_commits += 1
+        self.core.authorizer.deferring = layout_of(conn).deferrable
+        self.watermark = derive_watermark(conn)
+        self._meeting = (conn.layout_cookie, data_version)
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoint_if_due(self, *, waiting: bool) -> None:
+        """The host calls this after it has sent the replies of a batch."""
+        if self.core.broken is not None:
+            return
+        action = decide(self.checkpoints, self.core.seams.monotonic(), waiting=waiting)
+        if action is not Action.NOTHING:
+            self.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
+
+    def vacuum(self, deadline: float) -> HermesActorError | None:
+        """Rewrite the file without holes. Returns what went wrong."""
+        failed = self.begin(deadline)
+        if failed is not None:
+            return failed
+        self.core.roll_back()
+        conn, seams = self.core.conn, self.core.seams
+        try:
+            self.core.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+            retry_busy(lambda: conn.execute("VACUUM"), seams, deadline)
+            self.core.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        except sqlite3.Error as error:
+            return self.core.explain(error)
+        return None
+
+    # --- full-text indexes -----------------------------------------------------------------------
+
+    @property
+    def index_lag_is_urgent(self) -> bool:
+        """Whether indexing must go on between batches. Costs one look at the newest id."""
+        if self.core.broken is not None:
+            return False
+        return newest_id(self.core.conn) - self.watermark > limits.INDEX_LAG_URGENT_ROWS
+
+    def index_slice(self, seconds: float) -> bool:
+        """Index for about *seconds*. Returns whether more is left to do."""
+        seams, conn = self.core.seams, self.core.conn
+        failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        if not layout_of(conn).whole and broken_parts(conn):
+            return self._rebuild_index("its triggers are gone")
+        newest = newest_id(conn)
+        if self.watermark >= newest:
+            if self._met == self._meeting:
+                self.core.roll_back()
+            else:
+                self.commit()
+            return False
+        seams.failpoint("index.slice")
+        try:
+            watermark = advance(conn, self.watermark, seams, seams.monotonic() + seconds)
+        except sqlite3.Error as error:
+            self.core.roll_back()
+            if is_storage_failure(error) and primary_code(error) != sqlite3.SQLITE_CORRUPT:
+                raise self.core.explain(error) from error
+            failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+            if failed is not None:
+                raise failed from error
+            return self._rebuild_index(str(error))
+        self.commit(writes=watermark - self.watermark)
+        self.watermark = watermark
+        self.checkpoint_if_due(waiting=self._somebody_waits())
+        return watermark < newest
+
+    def _mend_holes(self) -> bool:
+        """Look for unindexed rows below the watermark; true while there is more to look at."""
+        checked = get_own(self.core.conn, "holes_checked")
+        if self.core.broken is not None or checked is None or checked >= self.watermark:
+            return False
+        failed = self.begin(self.core.seams.monotonic())
+        if failed is not None:
+            raise failed
+        try:
+            mend_holes(self.core.conn, checked, self.watermark)
+        except sqlite3.Error as error:
+            self.core.roll_back()
+            raise self.core.explain(error) from error
+        self.commit()
+        return True
+
+    def _rebuild_index(self, reason: str) -> bool:
+        """Make both full-text tables anew, empty, in the open transaction; slices fill them."""
+        _log.warning("making the full-text indexes of %s anew: %s", self.place.db, reason)
+        try:
+            for table in TABLES:
+                drop_fulltext(self.core.conn, table)
+                create_fulltext(self.core.conn, table)
+            set_own(self.core.conn, "watermark", 0)
+        except sqlite3.Error as error:
+            self.core.roll_back()
+            raise self.core.explain(error) from error
+        self.commit()
+        self.core.conn.layout = None
+        self._met = (-1, self._met[1])
+        self.index_rebuilds += 1
+        return True
+
+    def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
+        """Like :meth:`WriteConnection.commit`; what was derived at the beginning now holds."""
+        try:
+            self.core.commit(commit_no, writes)
+        except TransactionLost as lost:
+            if commit_no is not None:
+                raise
+            raise lost.cause from None
+        self._met = self._meeting
+
+    # --- idle time -------------------------------------------------------------------------------
+
+    def idle_slice(self) -> float | None:
+        """Do a bounded piece of upkeep.
+
+        Returns after how many seconds the next piece is due, ``None`` if all is done. A foreign
+        lock only postpones the work; other errors of the storage pass to the host.
+        """
+        if self.core.broken is not None:
+            return None
+        try:
+            if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
+                return 0.0
+            missing = [n for n in OWN_INDEXES if n not in layout_of(self.core.conn).indexes]
+            if missing:
+                return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS
+            self.checkpoint_if_due(waiting=False)
+        except Busy:
+            return limits.TRUNCATE_AFTER_IDLE_SECONDS
+        return None if self.checkpoints.truncated else limits.TRUNCATE_AFTER_IDLE_SECONDS
+
+    def _build_index(self, name: str) -> bool:
+        """Build one of our extra indexes unless somebody comes; false if it was given up."""
+        conn = self.core.conn
+        conn.set_progress_handler(lambda: 1 if self._somebody_waits() else 0, 1000)
+        try:
+            conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
+        except sqlite3.OperationalError as error:
+            if is_storage_failure(error):
+                raise self.core.explain(error) from error
+            _log.debug("building %s was given up for now: %s", name, error)
+            return False
+        finally:
+            conn.set_progress_handler(None, 0)
+            conn.layout = None
+        self.checkpoints.wrote(0, self.core.seams.monotonic())
+        return True

@@ -1,0 +1,221 @@
+"""The one write connection of a database: transactions that are durable or did not happen.
+
+Rules. R1: nothing is acknowledged before the barrier. R2: after a failed sync nothing more is
+done with the connection, not even closing it. R3: before a commit counts, the files are the ones
+that we opened. R5: every transaction first finds our epoch in the file.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.engine.authorizer import Authorizer
+from hermes_actor.engine.barrier import pass_barrier
+from hermes_actor.engine.busy import is_busy, retry_busy
+from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
+from hermes_actor.engine.guard import Guard, save_orphan_wal
+from hermes_actor.engine.opening import open_database
+from hermes_actor.engine.own_tables import file_id, get_own, set_own
+from hermes_actor.errors import (
+    ActorBroken,
+    Busy,
+    ConstraintFailed,
+    DiskFull,
+    HermesActorError,
+    OutcomeUnknown,
+    StorageError,
+    from_sqlite,
+)
+from hermes_actor.sqlite import Connection, primary_code, sqlite3
+from hermes_actor.store.layout import layout_of
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.seams import Seams
+    from hermes_actor.paths import Place
+
+__all__ = ["TransactionLost", "WriteConnection"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+_abandoned: list[Connection] = []
+"""Connections of broken writers. Closing one, even by the garbage collector, could checkpoint
+stale pages over somebody's data, so they are kept until the process ends."""
+
+
+class TransactionLost(Exception):
+    """SQLite ended the transaction, or refused to commit it: nothing of it was executed."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class WriteConnection:
+    """Owner of the connection. The caller holds the owner lock for as long as it lives."""
+
+    def __init__(self, place: Place, seams: Seams) -> None:
+        self.place = place
+        self.seams = seams
+        self.epoch = 0
+        self.file_id = b""
+        self.commit_no = 0
+        self.checkpoints = CheckpointState()
+        self.authorizer = Authorizer()
+        self.broken: BaseException | None = None
+        self.recovered = False
+        self._guard = Guard(place, seams)
+        self.conn = self._open()
+
+    def _open(self) -> Connection:
+        conn = open_database(self.place, self.seams)
+        conn.set_authorizer(self.authorizer)
+        return conn
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    def begin(self, deadline: float) -> HermesActorError | None:
+        """Begin under our epoch. Returns why not, if not; nothing is executed then."""
+        if self.broken is not None:
+            return ActorBroken(f"the writer has stopped: {self.broken}")
+        try:
+            self.pass_barrier(deadline)
+            retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
+            self.conn.layout_checked = False
+            epoch = get_own(self.conn, "epoch")
+            layout_of(self.conn)
+        except Exception as error:
+            self.roll_back()
+            return self.explain(error)
+        if epoch != self.epoch:
+            self.roll_back()
+            self.break_down(ActorBroken(f"another owner has taken over {self.place.db}"))
+            return ActorBroken(f"the writer has stopped: {self.broken}")
+        return None
+
+    def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
+        """Commit durably, under a new *commit_no* if the transaction changes the order of changes.
+
+        Raises :class:`TransactionLost` if nothing was executed, and :class:`OutcomeUnknown` if
+        nobody can tell; the writer is then broken.
+        """
+        try:
+            if commit_no is not None:
+                set_own(self.conn, "commit_no", commit_no)
+            self.seams.failpoint("commit.before")
+            # Only a rollback journal makes a commit wait, for readers that are inside.
+            patience = self.seams.monotonic() + limits.COMMIT_BUSY_SECONDS
+            retry_busy(lambda: self.conn.execute("COMMIT"), self.seams, patience)
+        except (sqlite3.Error, MemoryError) as error:
+            self._commit_failed(error)
+        self.seams.failpoint("commit.after")
+        if not self._guard.intact():
+            self._files_changed(commit_no)
+        if commit_no is not None:
+            self.commit_no = commit_no
+        self.checkpoints.wrote(writes, self.seams.monotonic())
+
+    def _commit_failed(self, error: BaseException) -> None:
+        explained = self.explain(error)
+        # A refused constraint, a foreign lock, no room: the transaction is whole, and rolled back
+        # means not executed.
+        if isinstance(explained, ConstraintFailed | Busy | DiskFull):
+            self.roll_back()
+            raise TransactionLost(explained) from error
+        self.place.fsync_failed.touch()
+        self.break_down(explained)
+        raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
+
+    def roll_back(self) -> None:
+        """End the open transaction, if any, without a trace."""
+        if self.conn.in_transaction:
+            self.conn.execute("ROLLBACK")
+        self.conn.layout = None
+
+    def break_down(self, cause: BaseException) -> None:
+        """The first cause sticks. The connection is neither used nor closed any more."""
+        if self.broken is None:
+            self.broken = cause
+            _abandoned.append(self.conn)
+            _log.error("the writer of %s has stopped: %s", self.place.db, cause)
+
+    def explain(self, error: BaseException) -> HermesActorError:
+        if isinstance(error, HermesActorError):
+            return error
+        if isinstance(error, sqlite3.Error):
+            return from_sqlite(error, self.place.db)
+        return StorageError(f"{type(error).__name__}: {error}")
+
+    # --- the barrier and the guard ---------------------------------------------------------------
+
+    def recover(self, seconds: float = limits.OPEN_BUSY_SECONDS) -> bool:
+        """Try to pass the barrier now. False while something is in the way."""
+        try:
+            self.pass_barrier(self.seams.monotonic() + seconds)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise self.explain(error) from error
+        return self.recovered
+
+    def pass_barrier(self, deadline: float) -> None:
+        if self.recovered:
+            return
+        after_failure = self.place.fsync_failed.exists()
+        try:
+            self.epoch = pass_barrier(self.conn, self.seams, deadline, after_failure=after_failure)
+        except sqlite3.Error as error:
+            if primary_code(error) == sqlite3.SQLITE_IOERR:
+                self.place.fsync_failed.touch()
+                self.break_down(self.explain(error))
+            raise
+        self.place.fsync_failed.unlink(missing_ok=True)
+        self.commit_no = get_own(self.conn, "commit_no") or 0
+        self.file_id = file_id(self.conn)
+        self._guard.remember()
+        self._guard.checkpointed()
+        self.recovered = True
+
+    def _files_changed(self, commit_no: int | None) -> None:
+        """Somebody has replaced or removed a file under us. Go on only if nothing was written."""
+        if self._guard.nobody_wrote() and self._fold_back():
+            _log.warning("the WAL of %s was removed; all of it is in the file again", self.place.db)
+            if commit_no is None or self.commit_no == commit_no:
+                return
+        saved = save_orphan_wal(self.place, self.epoch)
+        cause = ActorBroken(
+            f"{self.place.db} or its WAL was replaced under its owner; what was written last is in"
+            f" {saved or 'the log only'}"
+        )
+        self.break_down(cause)
+        raise OutcomeUnknown(str(cause))
+
+    def _fold_back(self) -> bool:
+        """Move every frame of the removed WAL into the database and open it anew."""
+        result = run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0)
+        if not result.complete:
+            return False
+        self.conn.close()
+        self.recovered = False
+        self.conn = self._open()
+        self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        return True
+
+    # --- checkpoints and the end -----------------------------------------------------------------
+
+    def checkpoint(self, action: Action, budget: float) -> None:
+        self.seams.failpoint("checkpoint.before")
+        result = run_checkpoint(self.conn, action, self.seams, budget)
+        self.checkpoints.ran(action, result, self.seams.monotonic())
+        self._guard.checkpointed()
+
+    def close(self) -> None:
+        """Fold the WAL back as far as readers allow and close. A broken one stays open."""
+        if self.broken is not None:
+            return
+        try:
+            if self.recovered and self._guard.intact():
+                self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        except sqlite3.Error as error:
+            _log.warning("the last checkpoint of %s failed: %s", self.place.db, error)
+        self.conn.close()

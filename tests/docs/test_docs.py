@@ -1,0 +1,336 @@
+"""The documents cannot drift: examples run, references are complete, links lead somewhere."""
+
+import ast
+import contextlib
+import doctest
+import inspect
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hermes_actor import SessionDB, errors
+from hermes_protocol import OPERATIONS, result_type
+from hermes_protocol import operations as ops
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "protocol").glob("*.md")])
+
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page, language):
+    """The code blocks of one language, in order."""
+    found = _FENCE.findall((DOCS / page).read_text())
+    return [body for _, kind, body in found if kind == language]
+
+
+def table_rows(page):
+    """Every row of every table, as lists of cells, headings included."""
+    lines = (DOCS / page).read_text().splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows if set("".join(row)) - set("- ")]
+
+
+def run(arguments, folder, **env):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "HERMES_HOME": str(folder), "PYTHONUTF8": "1", **env},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+
+
+# --- examples --------------------------------------------------------------------------------
+
+
+def test_tutorial_works_as_shown(tmp_path):
+    session = tmp_path / "tutorial.txt"
+    session.write_text("\n".join(blocks("tutorial.md", "pycon")), encoding="utf-8")
+    done = run(["-m", "doctest", session], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (console,) = blocks("tutorial.md", "console")
+    command, _, shown = console.partition("\n")
+    done = run(["-m", *shlex.split(command.replace("$ hermes-actor", "hermes_actor"))], tmp_path)
+    checker = doctest.OutputChecker()
+    assert checker.check_output(shown, done.stdout, doctest.ELLIPSIS), done.stdout + done.stderr
+
+
+def test_readme_example_prints_what_it_says(tmp_path):
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert len([line for line in example.splitlines() if line]) <= 10
+    done = run(["-c", example], tmp_path)
+    assert done.returncode == 0, done.stderr
+    (promised,) = re.findall(r"It prints `(.*?)`", (ROOT / "README.md").read_text())
+    assert done.stdout == promised + "\n"
+
+
+def test_drop_in_lines_replace_the_module(tmp_path):
+    (lines,) = blocks("how-to/drop-in.md", "python")
+    done = run(["-c", lines + "from hermes_state import SessionDB; print(SessionDB())"], tmp_path)
+    assert "hermes_actor.session_db.SessionDB" in done.stdout, done.stderr
+
+
+# --- SQL -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_embedded(tmp_path):
+    """Open a store in the mode that the pages describe; it is closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def open_():
+            db = SessionDB(tmp_path / "state.db", mode="embedded")
+            stack.callback(db.close)
+            return db
+
+        yield open_
+
+
+@pytest.fixture
+def db(open_embedded):
+    return open_embedded()
+
+
+@pytest.fixture
+def reader(db):
+    """The reader of the page, on a store that is open for writing."""
+    for session_id, parent, model, tokens, cost in (
+        ("root", None, "small", 10, 0.5),
+        ("middle", "root", "large", 200, 4.0),
+        ("tip", "middle", "large", 30, 1.0),
+        ("other", None, None, 5, None),
+    ):
+        db.create_session(session_id, "cli", parent_session_id=parent, model=model)
+        db.append_message(session_id, "user", f"question of {session_id}")
+        db.append_message(session_id, "assistant", "answer")
+        db.update_token_counts(
+            session_id, input_tokens=tokens, output_tokens=1, estimated_cost_usd=cost
+        )
+    (code,) = blocks("how-to/sql.md", "python")
+    names = {}
+    exec(code, names)
+    with contextlib.closing(names["reader"](db.db_path)) as conn:
+        yield conn
+
+
+def ask(conn, block, *parameters):
+    rows = conn.execute(blocks("how-to/sql.md", "sql")[block], parameters).fetchall()
+    return [dict(row) for row in rows]
+
+
+def test_sql_ancestors_and_descendants(db, reader):
+    ancestors = [row["id"] for row in ask(reader, 0, "tip")]
+    assert ancestors == db._session_lineage_root_to_tip("tip")[::-1] == ["tip", "middle", "root"]
+    assert [row["id"] for row in ask(reader, 1, "root")] == ["root", "middle", "tip"]
+
+
+def test_sql_recent_sessions_with_preview(db, reader):
+    keys = ("id", "preview", "last_active")
+    rows = [tuple(row[key] for key in keys) for row in ask(reader, 2)]
+    listed = db.list_sessions_rich(include_children=True)
+    assert rows == [tuple(row[key] for key in keys) for row in listed]
+    assert rows[0][:2] == ("other", "question of other")
+
+
+def test_sql_token_statistics(reader):
+    assert ask(reader, 3) == [
+        {"model": "large", "session_count": 2, "total_input": 230, "total_output": 2,
+         "total_cost": 5.0},
+        {"model": "small", "session_count": 1, "total_input": 10, "total_output": 1,
+         "total_cost": 0.5},
+    ]  # fmt: skip
+    highest = [(row["id"], row["total_tokens"]) for row in ask(reader, 4)]
+    assert highest == [("middle", 201), ("tip", 31), ("root", 11), ("other", 6)]
+
+
+def test_sql_watermark_reaches_the_newest_message_after_a_search(db, reader):
+    db.search_messages("question")
+    assert ask(reader, 5) == [{"indexed_through": 8, "newest": 8}]
+
+
+def test_every_sql_block_is_run_and_none_can_write(reader):
+    assert len(blocks("how-to/sql.md", "sql")) == 6
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.execute("DELETE FROM messages")
+
+
+def test_repair_of_damaged_full_text_tables(open_embedded):
+    db = open_embedded()
+    db.create_session("s1", "cli")
+    db.append_message("s1", "user", "needle 针")
+    assert db.search_messages("needle")
+    db.close()
+    (script,) = blocks("operations.md", "sql")
+    with contextlib.closing(sqlite3.connect(db.db_path, isolation_level=None)) as conn:
+        conn.execute("UPDATE messages_fts_data SET block = x'ffff' WHERE id = 10")
+    with contextlib.closing(sqlite3.connect(db.db_path, isolation_level=None)) as conn:
+        conn.executescript(script)
+    db = open_embedded()
+    assert [hit["id"] for hit in db.search_messages("needle")] == [1]
+    assert [hit["id"] for hit in db.search_messages("针")] == [1]
+
+
+# --- references ------------------------------------------------------------------------------
+
+METHODS = {
+    name: member
+    for name, member in inspect.getmembers(SessionDB, callable)
+    if not name.startswith("_")
+}
+
+
+def documented_calls():
+    """Name and parameter list of every call that the page shows in bold."""
+    text = (DOCS / "reference/session-db.md").read_text()
+    return dict(re.findall(r"\*\*`(\w+)(\(.*?\))`\*\*", text))
+
+
+def test_reference_has_every_public_method_and_no_other():
+    assert set(documented_calls()) == {*METHODS, "SessionDB"}
+
+
+def test_reference_names_only_what_exists():
+    text = (DOCS / "reference/session-db.md").read_text()
+    named = set(re.findall(r"`(\w+)\(", text)) - {"SessionDB"}
+    assert [name for name in sorted(named) if not hasattr(SessionDB, name)] == []
+
+
+@pytest.mark.parametrize("name", [*METHODS, "SessionDB"])
+def test_reference_shows_the_signature(name):
+    member = SessionDB if name == "SessionDB" else METHODS[name]
+    real = inspect.signature(member)
+    plain = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in real.parameters.values()
+        if parameter.name != "self"
+    ]
+    shown = ast.unparse(ast.parse(f"def f{documented_calls()[name]}: pass").body[0].args)
+    expected = str(inspect.Signature(plain))
+    assert shown == ast.unparse(ast.parse(f"def f{expected}: pass").body[0].args)
+
+
+def error_classes():
+    return [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.HermesActorError)
+    ]
+
+
+def also_inherits(cls):
+    """The classes that callers know without us, as the table shows them."""
+    names = []
+    for base in cls.__bases__:
+        if not issubclass(base, errors.HermesActorError) and base is not Exception:
+            prefix = "sqlite3." if issubclass(base, sqlite3.Error) else ""
+            names.append(f"`{prefix}{base.__name__}`")
+    return ", ".join(names)
+
+
+def test_every_error_is_in_the_table_with_its_facts():
+    rows = {row[0].strip("`"): row for row in table_rows("reference/errors.md")[1:]}
+    assert set(rows) == {cls.__name__ for cls in error_classes()}
+    for cls in error_classes():
+        _, code, also, executed, meaning, advice = rows[cls.__name__]
+        assert (code, also, executed) == (f"`{cls.code}`", also_inherits(cls), cls.executed)
+        assert meaning, cls
+        assert advice, cls
+
+
+def fields_of(struct):
+    """Fields as the pages show them: a required one by name, others with their default."""
+    shown = []
+    for field in msgspec.structs.fields(struct):
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        suffix = "" if default is msgspec.NODEFAULT else f"={default!r}"
+        shown.append(f"`{field.name}{suffix}`")
+    return shown
+
+
+def result_name(operation):
+    result = result_type(operation)
+    if result is type(None):
+        return "`None`"
+    return f"`{result}`" if "[" in str(result) else f"`{result.__name__}`"
+
+
+def test_every_operation_is_in_the_tables_with_its_facts():
+    rows = {row[0]: row for row in table_rows("reference/operations.md") if row[0] != "tag"}
+    tags = {f"`{msgspec.inspect.type_info(cls).tag}`": cls for cls in OPERATIONS}
+    assert list(rows) == list(tags)
+    for tag, cls in tags.items():
+        _, struct, fields, result, meaning = rows[tag]
+        assert struct == f"`{cls.__name__}`"
+        assert fields == ", ".join(fields_of(cls)), tag
+        assert result == result_name(cls), tag
+        assert meaning, tag
+
+
+@pytest.mark.parametrize("name", ["MessageRow", "Continued", "Pruned", "SqlResult"])
+def test_values_inside_operations_are_described(name):
+    text = (DOCS / "reference/operations.md").read_text().replace("\n", " ")
+    assert f"`{name}`" in text
+    for field in fields_of(getattr(ops, name)):
+        assert field in text, field
+
+
+def test_file_format_names_every_object_and_key(db):
+    db.create_session("s1", "telegram")
+    db.append_message("s1", "user", "x")
+    db.search_messages("x")
+    db.apply_telegram_topic_migration()
+    text = (DOCS / "reference/file-format.md").read_text()
+    shadow = re.compile(r"sqlite_|messages_fts\w*_(data|idx|content|docsize|config)$")
+    names = [row[0] for row in db._conn.execute("SELECT name FROM sqlite_master")]
+    names += [row[0] for row in db._conn.execute("SELECT key FROM hermes_actor_meta")]
+    names += [row[1] for row in db._conn.execute("PRAGMA table_info(messages)")]
+    assert [n for n in names if not shadow.match(n) and f"`{n}`" not in text] == []
+
+
+# --- links -----------------------------------------------------------------------------------
+
+
+def anchors(page):
+    """Anchors of the headings of a page, as code hosts make them."""
+    prose = _FENCE.sub("", page.read_text())
+    titles = re.findall(r"^#+ +(.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    prose = _FENCE.sub("", page.read_text())
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_page_is_reachable_from_the_index():
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        targets = re.findall(r"\]\(([^)\s#:]+)", _FENCE.sub("", page.read_text()))
+        waiting += [(page.parent / target).resolve() for target in targets]
+    assert [page for page in DOCS.rglob("*.md") if page not in reached] == []

@@ -1,0 +1,380 @@
+"""What may import what, and what every operation and every error must have."""
+
+import ast
+import re
+import sys
+import typing
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from support.processes import run_python
+
+import hermes_actor
+import hermes_protocol
+from hermes_actor import errors
+from hermes_actor.store import apply
+from hermes_actor.store.registry import APPLY
+from hermes_protocol import operations as ops
+from hermes_protocol.values import Blob
+
+PACKAGES = {
+    package.__name__: Path(package.__file__).parent for package in (hermes_actor, hermes_protocol)
+}
+
+# Layers, and what each one may import at run time (itself always, the standard library always).
+BASE = {"_version", "errors", "paths", "sqlite", "journal", "availability", "limits"}
+ALLOWED = {
+    "protocol": {"msgspec"},
+    "base": set(),
+    "store": {"base", "protocol", "msgspec"},
+    "engine": {"base", "protocol", "store", "msgspec", "sqlite_utils"},
+    "actor": {"base", "protocol", "store", "engine", "msgspec", "trio"},
+    "client": {"base", "protocol", "store", "msgspec", "anyio"},
+    "embedded": {"base", "protocol", "store", "engine"},
+    "session_db": {"base", "protocol", "store", "client", "msgspec"},
+    "hermes_actor": {"base", "session_db"},
+    "hermes_state": {"base", "store", "session_db"},
+    "cli": {"base", "protocol", "store", "client", "session_db", "hermes_actor"}
+    | {"click", "rich", "sqlite_utils"},
+    "__main__": set(),
+}
+
+# Imported when a mode or a command needs it, never at import time.
+LATE = {
+    "session_db": {"engine", "embedded"},
+    "cli": {"actor", "engine", "embedded"},
+    "__main__": {"cli"},
+}
+
+
+class Import(NamedTuple):
+    module: str  # who imports
+    name: str  # what
+    line: int
+    late: bool  # inside a function
+
+    def __str__(self):
+        return f"{self.module}:{self.line} imports {self.name}"
+
+
+@cache
+def modules():
+    found = {}
+    for package, folder in PACKAGES.items():
+        for file in sorted(folder.rglob("*.py")):
+            parts = [package, *file.relative_to(folder).with_suffix("").parts]
+            found[".".join(parts).removesuffix(".__init__")] = file
+    return found
+
+
+@cache
+def imports():
+    """Every import that can happen at run time; those for type checkers are left out."""
+    return [one for module, file in modules().items() for one in _imports_of(module, file)]
+
+
+def _imports_of(module, file):
+    found = []
+
+    def visit(node, late):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                visit(child, late)
+            return
+        if isinstance(node, ast.Import):
+            found.extend(Import(module, alias.name, node.lineno, late) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno} imports by a relative name"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                name = whole if whole in modules() else node.module
+                found.append(Import(module, name, node.lineno, late))
+        late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, late)
+
+    visit(ast.parse(file.read_text("utf-8")), False)
+    return found
+
+
+def layer_of(module):
+    package, *rest = module.split(".")
+    if package == "hermes_protocol":
+        return "protocol"
+    if package != "hermes_actor":
+        return package
+    if not rest:
+        return "hermes_actor"
+    return "base" if rest[0] in BASE else rest[0]
+
+
+def is_standard(name):
+    return name.split(".")[0] in sys.stdlib_module_names
+
+
+def test_every_module_is_looked_at():
+    assert {"hermes_actor.store.apply", "hermes_actor.engine.writer"} <= set(modules())
+    assert {"hermes_actor.session_db", "hermes_protocol.operations"} <= set(modules())
+    assert len(imports()) > 200
+
+
+def test_import_directions():
+    wrong = [
+        str(one)
+        for one in imports()
+        if not is_standard(one.name)
+        and (layer := layer_of(one.module)) != layer_of(one.name)
+        and layer_of(one.name) not in ALLOWED[layer]
+        and not (one.late and layer_of(one.name) in LATE.get(layer, set()))
+    ]
+    assert wrong == []
+
+
+def test_every_layer_is_known():
+    assert {layer_of(module) for module in modules()} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("name", "homes"),
+    [
+        (r"sqlite3(\.|$)", {"hermes_actor.sqlite"}),
+        (r"(_sqlite3|pysqlite3|apsw)(\.|$)", set()),
+        (r"sqlite_utils(\.|$)", {"hermes_actor.engine.migrations", "hermes_actor.cli"}),
+        (r"trio(\.|$)", {"hermes_actor.actor"}),
+        (r"anyio(\.|$)", {"hermes_actor.client"}),
+        (r"(click|rich)(\.|$)", {"hermes_actor.cli"}),
+    ],
+)
+def test_import_has_its_only_home(name, homes):
+    wrong = [
+        str(one)
+        for one in imports()
+        if re.match(name, one.name)
+        and not any(one.module == home or one.module.startswith(f"{home}.") for home in homes)
+    ]
+    assert wrong == []
+
+
+def test_sqlite3_is_imported_somewhere():
+    assert any(one.name == "sqlite3" for one in imports())
+
+
+def test_session_db_imports_the_engine_only_inside_functions():
+    found = [
+        one
+        for one in imports()
+        if one.module == "hermes_actor.session_db"
+        and layer_of(one.name) in {"engine", "embedded", "actor"}
+    ]
+    assert found
+    assert all(one.late for one in found)
+
+
+def test_session_db_is_cheap_to_import():
+    loaded = run_python(
+        """
+        import json, sys
+        from hermes_actor import SessionDB
+        print(json.dumps(sorted(sys.modules)))
+        """
+    )
+    heavy = {"trio", "sqlite_utils", "click", "rich", "anyio", "asyncio"}
+    heavy |= {"hermes_actor.engine", "hermes_actor.actor", "hermes_actor.embedded"}
+    assert heavy & set(loaded) == set()
+    assert "hermes_actor.session_db" in loaded
+
+
+def test_current_file_is_served_without_what_migrations_need(tmp_path):
+    loaded = run_python(
+        """
+        import json, sys
+        from pathlib import Path
+        from hermes_actor import SessionDB
+        for _ in range(2):
+            db = SessionDB(Path(sys.argv[1]), mode="embedded")
+            db.create_session("s", "cli")
+            db.append_message("s", "user", "walrus")
+            assert db.search_messages("walrus")
+            db.close()
+        print(json.dumps(sorted(sys.modules)))
+        """,
+        tmp_path / "state.db",
+    )
+    assert {"trio", "sqlite_utils", "click", "rich", "anyio"} & set(loaded) == set()
+
+
+# Operations.
+
+OPERATIONS = [pytest.param(operation, id=operation.__name__) for operation in ops.OPERATIONS]
+BY_THE_WRITER = {ops.Vacuum, ops.SqlLease, ops.StagePart, ops.Staged}
+
+
+def test_list_of_operations_is_complete():
+    defined = {
+        value
+        for value in vars(ops).values()
+        if isinstance(value, type) and issubclass(value, ops.Operation)
+    }
+    assert set(ops.OPERATIONS) == defined - {ops.Operation} == set(ops.Operation.__subclasses__())
+    assert len(ops.OPERATIONS) == len(set(ops.OPERATIONS))
+
+
+def test_every_operation_is_applied_by_one_function_or_by_the_writer():
+    assert set(APPLY) == set(ops.OPERATIONS) - BY_THE_WRITER
+    assert len(set(APPLY.values())) == len(APPLY)
+
+
+def test_every_subject_of_the_store_is_registered():
+    store = PACKAGES["hermes_actor"] / "store"
+    applying = {file.stem for file in store.glob("*.py") if "\n@applies(" in file.read_text()}
+    assert applying == {subject.__name__.split(".")[-1] for subject in apply._SUBJECTS}
+
+
+def test_tags_are_unique():
+    tags = [operation.__struct_config__.tag for operation in ops.OPERATIONS]
+    assert len(tags) == len(set(tags))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operation_is_a_frozen_tagged_map(operation):
+    config = operation.__struct_config__
+    assert config.frozen
+    assert not config.array_like
+    assert not config.forbid_unknown_fields
+    assert config.tag_field == "op"
+    assert re.fullmatch(r"[a-z]+\.[a-z_]+", config.tag)
+    assert f'tag="{config.tag}"' in Path(ops.__file__).read_text()
+    assert operation.__doc__
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_field_of_an_operation_is_of_any_type(operation):
+    for kind in typing.get_type_hints(operation).values():
+        assert kind is not typing.Any
+
+
+def samples(kind):
+    """A value of a field's type that is no default."""
+    given = {
+        str: "text 北京",
+        bool: True,
+        int: 7,
+        float: 1700000000.25,
+        bytes: b"\x00\xff",
+        Blob: Blob(b"\x00\xff"),
+        type(None): None,
+    }
+    if kind in given:
+        return [given[kind]]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [sample(kind)]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list:
+        return [[value for value in samples(arguments[0]) if value is not None]]
+    if origin is dict:
+        return [{"key": value} for value in samples(arguments[1])]
+    return [value for argument in arguments for value in samples(argument)]
+
+
+def sample(struct, place=0):
+    values = {name: samples(kind) for name, kind in typing.get_type_hints(struct).items()}
+    fields = {name: values[name][place % len(values[name])] for name in struct.__struct_fields__}
+    return struct(**fields)
+
+
+def decode(body):
+    return msgspec.msgpack.decode(body, type=typing.Union[tuple(ops.OPERATIONS)])  # noqa: UP007
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operation_survives_the_wire(operation, place):
+    value = sample(operation, place)
+    assert decode(msgspec.msgpack.encode(value)) == value
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_unknown_fields_of_a_newer_client_are_skipped(operation):
+    value = sample(operation)
+    newer = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+    newer = {"future": [1, {"x": None}], **newer, "other": b"\x00"}
+    assert decode(msgspec.msgpack.encode(newer)) == value
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_defaults_do_not_travel(operation):
+    required = {
+        name: samples(kind)[0]
+        for name, kind in typing.get_type_hints(operation).items()
+        if name in operation.__struct_fields__[: _required(operation)]
+    }
+    body = msgspec.msgpack.decode(msgspec.msgpack.encode(operation(**required)))
+    assert set(body) == {"op", *required}
+
+
+def _required(operation):
+    fields = msgspec.structs.fields(operation)
+    return sum(field.required for field in fields)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operation_cannot_be_changed(operation):
+    value = sample(operation)
+    for name in operation.__struct_fields__:
+        with pytest.raises(AttributeError):
+            setattr(value, name, None)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_result_has_a_type(operation):
+    assert ops.result_type(operation) is not typing.Any
+
+
+# Errors.
+
+
+def all_errors():
+    def below(cls):
+        return [cls, *(found for child in cls.__subclasses__() for found in below(child))]
+
+    return list(dict.fromkeys(below(errors.HermesActorError)))
+
+
+def documented():
+    """Class name → name of the class above it, as the tree in the docstring draws them."""
+    tree = errors.__doc__.partition("::")[2].partition("\nEvery error")[0]
+    above, found = {}, {}
+    for line in filter(str.strip, tree.splitlines()):
+        drawn, _, text = line.rpartition("── ")
+        depth = len(drawn) // 4 if drawn else 0
+        names = re.match(r"\w+(?:, \w+)*", text.strip()).group().split(", ")
+        above[depth] = names[0]
+        found.update(dict.fromkeys(names, above.get(depth - 1)))
+    return found
+
+
+def test_tree_in_the_docstring_is_the_tree():
+    drawn = documented()
+    assert sorted(drawn) == sorted(error.__name__ for error in all_errors())
+    for name, above in drawn.items():
+        if above is not None:
+            bases = [base.__name__ for base in getattr(errors, name).__bases__]
+            assert above in bases, f"{name} is drawn below {above}"
+
+
+def test_every_error_has_a_code_of_its_own():
+    codes = [vars(error)["code"] for error in all_errors()]
+    assert len(codes) == len(set(codes))
+    assert errors.by_code == {error.code: error for error in all_errors()}
+
+
+@pytest.mark.parametrize("error", all_errors(), ids=lambda error: error.__name__)
+def test_error_can_be_made_from_its_message(error):
+    made = error("what happened")
+    assert str(made) == made.words == "what happened"
+    assert made.executed in ("no", "yes", "unknown")
+    assert error.__name__ in errors.__all__
+    assert re.fullmatch(r"[a-z-]+", error.code)
