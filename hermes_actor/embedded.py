@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes_actor import limits
 from hermes_actor.engine import jobs
-from hermes_actor.engine.jobs import Outcome, Request
-from hermes_actor.engine.loop import lease_over, serve
+from hermes_actor.engine.jobs import Outcome, Request, lease_over
+from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
@@ -179,7 +179,9 @@ class EmbeddedWriter:
     def _run(self, opened: _Waiter) -> None:
         """The writer thread."""
         try:
-            self._writer = Writer(self._place, somebody_waits=self._queue.waiting)
+            self._writer = Writer(
+                self._place, somebody_waits=self._queue.waiting, on_epoch=self._lock.describe
+            )
         except BaseException as error:
             self._stopped = error
             opened.finish(Outcome(error=error))
@@ -204,6 +206,10 @@ class _EmbeddedLease:
         self._writer = writer
         self._job = job
 
+    @property
+    def _over(self) -> bool:
+        return self._job.ended or self._writer.stopped
+
     def execute(self, statement: SqlStatement) -> SqlResult:
         return cast("SqlResult", self._ask(statement, None))
 
@@ -226,8 +232,8 @@ class _EmbeddedLease:
         waiter = _Waiter()
         self._job.commands.put(jobs.Command(statement, commit, waiter.finish))
         # Once the end is marked nobody reads the commands: an open reply then will never come.
-        while not waiter.poll(0 if self._job.ended else limits.LEASE_IDLE_SECONDS):
-            if self._job.ended and not waiter.poll(0):
+        while not waiter.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
+            if self._over and not waiter.poll(0):
                 raise lease_over()
         return waiter.result()
 

@@ -29,6 +29,7 @@ words; *words* holds just those.
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar, Literal
 
 from hermes_actor.sqlite import primary_code, sqlite3
@@ -69,6 +70,7 @@ __all__ = [
     "UnknownSession",
     "Unsupported",
     "by_code",
+    "cannot_use",
     "from_sqlite",
     "is_storage_failure",
 ]
@@ -337,3 +339,16 @@ def from_sqlite(
     name = getattr(error, "sqlite_errorname", "no code")
     text = f"{words}: {advice.format(path=path, name=name)}" if advice else words
     return kind(text, words=words, executed=executed)
+
+
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def cannot_use(db: object, folder: object, error: OSError) -> HermesActorError:
+    """The typed error for an operating system that does not let us use the side folder."""
+    read_only = error.errno in _NOT_WRITABLE
+    words = "attempt to write a readonly database" if read_only else "unable to open database file"
+    kind: type[HermesActorError] = ReadOnly if read_only else CannotOpen
+    if error.errno == errno.ENOSPC:
+        kind = DiskFull
+    return kind(f"{words}: {db} needs the folder {folder} ({error.strerror})", words=words)

@@ -119,6 +119,9 @@ fill in slices while the file is already served."""
 INDEX_STEP_ROWS = 32
 """Rows between two looks at the clock inside a slice."""
 
+INDEX_STEP_BYTES = 64 * 1024
+"""Text between two such looks; trigrams of one megabyte take a second."""
+
 HOLES_STEP_ROWS = 2_000
 """Rows that are looked at for holes in one idle slice: about 2 ms when there is none."""
 

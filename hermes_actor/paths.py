@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Place", "default_db_path", "default_home", "place_of"]
+__all__ = ["Place", "address_of", "default_db_path", "default_home", "place_of"]
 
 
 def default_home() -> Path:
@@ -68,3 +70,21 @@ class Place(NamedTuple):
 def place_of(db_path: Path) -> Place:
     """The place of *db_path* with every symbolic link resolved."""
     return Place(db_path.resolve())
+
+
+_MAX_PATH_BYTES = 100
+"""The kernel allows a few more; macOS has 104."""
+
+
+@contextlib.contextmanager
+def address_of(place: Place) -> Iterator[str]:
+    """An address for ``bind`` or ``connect`` that is valid inside the block."""
+    path = str(place.sock)
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        yield path
+        return
+    folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/sock"
+    finally:
+        os.close(folder)

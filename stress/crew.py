@@ -44,6 +44,7 @@ class Run(NamedTuple):
 
     reports: list[Report]
     faults: list[str]
+    start: float
     seconds: float
 
 
@@ -58,23 +59,26 @@ def write_together(kind: str, path: Path, workers: int, seconds: float, seed: st
         crew = [stack.enter_context(_started(order)) for order in orders]
         deadline = time.monotonic() + READY_SECONDS
         for process in crew:
-            _await_ready(process, deadline)
+            _await_word(process, b"ready", path, deadline)
         start = time.monotonic() + HEAD_START
         for process in crew:
             assert process.stdin is not None
             process.stdin.write(f"{start!r}\n".encode())
             process.stdin.flush()
         last = start + seconds + writers.OVERTIME
-        for process in crew:
-            try:
-                code = process.wait(max(0.1, last - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                faults.append(f"worker {process.pid} did not end in time")
-            else:
-                if code:
-                    faults.append(f"worker {process.pid} ended with {code}: {_last_words(path)}")
+        try:
+            for process in crew:
+                _await_word(process, b"done", path, last)
+        except (TimeoutError, RuntimeError) as error:
+            faults.append(str(error))
         spent = time.monotonic() - start
-    return Run([_report(order, faults) for order in orders], faults, spent)
+        for process in crew:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in crew:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(1.0, last - time.monotonic()))
+    return Run([_report(order, faults) for order in orders], faults, start, spent)
 
 
 def _report(order: Order, faults: list[str]) -> Report:
@@ -108,13 +112,13 @@ def _started(order: Order) -> Iterator[subprocess.Popen[bytes]]:
                 process.wait()
 
 
-def _await_ready(process: subprocess.Popen[bytes], deadline: float) -> None:
+def _await_word(process: subprocess.Popen[bytes], word: bytes, path: Path, deadline: float) -> None:
     assert process.stdout is not None
     patience = max(0.0, deadline - time.monotonic())
     if not select.select([process.stdout], [], [], patience)[0]:
-        raise TimeoutError(f"worker {process.pid} is not ready")
-    if process.stdout.readline() != b"ready\n":
-        raise RuntimeError(f"worker {process.pid} failed to open its store; see its stderr file")
+        raise TimeoutError(f"worker {process.pid} has not said {word.decode()} in time")
+    if process.stdout.readline().strip() != word:
+        raise RuntimeError(f"worker {process.pid} ended before {word!r}: {_last_words(path)}")
 
 
 def _last_words(path: Path) -> str:

@@ -61,11 +61,10 @@ def measure(side: str, path: Path, count: int, seconds: float) -> Round:
         with crew.actor_on(path) as db:
             _create_sessions(db, count)
             run = crew.write_together(side, path, count, seconds, seed)
-            ended, status = time.monotonic(), db._port.statistics()
+            status = db._port.statistics()
             if count == CROWD and crew.await_index(db, path, 60) == 0:
-                spent = run.seconds + time.monotonic() - ended
                 kept = sum(len(report.acked) + report.tokens for report in run.reports)
-                sustained = kept / spent
+                sustained = kept / (time.monotonic() - run.start)
     latency = sorted(1e3 * value for report in run.reports for value in report.latency)
     errors: Counter[str] = sum((Counter(r.errors) for r in run.reports), Counter())
     return Round(

@@ -2,8 +2,9 @@
 
 `crew.py` starts it with one JSON argument (`Order`). It says "ready" on stdout when its store is
 open and its text is made, reads the time of the start (of `time.monotonic`, which all processes of
-a machine share) from stdin, and leaves a `Report` in the file that the order names. Every message
-carries its number in the order of sending, so that the file itself tells what was kept and how.
+a machine share) from stdin, says "done" after its last write, and at the end of stdin leaves a
+`Report` in the file that the order names. Every message carries its number in the order of sending,
+so that the file itself tells what was kept and how.
 """
 
 from __future__ import annotations
@@ -230,6 +231,9 @@ def main() -> int:
     if not told:
         return 1
     worker.run(turns, float(told))
+    # Closing and reporting cost time that would count as the last calls of slower workers.
+    print("done", flush=True)
+    sys.stdin.read()
     worker.db.close()
     draft = Path(order.report + ".draft")
     draft.write_text(json.dumps(asdict(worker.report)))

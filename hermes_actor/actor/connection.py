@@ -22,8 +22,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.outbox import Outbox
 from hermes_actor.engine import jobs
-from hermes_actor.engine.jobs import Outcome, Request
-from hermes_actor.engine.loop import lease_over
+from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.receipts import Ticket
 from hermes_actor.errors import HermesActorError, Unsupported
 from hermes_protocol.framing import (

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.address import address_of
+from hermes_actor.paths import address_of
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place

@@ -219,7 +219,9 @@ class Server:
 
     def _write(self) -> None:
         try:
-            self.writer = Writer(self.place, somebody_waits=self.mailbox.waiting)
+            self.writer = Writer(
+                self.place, somebody_waits=self.mailbox.waiting, on_epoch=self._lock.describe
+            )
             self.phase = "serving" if self.writer.recover() else "recovering"
         except BaseException as error:
             self.failure = error

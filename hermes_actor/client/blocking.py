@@ -23,7 +23,6 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.address import address_of
 from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.client.spawn import start_actor
 from hermes_actor.errors import (
@@ -31,7 +30,9 @@ from hermes_actor.errors import (
     HermesActorError,
     NotAllowed,
     OutcomeUnknown,
+    cannot_use,
 )
+from hermes_actor.paths import address_of
 from hermes_protocol.framing import FrameError, frame
 from hermes_protocol.operations import SqlResult, result_type
 
@@ -45,6 +46,12 @@ __all__ = ["Channel", "connect_once", "share"]
 R = TypeVar("R")
 
 _NOBODY_SERVES = frozenset({errno.ENOENT, errno.ECONNREFUSED})
+
+_PASSING = frozenset({
+    *_NOBODY_SERVES, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
+    errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
+})  # fmt: skip
+"""Errors of connecting after which another try can succeed."""
 
 _GRACE_SECONDS = 1.0
 """The actor refuses what it takes after its deadline; its answer gets this long to arrive."""
@@ -84,8 +91,7 @@ class Channel:
         self._sock: socket.socket | None = None
         self._changed = threading.Condition(threading.RLock())
         self._leading = False
-        self._lease_holder: int | None = None
-        self._leases = 0
+        self._lease_holder: tuple[int, _ChannelLease] | None = None
 
     # --- the port ------------------------------------------------------------------------------
 
@@ -111,12 +117,20 @@ class Channel:
         )
 
     def lease(self, patience: float) -> Lease:
-        self._ask(
-            lambda ask: wire.LeaseOpen(ask=ask, patience=patience), time.monotonic() + patience
-        )
-        self._lease_holder = threading.get_ident()
-        self._leases += 1
-        return _ChannelLease(self, self._leases, time.monotonic() + patience)
+        self._refuse_inside_lease()
+        deadline = time.monotonic() + patience
+        with self._changed:
+            self._connected(deadline)
+            number = self._core.reserve()
+        try:
+            self._ask(lambda ask: wire.LeaseOpen(ask=ask, patience=patience), deadline)
+        except BaseException:
+            with self._changed:
+                self._core.unreserve(number)
+            raise
+        lease = _ChannelLease(self, number, deadline)
+        self._lease_holder = (threading.get_ident(), lease)
+        return lease
 
     def statistics(self) -> dict[str, Any]:
         """The status document of the actor."""
@@ -155,7 +169,7 @@ class Channel:
                 continue
 
     def _refuse_inside_lease(self) -> None:
-        if self._lease_holder == threading.get_ident():
+        if self._lease_holder is not None and self._lease_holder[0] == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
     def _await(self, reply: Reply, deadline: float) -> bytes:
@@ -230,6 +244,8 @@ class Channel:
                 if isinstance(error, HermesActorError):
                     raise
                 self._lost()
+                if error.errno not in _PASSING:
+                    raise cannot_use(self._place.db, self._place.folder, error) from error
                 if time.monotonic() >= deadline:
                     raise DeadlineExceeded(
                         f"no actor answers for {self._place.db}: {error}"
@@ -307,18 +323,26 @@ class _ChannelLease:
         try:
             with channel._changed:
                 reply, data = channel._core.commit_lease(self._number)
-                if channel._sock is not None:
-                    channel._send(data)
+                if channel._sock is None:
+                    channel._connected(self._deadline)  # which sends it again
                 else:
-                    channel._connected(self._deadline)
+                    channel._send(data)
             channel._await(reply, self._deadline)
         finally:
-            channel._lease_holder = None
+            self._ended()
 
     def rollback(self) -> None:
         try:
             self._ask(lambda ask: wire.LeaseRollback(ask=ask))
         finally:
+            with self._channel._changed:
+                self._channel._core.unreserve(self._number)
+            self._ended()
+
+    def _ended(self) -> None:
+        # An expired lease must not take the mark of the one that came after it.
+        holder = self._channel._lease_holder
+        if holder is not None and holder[1] is self:
             self._channel._lease_holder = None
 
     def _ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:

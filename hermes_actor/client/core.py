@@ -93,7 +93,7 @@ class ClientCore:
             ask.error = ConnectionResetError("the connection was lost")
             ask.done = True
         self._asks.clear()
-        return b"".join(data for _, data in self._open.values())
+        return b"".join(data for _, (_, data) in sorted(self._open.items()))
 
     def encode(self, operation: Operation[Any]) -> bytes | None:
         """The bytes of an operation; ``None`` if it must be staged (see :meth:`stages`)."""
@@ -122,16 +122,24 @@ class ClientCore:
         )
         return self._opened(reply, data)
 
-    def commit_lease(self, lease: int) -> tuple[Reply, bytes]:
-        """The numbered commit of a lease."""
-        reply = Reply(self._next_seq)
+    def reserve(self) -> int:
+        """Take a number for the commit of a lease, before anything that comes after it."""
+        number, self._next_seq = self._next_seq, self._next_seq + 1
+        return number
+
+    def commit_lease(self, number: int) -> tuple[Reply, bytes]:
+        """The commit of a lease, under the number that was reserved for it."""
+        reply = Reply(number)
         message = wire.LeaseCommit(
-            seq=reply.number,
-            lease=lease,
-            after=self._commit_no,
-            acked_through=self._acked_through,
+            seq=number, lease=number, after=self._commit_no, acked_through=self._acked_through
         )
-        return self._opened(reply, frame(message))
+        data = frame(message)
+        self._open[number] = (reply, data)
+        return reply, data
+
+    def unreserve(self, number: int) -> None:
+        """The lease ended without a commit."""
+        self._was_answered(number)
 
     def _opened(self, reply: Reply, data: bytes) -> tuple[Reply, bytes]:
         self._open[reply.number] = (reply, data)

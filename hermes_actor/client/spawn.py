@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.errors import DeadlineExceeded, PermissionDenied, SpawnFailed, by_code
+from hermes_actor.errors import (
+    DeadlineExceeded,
+    PermissionDenied,
+    SpawnFailed,
+    by_code,
+    cannot_use,
+)
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -59,9 +65,12 @@ def _check_user(place: Place) -> None:
 
 @contextlib.contextmanager
 def _start_lock(place: Place, deadline: float) -> Iterator[None]:
-    place.folder.mkdir(mode=0o700, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(place.start_lock, flags, 0o600)
+    try:
+        place.folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(place.start_lock, flags, 0o600)
+    except OSError as error:
+        raise cannot_use(place.db, place.folder, error) from error
     try:
         while True:
             try:

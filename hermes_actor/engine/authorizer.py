@@ -75,9 +75,17 @@ class Authorizer:
     def __call__(
         self, action: int, arg1: str | None, arg2: str | None, db: str | None, trigger: str | None
     ) -> int:
-        if self.deferring and action == sqlite3.SQLITE_INSERT and trigger is not None:
-            return sqlite3.SQLITE_IGNORE if _DEFERRED.get(trigger) == arg1 else sqlite3.SQLITE_OK
-        if self._guest and trigger is None and _forbidden(action, arg1, arg2):
+        if trigger is not None and action in _CHANGES:
+            if _names_ours(arg1, arg2):
+                return sqlite3.SQLITE_DENY  # a trigger that a guest has left behind
+            if (
+                self.deferring
+                and not self._guest
+                and action == sqlite3.SQLITE_INSERT
+                and _DEFERRED.get(trigger) == arg1
+            ):
+                return sqlite3.SQLITE_IGNORE
+        if self._guest and _forbidden(action, arg1, arg2):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 

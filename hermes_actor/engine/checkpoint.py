@@ -48,20 +48,26 @@ class CheckpointState:
     writes: int = 0
     commits: int = 0
     frames: int = 0
+    """In the WAL at the last checkpoint."""
+    file_frames: int = 0
+    grown_frames: int = 0
+    """By how much the file of the WAL has grown since; it does not shrink when it begins anew."""
     truncated: bool = True
     last_write: float = 0.0
     last_restart: float = float("-inf")
     restart_interval: float = limits.RESTART_MIN_INTERVAL_SECONDS
     outcomes: dict[str, int] = field(default_factory=dict)
 
-    def wrote(self, writes: int, now: float) -> None:
+    def wrote(self, writes: int, now: float, file_frames: int = 0) -> None:
         self.writes += writes
+        self.grown_frames = max(0, file_frames - self.file_frames)
         self.commits += 1
         self.truncated = False
         self.last_write = now
 
-    def ran(self, action: Action, result: WalResult, now: float) -> None:
+    def ran(self, action: Action, result: WalResult, now: float, file_frames: int = 0) -> None:
         """Book a checkpoint."""
+        self.file_frames, self.grown_frames = file_frames, 0
         outcome = "complete" if result.complete else "partial"
         key = f"{action.value.lower()}.{outcome}"
         self.outcomes[key] = self.outcomes.get(key, 0) + 1
@@ -84,9 +90,10 @@ def decide(state: CheckpointState, now: float, *, waiting: bool) -> Action:
         now - state.last_restart >= state.restart_interval
     ):
         return Action.RESTART
-    if state.commits >= limits.CHECKPOINT_EVERY_COMMITS or (
-        state.writes >= limits.CHECKPOINT_EVERY_WRITES
-        and (not waiting or max(state.frames, state.writes) >= limits.CHECKPOINT_EVERY_FRAMES)
+    if (
+        state.commits >= limits.CHECKPOINT_EVERY_COMMITS
+        or state.grown_frames >= limits.CHECKPOINT_EVERY_FRAMES
+        or (state.writes >= limits.CHECKPOINT_EVERY_WRITES and not waiting)
     ):
         return Action.PASSIVE
     if (

@@ -69,11 +69,7 @@ def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int
     """Index rows above *watermark* inside an open transaction, until a time; the new watermark."""
     tables = _usable(conn)
     while True:
-        upper = scalar(
-            conn,
-            "SELECT MAX(id) FROM (SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT ?)",
-            (watermark, limits.INDEX_STEP_ROWS),
-        )
+        upper = _step(conn, watermark)
         if upper is None:
             break
         for table in tables:
@@ -83,6 +79,22 @@ def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int
             break
     set_own(conn, "watermark", watermark)
     return watermark
+
+
+def _step(conn: Connection, watermark: int) -> int | None:
+    """How far the next step goes: a few rows, fewer if they are large, at least one."""
+    upper, size = None, 0
+    for message_id, length in conn.execute(
+        "SELECT id, COALESCE(LENGTH(CAST(content AS BLOB)), 0)"
+        " + COALESCE(LENGTH(CAST(tool_calls AS BLOB)), 0)"
+        " FROM messages WHERE id > ? ORDER BY id LIMIT ?",
+        (watermark, limits.INDEX_STEP_ROWS),
+    ).fetchall():
+        size += length
+        if upper is not None and size > limits.INDEX_STEP_BYTES:
+            break
+        upper = message_id
+    return upper
 
 
 def fill(conn: Connection) -> None:

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_actor import limits
+from hermes_actor.errors import DeadlineExceeded
+
 if TYPE_CHECKING:
     from hermes_actor.engine.receipts import Ticket
     from hermes_protocol.operations import Operation, SqlStatement
@@ -125,3 +128,11 @@ class Lease(Job):
     def abandon(self) -> None:
         """The holder is gone: roll back at once."""
         self.commands.put(None)
+
+
+def lease_over() -> DeadlineExceeded:
+    """The error of whoever uses a lease after its end. Nothing of the lease was kept."""
+    return DeadlineExceeded(
+        f"the transaction was rolled back: it may take {limits.LEASE_TOTAL_SECONDS:g} s in all"
+        f" and pause for {limits.LEASE_IDLE_SECONDS:g} s"
+    )

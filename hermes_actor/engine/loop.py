@@ -14,10 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop
+from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop, lease_over
 from hermes_actor.errors import (
     Closed,
-    DeadlineExceeded,
     HermesActorError,
     IndexBehind,
     OutcomeUnknown,
@@ -27,7 +26,7 @@ from hermes_actor.sqlite import sqlite3
 if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
 
-__all__ = ["Source", "lease_over", "serve"]
+__all__ = ["Source", "serve"]
 
 R = TypeVar("R")
 
@@ -223,10 +222,3 @@ class _Loop:
 
 def _behind(done: int, total: int) -> IndexBehind:
     return IndexBehind(f"indexed {done} of {total} messages in time", done=done, total=total)
-
-
-def lease_over() -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"the transaction was rolled back: it may take {limits.LEASE_TOTAL_SECONDS:g} s in all"
-        f" and pause for {limits.LEASE_IDLE_SECONDS:g} s"
-    )

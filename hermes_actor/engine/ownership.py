@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor._version import __version__
-from hermes_actor.errors import CannotOpen, Owned, ReadOnly
+from hermes_actor.errors import Owned, cannot_use
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -27,8 +27,7 @@ __all__ = ["OwnerLock"]
 class OwnerLock:
     """A held lock. Create it with :meth:`acquire`."""
 
-    def __init__(self, place: Place, descriptor: int) -> None:
-        self._place = place
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
@@ -41,11 +40,11 @@ class OwnerLock:
             holder = _read_holder(descriptor)
             os.close(descriptor)
             raise _owned(place, holder) from None
-        lock = cls(place, descriptor)
-        lock.describe(epoch=0)
+        lock = cls(descriptor)
+        lock.describe(0)
         return lock
 
-    def describe(self, *, epoch: int) -> None:
+    def describe(self, epoch: int) -> None:
         """Write who holds the lock, for people and for :class:`Owned`."""
         text = json.dumps(
             {"pid": os.getpid(), "started": time.time(), "build": __version__, "epoch": epoch}
@@ -68,16 +67,7 @@ def _open_lock_file(place: Place) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(place.owner_lock, flags, 0o600)
     except OSError as error:
-        kind = ReadOnly if error.errno in _NOT_WRITABLE else CannotOpen
-        words = "attempt to write a readonly database" if kind is ReadOnly else _CANNOT_OPEN
-        raise kind(
-            f"{words}: the owner of {place.db} needs the folder {place.folder} ({error.strerror})",
-            words=words,
-        ) from error
-
-
-_CANNOT_OPEN = "unable to open database file"
-_NOT_WRITABLE = frozenset({13, 1, 30})  # EACCES, EPERM, EROFS
+        raise cannot_use(place.db, place.folder, error) from error
 
 
 def _read_holder(descriptor: int) -> dict[str, Any]:

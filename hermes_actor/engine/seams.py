@@ -28,17 +28,25 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _no_failpoint(_name: str) -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """Clock, sleep, file identity, connections and failpoints of one engine."""
+    """Clock, sleep, identity and size of files, connections and failpoints of one engine."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     identity: Callable[[Path], tuple[int, int] | None] = _identity
+    size: Callable[[Path], int] = _size
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
     failpoint: Callable[[str], None] = _no_failpoint

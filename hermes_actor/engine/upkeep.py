@@ -186,9 +186,9 @@ class Upkeep:
         except sqlite3.Error as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
+        self._meeting = (-1, -1)
         self.commit()
         self.core.conn.layout = None
-        self._met = (-1, self._met[1])
         self.index_rebuilds += 1
         return True
 
@@ -237,5 +237,5 @@ class Upkeep:
         finally:
             conn.set_progress_handler(None, 0)
             conn.layout = None
-        self.checkpoints.wrote(0, self.core.seams.monotonic())
+        self.checkpoints.wrote(limits.CHECKPOINT_EVERY_WRITES, self.core.seams.monotonic())
         return True

@@ -7,7 +7,9 @@ that we opened. R5: every transaction first finds our epoch in the file.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
@@ -39,6 +41,8 @@ __all__ = ["TransactionLost", "WriteConnection"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
+_FRAME_BYTES = 4096 + 24
+
 _abandoned: list[Connection] = []
 """Connections of broken writers. Closing one, even by the garbage collector, could checkpoint
 stale pages over somebody's data, so they are kept until the process ends."""
@@ -55,8 +59,12 @@ class TransactionLost(Exception):
 class WriteConnection:
     """Owner of the connection. The caller holds the owner lock for as long as it lives."""
 
-    def __init__(self, place: Place, seams: Seams) -> None:
+    def __init__(
+        self, place: Place, seams: Seams, on_epoch: Callable[[int], None] = lambda _epoch: None
+    ) -> None:
+        """*on_epoch* is told each epoch that begins, once it is durable."""
         self.place = place
+        self._on_epoch = on_epoch
         self.seams = seams
         self.epoch = 0
         self.file_id = b""
@@ -114,7 +122,9 @@ class WriteConnection:
             self._files_changed(commit_no)
         if commit_no is not None:
             self.commit_no = commit_no
-        self.checkpoints.wrote(writes, self.seams.monotonic())
+        self.checkpoints.wrote(
+            writes, self.seams.monotonic(), self.seams.size(self.place.wal) // _FRAME_BYTES
+        )
 
     def _commit_failed(self, error: BaseException) -> None:
         explained = self.explain(error)
@@ -123,9 +133,15 @@ class WriteConnection:
         if isinstance(explained, ConstraintFailed | Busy | DiskFull):
             self.roll_back()
             raise TransactionLost(explained) from error
-        self.place.fsync_failed.touch()
+        self._mark_failed_sync()
         self.break_down(explained)
         raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
+
+    def _mark_failed_sync(self) -> None:
+        """Tell the next owner. If even that fails, the disk will tell it."""
+        with contextlib.suppress(OSError):
+            self.place.folder.mkdir(mode=0o700, exist_ok=True)
+            self.place.fsync_failed.touch()
 
     def roll_back(self) -> None:
         """End the open transaction, if any, without a trace."""
@@ -166,12 +182,13 @@ class WriteConnection:
             self.epoch = pass_barrier(self.conn, self.seams, deadline, after_failure=after_failure)
         except sqlite3.Error as error:
             if primary_code(error) == sqlite3.SQLITE_IOERR:
-                self.place.fsync_failed.touch()
+                self._mark_failed_sync()
                 self.break_down(self.explain(error))
             raise
         self.place.fsync_failed.unlink(missing_ok=True)
         self.commit_no = get_own(self.conn, "commit_no") or 0
         self.file_id = file_id(self.conn)
+        self._on_epoch(self.epoch)
         self._guard.remember()
         self._guard.checkpointed()
         self.recovered = True
@@ -206,7 +223,9 @@ class WriteConnection:
     def checkpoint(self, action: Action, budget: float) -> None:
         self.seams.failpoint("checkpoint.before")
         result = run_checkpoint(self.conn, action, self.seams, budget)
-        self.checkpoints.ran(action, result, self.seams.monotonic())
+        self.checkpoints.ran(
+            action, result, self.seams.monotonic(), self.seams.size(self.place.wal) // _FRAME_BYTES
+        )
         self._guard.checkpointed()
 
     def close(self) -> None:

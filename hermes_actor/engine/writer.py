@@ -21,7 +21,7 @@ from msgspec import Raw
 from hermes_actor import limits
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
 from hermes_actor.engine.indexer import advance
-from hermes_actor.engine.jobs import Outcome, Request
+from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.own_tables import set_own
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.seams import Seams
@@ -38,7 +38,7 @@ from hermes_actor.errors import (
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
 from hermes_actor.store.sql import names_index
-from hermes_protocol.operations import SqlStatement, Staged, StagePart, Vacuum
+from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -58,12 +58,14 @@ class Writer(Upkeep):
         seams: Seams | None = None,
         *,
         somebody_waits: Callable[[], bool] = lambda: False,
+        on_epoch: Callable[[int], None] = lambda _epoch: None,
     ) -> None:
         """Open the file and bring its schema up to date; see :func:`open_database` for errors.
 
-        *somebody_waits* is asked during long idle work, which is then given up.
+        *somebody_waits* is asked during long idle work, which is then given up. *on_epoch* is
+        told each epoch that begins.
         """
-        super().__init__(WriteConnection(place, seams or Seams()), somebody_waits)
+        super().__init__(WriteConnection(place, seams or Seams(), on_epoch), somebody_waits)
         self.receipts = Receipts()
 
     def __repr__(self) -> str:
@@ -219,6 +221,8 @@ class Writer(Upkeep):
 
     def _apply_operation(self, operation: Operation[Any]) -> Any:
         conn = self.core.conn
+        if isinstance(operation, SqlLease):
+            raise lease_over()  # a commit that comes too late, or again
         if not isinstance(operation, SqlStatement):
             return apply(conn, operation)
         if names_index(operation.sql):
@@ -230,7 +234,7 @@ class Writer(Upkeep):
             self.core.authorizer.leave_guest()
             # A guest may change the schema, the ids, or the index: look at all of it again.
             conn.layout = None
-            self._met = (-1, self._met[1])
+            self._meeting = (-1, -1)
 
     # --- leases ----------------------------------------------------------------------------
 

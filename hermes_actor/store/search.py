@@ -115,7 +115,13 @@ def _by_terms(
         f" JOIN sessions s ON s.id = m.session_id WHERE ({matches}) AND {condition}"
     )
     bound = [plan.terms[0], *patterns, *parameters]
-    found = candidates(conn, layout, plan.terms)
+    try:
+        found = candidates(conn, layout, plan.terms)
+    except sqlite3.OperationalError as error:
+        # An SQLite without the tokenizer, reading what another one has indexed.
+        if primary_code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        found = None
     if found is None or limit is None or limit < 0 or offset is None:
         only = "" if found is None else f" AND m.id IN ({', '.join(map(str, found))})"
         return dicts(

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import scalar
 from hermes_protocol.operations import SqlResult, SqlStatement
 from hermes_protocol.values import from_value, to_value
 
@@ -36,7 +37,7 @@ def names_index(sql: str) -> bool:
 @applies(SqlStatement)
 def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
     """Run one statement to its end. What it may do is the writer's authorizer's business."""
-    sql = GUEST_MARK + op.sql
+    sql, before = GUEST_MARK + op.sql, conn.total_changes
     if op.named is not None:
         cursor = conn.execute(sql, {key: from_value(v) for key, v in op.named.items()})
     else:
@@ -45,6 +46,9 @@ def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
     return SqlResult(
         columns=[column[0] for column in cursor.description or ()],
         rows=[[to_value(value) for value in row] for row in rows],
-        rowcount=cursor.rowcount,
+        # Python does not count the rows of a change that begins with WITH.
+        rowcount=scalar(conn, "SELECT changes()")
+        if cursor.rowcount < 0 and conn.total_changes != before
+        else cursor.rowcount,
         lastrowid=cursor.lastrowid,
     )

@@ -168,7 +168,11 @@ class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
 
 
 class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
-    """Begin an interactive transaction; at most one exists, and its limits are short."""
+    """Begin an interactive transaction; at most one exists, and its limits are short.
+
+    The number of its commit is taken before the lease is opened, so that requests that are sent
+    meanwhile come after it.
+    """
 
     ask: int
     patience: float | None = None

@@ -86,7 +86,7 @@ def open_writer(path):
 
     yield open_
     for writer in opened:
-        writer._conn.close()
+        writer.core.conn.close()
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path):
     assert wal.stat().st_size > 0
     writer = open_writer()
     commits = []
-    writer._conn.set_trace_callback(commits.append)
+    writer.core.conn.set_trace_callback(commits.append)
     run(writer, put("next"))
     checkpoint = next(n for n, text in enumerate(commits) if "TRUNCATE" in text)
     assert checkpoint < commits.index("COMMIT")
@@ -641,7 +641,7 @@ def test_crash_inside_a_slice_loses_and_doubles_nothing(open_writer, path):
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append("1"), append("2"))
     with pytest.raises(Crash):
         writer.index_slice(1.0)
-    writer._conn.close()
+    writer.core.conn.close()
     writer = open_writer()
     run(writer, append("3"))
     index_everything(writer)
@@ -663,8 +663,8 @@ QUIET = NOW - limits.TRUNCATE_AFTER_IDLE_SECONDS
         ({"writes": 50, "commits": 1}, True, Action.NOTHING),
         ({"writes": 500, "commits": 49}, True, Action.NOTHING),
         ({"writes": 50, "commits": 50}, True, Action.PASSIVE),
-        ({"writes": 50, "commits": 1, "frames": 999}, True, Action.NOTHING),
-        ({"writes": 50, "commits": 1, "frames": 1000}, True, Action.PASSIVE),
+        ({"writes": 50, "commits": 1, "grown_frames": 999}, True, Action.NOTHING),
+        ({"writes": 50, "commits": 1, "grown_frames": 1000}, True, Action.PASSIVE),
         ({"frames": 4000}, False, Action.NOTHING),
         ({"frames": 4001}, False, Action.RESTART),
         ({"frames": 4001}, True, Action.RESTART),
@@ -763,11 +763,11 @@ def test_pinned_wal_is_reported_as_partial(writer, path, action):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM state_meta").fetchall()
         run(writer, *(put(str(n), "x" * 5000) for n in range(5)))
-        result = run_checkpoint(writer._conn, action, time.seams(), budget=0.02)
+        result = run_checkpoint(writer.core.conn, action, time.seams(), budget=0.02)
         assert not result.complete
         assert time.now >= 0.02 or action is Action.PASSIVE
         reader.rollback()
-    result = run_checkpoint(writer._conn, action, time.seams(), budget=0.02)
+    result = run_checkpoint(writer.core.conn, action, time.seams(), budget=0.02)
     assert result.complete
     writer.checkpoints.ran(action, result, 0.0)
     assert writer.checkpoints.outcomes == {f"{action.value.lower()}.complete": 1}
@@ -780,7 +780,7 @@ def test_reader_that_leaves_in_time_is_waited_for(writer, path):
         reader.execute("SELECT * FROM state_meta").fetchall()
         run(writer, put("1"))
         time.on_sleep = lambda: time.sleeps == 3 and reader.rollback()
-        assert run_checkpoint(writer._conn, Action.TRUNCATE, time.seams(), budget=1.0).complete
+        assert run_checkpoint(writer.core.conn, Action.TRUNCATE, time.seams(), budget=1.0).complete
     assert place_of(path).wal.stat().st_size == 0
 
 
@@ -795,8 +795,8 @@ def test_quiet_file_gets_a_short_wal(open_writer, path):
 
 
 def test_only_the_writer_decides_about_checkpoints(writer):
-    assert writer._conn.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
-    assert writer._conn.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert writer.core.conn.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+    assert writer.core.conn.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 # Extra indexes.
@@ -861,12 +861,12 @@ def failing(open_writer, path):
 )
 @pytest.mark.parametrize("count", [1, 3])
 def test_failed_commit_leaves_the_outcome_open_and_breaks_the_writer(failing, path, code, count):
-    failing._conn.fail_on, failing._conn.code = "COMMIT", code
+    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", code
     outcomes = batch(failing, *(put(str(n)) for n in range(count)))
     assert [type(outcome.error) for outcome in outcomes] == [OutcomeUnknown] * count
     assert {outcome.error.executed for outcome in outcomes} == {"unknown"}
     assert {outcome.commit_no for outcome in outcomes} == {None}
-    failing._conn.fail_on = ""
+    failing.core.conn.fail_on = ""
     later = batch(failing, put("later"))
     assert isinstance(later[0].error, ActorBroken)
     assert "disk I/O error" in str(later[0].error)
@@ -878,14 +878,14 @@ def test_failed_commit_leaves_the_outcome_open_and_breaks_the_writer(failing, pa
     assert failing.idle_slice() is None
     failing.close()
     # The connection is neither rolled back, nor checkpointed, nor closed.
-    assert failing._conn.later == []
-    assert failing._conn.in_transaction
+    assert failing.core.conn.later == []
+    assert failing.core.conn.in_transaction
 
 
 def test_failed_commit_of_a_lease_breaks_the_writer(failing):
     failing.begin_lease(float("inf"))
     failing.run_in_lease(sql("INSERT INTO state_meta VALUES ('k', 'v')"))
-    failing._conn.fail_on = "COMMIT"
+    failing.core.conn.fail_on = "COMMIT"
     outcome = failing.end_lease(Request(SqlLease(lease=0)))
     assert isinstance(outcome.error, OutcomeUnknown)
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
@@ -893,7 +893,7 @@ def test_failed_commit_of_a_lease_breaks_the_writer(failing):
 
 def test_failed_commit_of_an_index_slice_breaks_the_writer(failing):
     run(failing, append("x"))
-    failing._conn.fail_on = "COMMIT"
+    failing.core.conn.fail_on = "COMMIT"
     with pytest.raises(OutcomeUnknown):
         failing.index_slice(1.0)
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
@@ -909,7 +909,7 @@ def test_failed_sync_in_the_barrier_breaks_the_writer(open_writer, path):
 
     open_writer().close()
     writer = open_writer(Seams(connect_writer=connect))
-    writer._conn.fail_on, writer._conn.times = "COMMIT", 1
+    writer.core.conn.fail_on, writer.core.conn.times = "COMMIT", 1
     (outcome,) = batch(writer, put("1"))
     assert isinstance(outcome.error, IOFailed | OutcomeUnknown)
     assert isinstance(batch(writer, put("2"))[0].error, ActorBroken)
@@ -924,27 +924,30 @@ def test_failed_sync_in_the_barrier_breaks_the_writer(open_writer, path):
         (sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY, ConstraintFailed),
     ],
 )
-def test_refused_commit_is_not_executed_and_the_writer_goes_on(failing, path, code, kind):
-    failing._conn.fail_on, failing._conn.code = "COMMIT", code
+def test_refused_commit_is_not_executed_and_the_writer_goes_on(
+    failing, path, code, kind, monkeypatch
+):
+    monkeypatch.setattr(limits, "COMMIT_BUSY_SECONDS", 0.0)
+    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", code
     outcomes = batch(failing, put("1"), put("2"))
     assert [type(outcome.error) for outcome in outcomes] == [kind, kind]
     assert {outcome.error.executed for outcome in outcomes} == {"no"}
-    failing._conn.fail_on = ""
+    failing.core.conn.fail_on = ""
     assert keys(path) == []
     assert [outcome.commit_no for outcome in batch(failing, put("3"), put("4"))] == [2, 3]
 
 
 def test_batch_that_is_too_big_for_the_disk_goes_through_one_by_one(failing, path):
-    failing._conn.fail_on, failing._conn.code = "COMMIT", sqlite3.SQLITE_FULL
-    failing._conn.times = 1
+    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", sqlite3.SQLITE_FULL
+    failing.core.conn.times = 1
     assert [outcome.commit_no for outcome in batch(failing, put("1"), put("2"))] == [2, 3]
     assert keys(path) == ["1", "2"]
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_READ])
 def test_storage_error_inside_an_operation_costs_only_that_operation(failing, path, code):
-    failing._conn.fail_on, failing._conn.code = "INSERT INTO messages", code
-    failing._conn.times = 1
+    failing.core.conn.fail_on, failing.core.conn.code = "INSERT INTO messages", code
+    failing.core.conn.times = 1
     outcomes = batch(failing, put("1"), append("x"), put("2"))
     assert isinstance(outcomes[1].error, DiskFull | IOFailed)
     assert [outcome.commit_no for outcome in outcomes] == [2, None, 3]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import newer_files, old_files
+from support.actors import end_actor
 from support.files import (
     FTS_TABLES,
     TRIGGERS,
@@ -490,7 +491,7 @@ def test_w11_write_under_a_foreign_lock_fails_and_works_afterwards(open_store, p
     assert db.append_message("s", "user", "now") == 1
 
 
-def test_w14_two_handles_see_each_other_and_leave_no_side_files(open_store, path):
+def test_w14_two_handles_see_each_other_and_leave_no_side_files(open_store, mode, path):
     one, two = open_store(path), open_store(path)
     one.create_session("s", "cli")
     one.append_message("s", "user", "hello")
@@ -500,6 +501,8 @@ def test_w14_two_handles_see_each_other_and_leave_no_side_files(open_store, path
     assert two.message_count("s") == 2
     assert path.with_name("state.db-wal").exists()
     two.close()
+    if mode == "actor":
+        end_actor(path)
     assert not path.with_name("state.db-wal").exists()
     assert not path.with_name("state.db-shm").exists()
 

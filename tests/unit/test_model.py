@@ -1,0 +1,370 @@
+"""Random programs against a store and against a model of it: every read method must agree.
+
+``--hypothesis-profile=long`` runs many more and longer ones.
+"""
+
+import sqlite3
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from support.model import Model, OneOf, Ranked, Tied
+
+from hermes_actor import SessionDB
+
+LONG = settings.get_current_profile_name() == "long"
+
+# --- what a program may do ---------------------------------------------------------------------
+
+IDS = ["a", "A", "ab", "b_", "bx", "c%"]
+SOURCES = ["cli", "tui", "telegram"]
+USERS = ["7", "u"]
+TITLES = ["t", "T", "t #2", "t #7", "t #x", "T #9", "t #2 #3", "a%b", "a_b", "a_b #4", "axb #5"]
+DIRTY_TITLES = [None, "", " \t", "t\u200b ", " t\n#2 ", "\ufeffü", "x" * 100, "x" * 101]
+ROLES = ["user", "user", "assistant", "assistant", "tool", "system"]
+KEYS = ["k", "last_auto_prune", "goal:a"]
+ALPHABET = "ab 北京烤鸭µ\0😀\n%_É9"
+TEXTS = [
+    "", "walrus", "Walrus, giraffe!", "giraffe 北京", "上海烤鸭店", "x北京烤鸭y", "µ京", "A北 b京",
+    "tail 北京", "北京\0walrus", "walrus\0京", "l\r\nines\n", "long " * 13, "x" * 59 + "é北京",
+    " <memory-context>m</memory-context> walrus ", "open <memory-context> end",
+    "\0json:[1, 2]", '\0json:{"type": "walrus"}', "\0json:[broken",
+]  # fmt: skip
+STRUCTURED = [
+    [{"type": "text", "text": "giraffe 北京"}, {"type": "image_url", "url": "walrus"}],
+    [{"type": "image_url", "url": "x"}], [{"type": "text", "text": ""}], {"walrus": ["北京"]}, [],
+    5, 1.5, True, b"raw bytes",
+]  # fmt: skip
+
+ids = st.sampled_from(IDS)
+texts = st.one_of(st.sampled_from(TEXTS), st.text(ALPHABET, max_size=8))
+contents = st.one_of(st.none(), texts, texts, texts, st.sampled_from(STRUCTURED))
+tool_calls = st.sampled_from(
+    [None, None, [], {}, "", [{"id": "walrus"}], [{"x": "北京"}, 2], {"one": 1}, "call"]
+)
+names = st.sampled_from([None, "", "walrus", "北京", "tool北", "北\0x", "scan_port"])
+small = st.integers(-3, 9)
+money = st.sampled_from([None, 0.0, 0.25, 1.5])
+days = st.sampled_from([0, 0.5, 1, 30, 90, -1])
+
+
+def extras(draw):
+    """Some of the other fields of a message."""
+    fields = {
+        "tool_name": names,
+        "tool_calls": tool_calls,
+        "tool_call_id": st.sampled_from([None, "", "c1"]),
+        "token_count": st.sampled_from([None, 0, 5]),
+        "finish_reason": st.sampled_from([None, "", "stop"]),
+        "reasoning": st.sampled_from([None, "", "why"]),
+        "reasoning_content": st.sampled_from([None, "", "deep"]),
+        "reasoning_details": st.sampled_from([None, [], [{"x": 1}]]),
+        "codex_reasoning_items": st.sampled_from([None, {}, {"x": "北"}]),
+        "codex_message_items": st.sampled_from([None, [1, 2]]),
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(fields)), max_size=4))
+    return {name: draw(fields[name]) for name in sorted(chosen)}
+
+
+@st.composite
+def messages(draw):
+    message = {"role": draw(st.sampled_from(ROLES)), "content": draw(contents), **extras(draw)}
+    if draw(st.integers(0, 9)) == 0:
+        del message["role"]
+    return message | draw(st.sampled_from([{}, {}, {}, {"timestamp": 5.0, "id": 1}]))
+
+
+@st.composite
+def appended(draw):
+    role = draw(st.sampled_from([*ROLES, *ROLES, None]))
+    return {"role": role, "content": draw(contents), **extras(draw)}
+
+
+def call(method, **arguments):
+    return st.tuples(st.just(method), st.fixed_dictionaries(arguments))
+
+
+def some(method, required, **optional):
+    return st.tuples(st.just(method), st.fixed_dictionaries(required, optional=optional))
+
+
+CHANGES = st.one_of(
+    some(
+        "create_session",
+        {"session_id": ids, "source": st.sampled_from(SOURCES)},
+        parent_session_id=ids,
+        user_id=st.sampled_from(USERS),
+        model=st.sampled_from(["m1", "m2"]),
+        model_config=st.sampled_from([{}, {"x": "北"}]),
+        system_prompt=texts,
+    ).filter(lambda step: step[1]["session_id"] != step[1].get("parent_session_id")),
+    some("ensure_session", {"session_id": ids}, model=st.just("m3")),
+    call("continue_session", old=ids, new=ids),
+    call(
+        "end_session",
+        session_id=ids,
+        end_reason=st.sampled_from(["compression", "branched", "cli_close", None]),
+    ),
+    call("reopen_session", session_id=ids),
+    call("update_system_prompt", session_id=ids, system_prompt=texts),
+    some(
+        "update_token_counts",
+        {"session_id": ids},
+        input_tokens=small,
+        output_tokens=small,
+        cache_read_tokens=small,
+        cache_write_tokens=small,
+        reasoning_tokens=small,
+        api_call_count=st.integers(0, 2),
+        estimated_cost_usd=money,
+        actual_cost_usd=money,
+        cost_status=st.sampled_from([None, "ok", "late"]),
+        cost_source=st.sampled_from([None, "x"]),
+        pricing_version=st.sampled_from([None, "1"]),
+        billing_provider=st.sampled_from([None, "p", "q"]),
+        billing_base_url=st.sampled_from([None, "u"]),
+        billing_mode=st.sampled_from([None, "b"]),
+        model=st.sampled_from([None, "m4"]),
+        absolute=st.booleans(),
+    ),
+    call("set_session_title", session_id=ids, title=st.sampled_from(TITLES + DIRTY_TITLES)),
+    call("set_session_title", session_id=ids, title=st.sampled_from(TITLES)),
+    *[st.builds(lambda s, m: ("append_message", {"session_id": s, **m}), ids, appended())] * 4,
+    call("replace_messages", session_id=ids, messages=st.lists(messages(), max_size=4)),
+    call("clear_messages", session_id=ids),
+    call("delete_session", session_id=ids),
+    some("prune_sessions", {"older_than_days": days}, source=st.sampled_from(["", "cli"])),
+    call("prune_empty_ghost_sessions"),
+    call("finalize_orphaned_compression_sessions"),
+    call(
+        "set_meta",
+        key=st.just("k"),
+        value=st.one_of(texts, st.sampled_from([None, 5, True, "1000.0"])),
+    ),
+    some("maybe_auto_prune_and_vacuum", {}, retention_days=days, vacuum=st.booleans()),
+    call("vacuum"),
+    call("request_handoff", session_id=ids, platform=st.sampled_from(["telegram", "x"])),
+    call("claim_handoff", session_id=ids),
+    call("complete_handoff", session_id=ids),
+    call("fail_handoff", session_id=ids, error=st.sampled_from(["", "no", "e" * 501])),
+    call("apply_telegram_topic_migration"),
+    call(
+        "enable_telegram_topic_mode",
+        chat_id=st.sampled_from([1, "1", "2"]),
+        user_id=st.sampled_from(USERS),
+    ),
+    some("disable_telegram_topic_mode", {"chat_id": st.sampled_from([1, "2"])},
+         clear_bindings=st.booleans()),
+    call(
+        "bind_telegram_topic",
+        chat_id=st.sampled_from([1, "2"]),
+        thread_id=st.sampled_from([1, 2]),
+        user_id=st.sampled_from(USERS),
+        session_key=st.sampled_from(["x", "y"]),
+        session_id=ids,
+    ),
+)  # fmt: skip
+PAUSES = st.sampled_from([0.0, 0.0, 0.0, 1.0, 1.0, 60.0, 2 * 86_400.0, 8 * 86_400.0, -5.0])
+STEPS = st.tuples(PAUSES, CHANGES)
+
+
+@st.composite
+def programs(draw):
+    """A small family of sessions to begin with, then anything."""
+    program = []
+    family = draw(st.lists(ids, min_size=1, max_size=5, unique=True))
+    for number, session_id in enumerate(family):
+        source = draw(st.sampled_from(SOURCES))
+        parent = draw(st.sampled_from([None, *family[:number]]))
+        create = {"session_id": session_id, "source": source, "parent_session_id": parent}
+        program.append((draw(PAUSES), ("create_session", create)))
+        reason = draw(st.sampled_from([None, "compression", "branched", "cli_close"]))
+        if reason is not None:
+            end = {"session_id": session_id, "end_reason": reason}
+            program.append((draw(PAUSES), ("end_session", end)))
+    length = draw(st.integers(0, 60 if LONG else 30))
+    return program + draw(st.lists(STEPS, min_size=length, max_size=length))
+
+
+# --- what is compared ----------------------------------------------------------------------------
+
+SOME_IDS = [*IDS, "", "nobody", "B_", "c"]
+SOME_TITLES = [*TITLES, "", "x", "ü", "t #3", "A_B", "x" * 100]
+WORDS = [
+    "walrus", "giraffe", "Walrus giraffe", "json", "type", "raw", "北京烤鸭", "京烤鸭", "烤鸭店",
+]  # fmt: skip
+SHORT = [
+    "北", "京", "北京", "鸭", "A北", "b京", "µ京", "京É", "%北", "_京", "北 walrus", "北 NOT 京",
+    "烤鸭 北",
+]  # fmt: skip
+
+
+def questions():
+    for session_id in SOME_IDS:
+        for method in (
+            "get_session", "get_session_title", "resolve_session_id", "get_compression_tip",
+            "resolve_resume_session_id", "_session_lineage_root_to_tip", "get_messages",
+            "get_messages_as_conversation", "message_count", "export_session",
+            "get_handoff_state", "_get_session_rich_row",
+        ):  # fmt: skip
+            yield method, {"session_id": session_id}
+        yield "get_messages_as_conversation", {"session_id": session_id, "include_ancestors": True}
+        yield "is_telegram_session_linked_to_topic", {"session_id": session_id}
+    for title in SOME_TITLES:
+        yield "get_session_by_title", {"title": title}
+        yield "resolve_session_by_title", {"title": title}
+        yield "get_next_title_in_lineage", {"base_title": title}
+    for source, excluded, children, projected, active in product(
+        [None, "telegram"], [None, ["tui", "cli"]], *[[False, True]] * 3
+    ):
+        options = {
+            "source": source,
+            "exclude_sources": excluded,
+            "include_children": children,
+            "project_compression_tips": projected,
+            "order_by_last_active": active,
+        }
+        yield "list_sessions_rich", options | {"limit": -1}
+        yield "list_sessions_rich", options | {"limit": 2, "offset": 1}
+    for options in ({}, {"limit": 0}, {"limit": 3, "offset": 2}, {"source": "cli"}, {"source": ""}):
+        yield "search_sessions", options
+        yield "list_sessions_rich", options
+    for source in (None, "", "cli", "nowhere"):
+        yield "session_count", {"source": source}
+        yield "export_all", {"source": source}
+    yield "message_count", {}
+    for key in [*KEYS, "telegram_dm_topic_schema_version"]:
+        yield "get_meta", {"key": key}
+    yield "list_pending_handoffs", {}
+    for chat, user in product([1, "2"], USERS):
+        yield "is_telegram_topic_mode_enabled", {"chat_id": chat, "user_id": user}
+        yield "get_telegram_topic_binding", {"chat_id": chat, "thread_id": user}
+        yield "get_telegram_topic_binding", {"chat_id": chat, "thread_id": 1}
+    for limit in (1, 10, "2"):
+        yield "list_unlinked_telegram_sessions_for_user", {
+            "chat_id": 1, "user_id": 7, "limit": limit,
+        }  # fmt: skip
+    for query in (*WORDS, *SHORT):
+        yield "search_messages", {"query": query, "limit": -1}
+    for options in (
+        {"limit": 2}, {"limit": 2, "offset": 1}, {"limit": 0},
+        {"limit": -1, "source_filter": []}, {"limit": -1, "exclude_sources": []},
+        {"limit": -1, "source_filter": ["cli", "tui"], "exclude_sources": ["tui"]},
+        {"limit": -1, "role_filter": []}, {"limit": -1, "role_filter": ["user", "tool"]},
+    ):  # fmt: skip
+        yield "search_messages", {"query": "北京", **options}
+        yield "search_messages", {"query": "walrus", **options}
+
+
+POSITIONAL = {"session_id", "session_id_or_prefix", "title", "base_title", "key"}
+
+
+def ask(store, method, arguments):
+    """Names of first parameters differ between methods; their place does not."""
+    if method.startswith(("is_", "get_telegram", "list_unlinked")):
+        return getattr(store, method)(**arguments)
+    first = [value for name, value in arguments.items() if name in POSITIONAL]
+    rest = {name: value for name, value in arguments.items() if name not in POSITIONAL}
+    return getattr(store, method)(*first, **rest)
+
+
+def agree(got, expected, arguments):
+    if isinstance(expected, OneOf):
+        return any(agree(got, allowed, arguments) for allowed in expected.allowed)
+    if isinstance(expected, Tied):
+        limit = int(expected.limit)
+        wanted = expected.rows if limit < 0 else expected.rows[:limit]
+        return [expected.key(row) for row in got] == [expected.key(row) for row in wanted] and all(
+            row in expected.rows for row in got
+        )
+    if isinstance(expected, Ranked):
+        return agree_by_rank(got, expected.rows, arguments)
+    if isinstance(expected, list) and isinstance(got, list):
+        pairs = zip(got, expected, strict=False)
+        return len(got) == len(expected) and all(agree(g, e, arguments) for g, e in pairs)
+    if isinstance(expected, dict) and isinstance(got, dict) and set(got) == set(expected):
+        # Rows of tables have their columns in the order of the table.
+        columns = [key for key in expected if key not in ("last_active", "preview", "messages")]
+        if "timestamp" in expected or "started_at" in expected:
+            assert [key for key in got if key in columns] == columns or "snippet" in got
+        return all(same(got[key], expected[key]) for key in expected)
+    return same(got, expected)
+
+
+def same(got, expected):
+    return type(got) is type(expected) and got == expected
+
+
+def agree_by_rank(got, rows, arguments):
+    limit, offset = arguments.get("limit", 20), arguments.get("offset", 0)
+    count = len(rows[offset:]) if limit < 0 else len(rows[offset : offset + limit])
+    by_id = {row["id"]: row for row in rows}
+    hits = [{key: value for key, value in hit.items() if key != "snippet"} for hit in got]
+    return (
+        len({hit["id"] for hit in hits}) == len(hits) == count
+        and all(by_id.get(hit["id"]) == hit for hit in hits)
+        and all(">>>" in hit["snippet"] and "<<<" in hit["snippet"] for hit in got)
+    )
+
+
+class Both:
+    """A store and its model, fed with the same program under one clock."""
+
+    def __init__(self, folder):
+        self.model = Model()
+        self.db = SessionDB(Path(folder) / "state.db", mode="embedded")
+
+    def step(self, pause, change):
+        self.model.now += pause
+        method, arguments = change
+        expected = self.outcome(self.model, method, arguments)
+        got = self.outcome(self.db, method, arguments)
+        if isinstance(expected, Exception):
+            assert isinstance(got, type(expected)), (method, arguments, got, expected)
+            event(f"{method} refused")
+        else:
+            assert same(got, expected), (method, arguments, got, expected)
+            if expected and not method.startswith(("append", "create", "ensure")):
+                event(f"{method} did something")
+
+    @staticmethod
+    def outcome(store, method, arguments):
+        try:
+            return getattr(store, method)(**arguments)
+        except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
+            return error
+
+    def compare(self):
+        for method, arguments in questions():
+            got = ask(self.db, method, arguments)
+            expected = ask(self.model, method, arguments)
+            if isinstance(expected, OneOf) and len(set(expected.allowed))>1: event("tied "+method)
+            if method=="list_sessions_rich" and any(isinstance(e,OneOf) and "_lineage_root_id" in e.allowed[0] for e in expected): event("projected")
+            if method=="search_messages" and (expected.rows if isinstance(expected,Ranked) else expected): event("hits "+arguments["query"])
+            assert agree(got, expected, arguments), (
+                f"{method}({arguments})\n     got: {got!r}\nexpected: {expected!r}"
+            )
+
+
+@settings(
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(programs())
+def test_store_and_model_agree(program):
+    with tempfile.TemporaryDirectory() as folder:
+        both = Both(folder)
+        with patch.object(time, "time", lambda: both.model.now):
+            try:
+                for number, (pause, change) in enumerate(program):
+                    both.step(pause, change)
+                    if number % 10 == 9:
+                        both.compare()
+                both.compare()
+            finally:
+                both.db.close()
