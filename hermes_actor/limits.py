@@ -193,6 +193,9 @@ DRAIN_SECONDS = 5.0
 IDLE_EXIT_SECONDS = 600.0
 """An actor that was started on demand ends after this time without connections."""
 
+EXPIRY_CHECK_SECONDS = 0.01
+"""Between two looks for requests whose deadline has passed while they waited."""
+
 HOME_CHECK_SECONDS = 1.0
 """Between two looks whether the database is still where it was."""
 

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -102,7 +102,7 @@ class Connection:
         self._in_flight = 0
         self._in_flight_lock = threading.Lock()
         self._superseded = False
-        self._lease: jobs.Lease | None = None
+        self._leases: dict[int, jobs.Lease] = {}
         self._buffer = FrameBuffer(limits.FRAME_MAX_BYTES)
         self._more_to_send = trio.Event()
         self._room = trio.Event()
@@ -127,8 +127,7 @@ class Connection:
             self._leave()
 
     def _leave(self) -> None:
-        if self._lease is not None:
-            self._lease.abandon()
+        self._abandon_leases()
         self._server.left(self)
         self.outbox.flush()
         self.outbox.close()
@@ -196,9 +195,12 @@ class Connection:
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
         self.send(wire.GoAway(last_seq=self.highest_seq, reason=reason))
-        if self._lease is not None:
-            self._lease.abandon()
+        self._abandon_leases()
         self._scope.cancel()
+
+    def _abandon_leases(self) -> None:
+        for lease in self._leases.values():
+            lease.abandon()
 
     async def supersede(self) -> None:
         """A newer connection of the same client takes over: forget what was not taken."""
@@ -292,28 +294,37 @@ class Connection:
 
         return done
 
-    def _handle_lease(self, message: Any) -> None:
+    def _handle_lease(
+        self, message: wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
+    ) -> None:
         if isinstance(message, wire.LeaseOpen):
-            if not self._server.private_sql:
-                self.send(_failed(message.ask, Unsupported("actor.private_sql is switched off")))
-                return
-            self._server.metrics.leases += 1
-            self._lease = jobs.Lease(self._answer_to(message.ask), _deadline(message.patience))
-            self._put(self._lease)
+            self._open_lease(message)
             return
-        lease, self_ended = self._lease, self._lease is None or self._lease.ended
+        lease = self._leases.get(message.lease)
+        if lease is not None and lease.ended:
+            del self._leases[message.lease]
+            lease = None
         if isinstance(message, wire.LeaseCommit):
-            self._commit_lease(message, None if self_ended else lease)
-        elif self_ended or lease is None:
+            self._commit_lease(message, lease)
+        elif lease is None:
             self.send(_failed(message.ask, lease_over()))
-        elif isinstance(message, wire.LeaseRun):
-            statement = decode_operation(message.statement)
-            assert isinstance(statement, SqlStatement)
+        else:
+            statement = None
+            if isinstance(message, wire.LeaseRun):
+                self._server.metrics.statements += 1
+                statement = _statement(message.statement)
             done = self._answer_to(message.ask, in_flight=False)
             lease.commands.put(jobs.Command(statement, None, done))
-        else:
-            done = self._answer_to(message.ask, in_flight=False)
-            lease.commands.put(jobs.Command(None, None, done))
+
+    def _open_lease(self, message: wire.LeaseOpen) -> None:
+        if not self._server.private_sql:
+            self.send(_failed(message.ask, Unsupported("actor.private_sql is switched off")))
+            return
+        self._server.metrics.leases += 1
+        self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
+        lease = jobs.Lease(self._answer_to(message.ask), _deadline(message.patience))
+        self._leases[message.lease] = lease
+        self._put(lease)
 
     def _commit_lease(self, message: wire.LeaseCommit, lease: jobs.Lease | None) -> None:
         operation = SqlLease(lease=message.lease)
@@ -337,6 +348,16 @@ class Connection:
         else:
             # The lease is over or was another connection's: only its receipt can answer.
             self._server.mailbox.put(self.client_id, jobs.Call(finish, request))
+
+
+def _statement(raw: msgspec.Raw) -> SqlStatement:
+    try:
+        operation = decode_operation(raw)
+    except OperationError as error:
+        raise FrameError(str(error)) from error
+    if not isinstance(operation, SqlStatement):
+        raise FrameError("a lease runs statements only")
+    return operation
 
 
 def _deadline(patience: float | None) -> float:

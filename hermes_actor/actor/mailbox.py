@@ -68,6 +68,22 @@ class Mailbox:
                     self._lanes[client] = lane
             return taken
 
+    def take_expired(self, now: float) -> list[Job]:
+        """Remove the jobs whose deadline has passed."""
+        if not self._count:
+            return []
+        with self._changed:
+            expired: list[Job] = []
+            for client, lane in list(self._lanes.items()):
+                late = [entry for entry in lane if entry[1].deadline < now]
+                for entry in late:
+                    lane.remove(entry)
+                    expired.append(entry[1])
+                if not lane:
+                    del self._lanes[client]
+            self._count -= len(expired)
+            return expired
+
     def drop(self, client: bytes) -> list[Job]:
         """Remove what a superseded connection has queued and the writer has not taken."""
         with self._changed:

@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.store.schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Server:
         self._on_ready = on_ready
         self._connections: set[Connection] = set()
         self._clients: dict[bytes, Connection] = {}
-        self._dirty: set[Outbox] = set()
+        self._dirty: deque[Outbox] = deque()
         self.rejected = 0
 
     # --- the event loop's side -----------------------------------------------------------------
@@ -86,6 +88,9 @@ class Server:
         sys.setswitchinterval(limits.SWITCH_INTERVAL_SECONDS)
         trio.run(self._main)
         self._lock.release()
+        if self.writer is None:
+            # Told only now: whoever tries again must not find us still here.
+            self._on_ready(self.failure)
         return 0 if self.failure is None else 1
 
     async def _main(self) -> None:
@@ -95,12 +100,14 @@ class Server:
         self._draining = trio.Event()
         self._opened = trio.Event()
         self._closed = trio.Event()
+        self._stop_accepting = trio.CancelScope()
         listener = bind(self.place)
         thread = threading.Thread(target=self._write, name="writer", daemon=True)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as outer:
                 outer.start_soon(self._follow_signals, signals)
                 outer.start_soon(self._watch)
+                outer.start_soon(self._expire)
                 async with trio.open_nursery() as nursery:
                     thread.start()
                     nursery.start_soon(self._accept, listener, nursery)
@@ -118,7 +125,7 @@ class Server:
         listener.close()
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
-        with trio.CancelScope() as self._stop_accepting:
+        with self._stop_accepting:
             while True:
                 await trio.lowlevel.wait_readable(listener)
                 try:
@@ -159,6 +166,15 @@ class Server:
                 self.drain("the database is gone")
             elif self._idle_exit and trio.current_time() - quiet_since >= self._idle_exit:
                 self.drain("idle")
+
+    async def _expire(self) -> None:
+        """Answer requests whose deadline passes while the writer is busy with something long."""
+        while True:
+            await trio.sleep(limits.EXPIRY_CHECK_SECONDS)
+            for job in self.mailbox.take_expired(time.monotonic()):
+                if job.take():
+                    job.finish(Outcome(error=DeadlineExceeded("the writer was busy for too long")))
+            self._sent()
 
     def drain(self, reason: str) -> None:
         """Begin to end; harmless when it has begun."""
@@ -226,10 +242,9 @@ class Server:
         except BaseException as error:
             self.failure = error
             _log.error("cannot open %s: %s", self.place.db, error)
-        self._on_ready(self.failure)
         self.in_loop(self._opened.set)
-        if self.failure is None:
-            assert self.writer is not None
+        if self.writer is not None:
+            self._on_ready(None)
             try:
                 serve(self.writer, self.mailbox, sent=self._sent)
             except BaseException as error:
@@ -249,10 +264,11 @@ class Server:
 
     def dirty(self, outbox: Outbox) -> None:
         """Answers wait in *outbox*; they leave together at the end of the batch."""
-        self._dirty.add(outbox)
+        self._dirty.append(outbox)
 
     def _sent(self) -> None:
-        dirty, self._dirty = self._dirty, set()
-        for outbox in dirty:
-            outbox.flush()
+        # A deque, because the event loop answers too, now and then.
+        while self._dirty:
+            with contextlib.suppress(IndexError):
+                self._dirty.popleft().flush()
         self.changes.tell()

@@ -123,7 +123,9 @@ class Channel:
             self._connected(deadline)
             number = self._core.reserve()
         try:
-            self._ask(lambda ask: wire.LeaseOpen(ask=ask, patience=patience), deadline)
+            self._ask(
+                lambda ask: wire.LeaseOpen(ask=ask, lease=number, patience=patience), deadline
+            )
         except BaseException:
             with self._changed:
                 self._core.unreserve(number)
@@ -315,7 +317,9 @@ class _ChannelLease:
 
     def execute(self, statement: SqlStatement) -> SqlResult:
         encoded = msgspec.Raw(msgspec.msgpack.encode(statement))
-        result = self._ask(lambda ask: wire.LeaseRun(ask=ask, statement=encoded))
+        result = self._ask(
+            lambda ask: wire.LeaseRun(ask=ask, lease=self._number, statement=encoded)
+        )
         return cast("SqlResult", _decode(result, SqlResult))
 
     def commit(self) -> None:
@@ -333,7 +337,7 @@ class _ChannelLease:
 
     def rollback(self) -> None:
         try:
-            self._ask(lambda ask: wire.LeaseRollback(ask=ask))
+            self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number))
         finally:
             with self._channel._changed:
                 self._channel._core.unreserve(self._number)

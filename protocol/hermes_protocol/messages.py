@@ -171,17 +171,19 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
     """Begin an interactive transaction; at most one exists, and its limits are short.
 
     The number of its commit is taken before the lease is opened, so that requests that are sent
-    meanwhile come after it.
+    meanwhile come after it; it also names the lease.
     """
 
     ask: int
+    lease: int
     patience: float | None = None
 
 
 class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):
-    """Run one ``sql.statement`` inside the lease of this connection."""
+    """Run one ``sql.statement`` inside a lease of this connection."""
 
     ask: int
+    lease: int
     statement: Raw
 
 
@@ -198,6 +200,7 @@ class LeaseRollback(_Message, frozen=True, kw_only=True, tag="lease.rollback"):
     """End the lease without a trace."""
 
     ask: int
+    lease: int
 
 
 class StatusRequest(_Message, frozen=True, kw_only=True, tag="status"):
