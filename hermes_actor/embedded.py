@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes_actor import limits
@@ -33,7 +34,7 @@ from hermes_protocol.operations import SqlLease
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.client.port import Lease
+    from hermes_actor.client.port import Answer, Lease
     from hermes_actor.paths import Place
     from hermes_protocol.operations import Operation, SqlResult, SqlStatement
 
@@ -66,8 +67,9 @@ class _Waiter:
         return True
 
     def result(self) -> Any:
-        """The result, once the end has come."""
-        self._done.acquire()
+        """The result, once the end has come; as often as it is asked for."""
+        with self._done:
+            pass
         if self._outcome.error is not None:
             raise self._outcome.error
         return self._outcome.result
@@ -127,9 +129,19 @@ class EmbeddedWriter:
         return self._stopped is not None
 
     def submit(self, operation: Operation[R], patience: float) -> R:
-        waiter = _Waiter()
-        request = Request(operation, time.monotonic() + patience)
-        return cast("R", self._wait(waiter, jobs.Call(waiter.finish, request)))
+        (answer,) = self.send([operation], patience)
+        return cast("R", answer.result())
+
+    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+        self._check_caller()
+        deadline = time.monotonic() + patience
+        answers: list[Answer] = []
+        for operation in operations:
+            waiter = _Waiter()
+            job = jobs.Call(waiter.finish, Request(operation, deadline))
+            self._queue.put(job)
+            answers.append(_Answer(self, waiter, job))
+        return answers
 
     def catch_up(self, through: int, patience: float) -> None:
         waiter = _Waiter()
@@ -149,7 +161,7 @@ class EmbeddedWriter:
     def release(self) -> None:
         _registry.release(self)
 
-    def _wait(self, waiter: _Waiter, job: jobs.Job) -> Any:
+    def _check_caller(self) -> None:
         if self._pid != os.getpid():
             raise Owned(
                 f"{self._place.db} was opened with mode='embedded' by process {self._pid};"
@@ -157,7 +169,13 @@ class EmbeddedWriter:
             )
         if self._lease_holder is not None and self._lease_holder[0] == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
+
+    def _wait(self, waiter: _Waiter, job: jobs.Job) -> Any:
+        self._check_caller()
         self._queue.put(job)
+        return self._result(waiter, job)
+
+    def _result(self, waiter: _Waiter, job: jobs.Job) -> Any:
         # Looked at after putting: a writer that stops looks at the queue once more after that.
         if self._stopped is not None and job.take():
             raise self.why_stopped()
@@ -197,6 +215,23 @@ class EmbeddedWriter:
             for job in self._queue.take(0):
                 if job.take():
                     job.finish(Outcome(error=self.why_stopped()))
+
+
+class _Answer:
+    """The answer to one operation, when it comes."""
+
+    __slots__ = ("_job", "_waiter", "_writer")
+
+    def __init__(self, writer: EmbeddedWriter, waiter: _Waiter, job: jobs.Job) -> None:
+        self._writer = writer
+        self._waiter = waiter
+        self._job = job
+
+    def done(self) -> bool:
+        return self._waiter.poll(0)
+
+    def result(self) -> Any:
+        return self._writer._result(self._waiter, self._job)
 
 
 class _EmbeddedLease:

@@ -46,6 +46,7 @@ from hermes_actor.store.surrogates import without_surrogates
 if TYPE_CHECKING:
     from hermes_actor.client.port import WriterPort
     from hermes_actor.paths import Place
+    from hermes_actor.pipeline import Pipeline
     from hermes_actor.sqlite import Connection
     from hermes_actor.store.rows import Row
     from hermes_protocol.operations import Operation
@@ -130,6 +131,12 @@ class SessionDB:
             if clean is operation:
                 raise
             return port.submit(clean, self._patience)
+
+    def pipeline(self) -> Pipeline:
+        """Several changes in one round trip; see :mod:`hermes_actor.pipeline`."""
+        from hermes_actor.pipeline import Pipeline
+
+        return Pipeline(self)
 
     # --- session rows ----------------------------------------------------------------------
 

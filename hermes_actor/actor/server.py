@@ -67,7 +67,6 @@ class Server:
         """
         self.place = place
         self.private_sql = True
-        self.phase = "opening"
         self.started = time.time()
         self.metrics = Metrics()
         self.mailbox = Mailbox()
@@ -80,6 +79,17 @@ class Server:
         self._clients: dict[bytes, Connection] = {}
         self._dirty: deque[Outbox] = deque()
         self.rejected = 0
+
+    @property
+    def phase(self) -> str:
+        """What the actor is doing, in one word."""
+        if self.failure is not None:
+            return "broken"
+        if self.writer is None:
+            return "opening"
+        if self._draining.is_set():
+            return "draining"
+        return "serving" if self.writer.core.recovered else "recovering"
 
     # --- the event loop's side -----------------------------------------------------------------
 
@@ -112,7 +122,6 @@ class Server:
                     thread.start()
                     nursery.start_soon(self._accept, listener, nursery)
                     await self._draining.wait()
-                    self.phase = "draining"
                     nursery.cancel_scope.shield = True
                     self._stop_accepting.cancel()
                     for connection in list(self._connections):
@@ -238,7 +247,6 @@ class Server:
             self.writer = Writer(
                 self.place, somebody_waits=self.mailbox.waiting, on_epoch=self._lock.describe
             )
-            self.phase = "serving" if self.writer.recover() else "recovering"
         except BaseException as error:
             self.failure = error
             _log.error("cannot open %s: %s", self.place.db, error)

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -37,7 +37,7 @@ from hermes_protocol.framing import FrameError, frame
 from hermes_protocol.operations import SqlResult, result_type
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import Lease
+    from hermes_actor.client.port import Answer, Lease
     from hermes_actor.paths import Place
     from hermes_protocol.operations import Operation, SqlStatement
 
@@ -96,19 +96,30 @@ class Channel:
     # --- the port ------------------------------------------------------------------------------
 
     def submit(self, operation: Operation[R], patience: float) -> R:
-        deadline = time.monotonic() + patience
-        encoded = self._core.encode(operation)
-        if encoded is None:
-            result = self._submit_staged(operation, deadline)
-        else:
-            result = self._call(encoded, deadline)
-        return cast("R", _decode(result, result_type(type(operation))))
+        (answer,) = self.send([operation], patience)
+        return cast("R", answer.result())
 
-    def _submit_staged(self, operation: Operation[Any], deadline: float) -> bytes:
-        result = b""
-        for step in self._core.stages(operation):
-            result = self._call(step, deadline)
-        return result
+    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+        self._refuse_inside_lease()
+        deadline = time.monotonic() + patience
+        answers: list[Answer] = []
+        waiting: list[bytes] = []
+        with self._changed:
+            self._connected(deadline)
+            for operation in operations:
+                encoded = self._core.encode(operation)
+                steps = [encoded] if encoded is not None else self._core.stages(operation)
+                for step in steps:
+                    while not self._core.has_room:
+                        self._send(b"".join(waiting))
+                        waiting.clear()
+                        self._read_or_wait(deadline)
+                        self._connected(deadline)
+                    reply, data = self._core.request(step, deadline - time.monotonic())
+                    waiting.append(data)
+                answers.append(_Answer(self, reply, deadline, result_type(type(operation))))
+            self._send(b"".join(waiting))
+        return answers
 
     def catch_up(self, through: int, patience: float) -> None:
         self._ask(
@@ -145,17 +156,6 @@ class Channel:
         _channels.release(self)
 
     # --- calls -----------------------------------------------------------------------------------
-
-    def _call(self, operation: bytes, deadline: float) -> bytes:
-        self._refuse_inside_lease()
-        with self._changed:
-            self._connected(deadline)
-            while not self._core.has_room:
-                self._read_or_wait(deadline)
-                self._connected(deadline)
-            reply, data = self._core.request(operation, deadline - time.monotonic())
-            self._send(data)
-        return self._await(reply, deadline)
 
     def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
         """An ask is tried again on a new connection; it changes nothing."""
@@ -220,7 +220,8 @@ class Channel:
             self._lost()
 
     def _send(self, data: bytes) -> None:
-        assert self._sock is not None
+        if self._sock is None:
+            return  # sent again by whoever connects
         try:
             self._sock.settimeout(None)
             self._sock.sendall(data)
@@ -304,6 +305,24 @@ class Channel:
         if sock is not None:
             # Our copy only; the parent's connection stays open.
             sock.close()
+
+
+class _Answer:
+    """The answer to one operation, when it comes."""
+
+    __slots__ = ("_channel", "_deadline", "_kind", "_reply")
+
+    def __init__(self, channel: Channel, reply: Reply, deadline: float, kind: Any) -> None:
+        self._channel = channel
+        self._reply = reply
+        self._deadline = deadline
+        self._kind = kind
+
+    def done(self) -> bool:
+        return self._reply.done
+
+    def result(self) -> Any:
+        return _decode(self._channel._await(self._reply, self._deadline), self._kind)
 
 
 class _ChannelLease:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from hermes_protocol.operations import Operation, SqlResult, SqlStatement
 
-__all__ = ["Lease", "WriterPort"]
+__all__ = ["Answer", "Lease", "WriterPort"]
 
 R = TypeVar("R")
 
@@ -22,11 +23,25 @@ class Lease(Protocol):
     def rollback(self) -> None: ...
 
 
+class Answer(Protocol):
+    """The answer to one operation, when it comes."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> Any:
+        """Wait for it: the result, or the error raised."""
+        ...
+
+
 class WriterPort(Protocol):
     """What a SessionDB needs of a writer. Safe to use from any thread."""
 
     def submit(self, operation: Operation[R], patience: float) -> R:
         """Have *operation* applied; its result once it is committed and synced."""
+        ...
+
+    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+        """Send several operations, in order, without waiting for any."""
         ...
 
     def catch_up(self, through: int, patience: float) -> None:

@@ -19,7 +19,7 @@ from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
 from hermes_actor.engine.guard import Guard, save_orphan_wal
 from hermes_actor.engine.opening import open_database
-from hermes_actor.engine.own_tables import file_id, get_own, set_own
+from hermes_actor.engine.own_tables import file_id, get_own, has_own_tables, set_own
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -75,6 +75,10 @@ class WriteConnection:
         self.recovered = False
         self._guard = Guard(place, seams)
         self.conn = self._open()
+        if has_own_tables(self.conn):
+            # Known before the barrier: clients are told at once where the order of changes stands.
+            self.commit_no = get_own(self.conn, "commit_no") or 0
+            self.file_id = file_id(self.conn)
 
     def _open(self) -> Connection:
         conn = open_database(self.place, self.seams)
