@@ -28,7 +28,8 @@ class Guard:
     def __init__(self, place: Place, seams: Seams) -> None:
         self._place = place
         self._seams = seams
-        self._paths = (place.db, place.wal, place.shm, place.owner_lock)
+        # Texts, because making a path anew for every commit costs more than looking at it.
+        self._paths = tuple(map(str, (place.db, place.wal, place.shm, place.owner_lock)))
         self._known: tuple[object, ...] | None = None
         self._after_checkpoint: object = None
 
@@ -48,12 +49,10 @@ class Guard:
 
     def nobody_wrote(self) -> bool:
         """Only the WAL is missing, and the database is as our last checkpoint left it."""
-        if self._known is None or self._seams.identity(self._place.wal) is not None:
-            return False
-        db, _, _, lock = self._known
+        db, wal, _, lock = self._look()
         return (
-            self._seams.identity(self._place.db) == db
-            and self._seams.identity(self._place.owner_lock) == lock
+            self._known is not None
+            and (db, wal, lock) == (self._known[0], None, self._known[3])
             and self._after_checkpoint is not None
             and self._fingerprint() == self._after_checkpoint
         )

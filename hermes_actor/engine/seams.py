@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Seams"]
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -28,7 +28,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except FileNotFoundError:
@@ -45,8 +45,8 @@ class Seams:
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    identity: Callable[[Path], tuple[int, int] | None] = _identity
-    size: Callable[[Path], int] = _size
+    identity: Callable[[str], tuple[int, int] | None] = _identity
+    size: Callable[[str], int] = _size
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
     failpoint: Callable[[str], None] = _no_failpoint

@@ -40,7 +40,6 @@ class Upkeep:
         self.watermark = 0
         self.index_rebuilds = 0
         self._somebody_waits = somebody_waits
-        self.foreign_commits = 0
         self._met = self._meeting = (-1, -1)
 
     @property
@@ -71,28 +70,24 @@ class Upkeep:
         failed = self.core.begin(deadline)
         if failed is not None:
             return failed
-        conn = self.core.conn
+        seen = (self.core.conn.layout_cookie, self.core.foreign_commits)
         try:
-            (version,) = conn.execute("PRAGMA data_version").fetchone()
-            if (conn.layout_cookie, version) != self._met:
-                self._meet(version)
+            if seen != self._met:
+                self._meet(seen)
         except Exception as error:
             self.core.roll_back()
             return self.core.explain(error)
         return None
 
-    def _meet(self, data_version: int) -> None:
+    def _meet(self, seen: tuple[int, int]) -> None:
         """The schema is new to us, or a foreign program has committed: look at the index again.
 
         What is derived here is in the file only if this transaction commits; until one has, every
         transaction derives it anew.
         """
-        conn = self.core.conn
-        if self._met[1] not in (-1, data_version):
-            self.foreign_commits += 1
-        self.core.authorizer.deferring = layout_of(conn).deferrable
-        self.watermark = derive_watermark(conn)
-        self._meeting = (conn.layout_cookie, data_version)
+        self.core.authorizer.deferring = layout_of(self.core.conn).deferrable
+        self.watermark = derive_watermark(self.core.conn)
+        self._meeting = seen
 
     # --- checkpoints -----------------------------------------------------------------------------
 

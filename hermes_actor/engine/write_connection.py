@@ -73,7 +73,10 @@ class WriteConnection:
         self.authorizer = Authorizer()
         self.broken: BaseException | None = None
         self.recovered = False
+        self.foreign_commits = 0
         self._guard = Guard(place, seams)
+        self._wal = str(place.wal)
+        self._data_version = -1
         self.conn = self._open()
         if has_own_tables(self.conn):
             # Known before the barrier: clients are told at once where the order of changes stands.
@@ -94,9 +97,8 @@ class WriteConnection:
         try:
             self.pass_barrier(deadline)
             retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
-            self.conn.layout_checked = False
+            self._notice_foreign_commits()
             epoch = get_own(self.conn, "epoch")
-            layout_of(self.conn)
         except Exception as error:
             self.roll_back()
             return self.explain(error)
@@ -105,6 +107,16 @@ class WriteConnection:
             self.break_down(ActorBroken(f"another owner has taken over {self.place.db}"))
             return ActorBroken(f"the writer has stopped: {self.broken}")
         return None
+
+    def _notice_foreign_commits(self) -> None:
+        """Without one the schema is as we left it, and need not be looked at again."""
+        (version,) = self.conn.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version:
+            if self._data_version != -1:
+                self.foreign_commits += 1
+            self._data_version = version
+            self.conn.layout_checked = False
+        layout_of(self.conn)
 
     def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
         """Commit durably, under a new *commit_no* if the transaction changes the order of changes.
@@ -127,7 +139,7 @@ class WriteConnection:
         if commit_no is not None:
             self.commit_no = commit_no
         self.checkpoints.wrote(
-            writes, self.seams.monotonic(), self.seams.size(self.place.wal) // _FRAME_BYTES
+            writes, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
         )
 
     def _commit_failed(self, error: BaseException) -> None:
@@ -218,6 +230,7 @@ class WriteConnection:
             return False
         self.conn.close()
         self.recovered = False
+        self._data_version = -1
         self.conn = self._open()
         self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
         return True
@@ -228,7 +241,7 @@ class WriteConnection:
         self.seams.failpoint("checkpoint.before")
         result = run_checkpoint(self.conn, action, self.seams, budget)
         self.checkpoints.ran(
-            action, result, self.seams.monotonic(), self.seams.size(self.place.wal) // _FRAME_BYTES
+            action, result, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
         )
         self._guard.checkpointed()
 
