@@ -281,14 +281,12 @@ def _vectors() -> Iterator[Vector]:
     for name, message in CLIENT_MESSAGES.items():
         yield Vector(name, "client", framing.frame(message))
     for name, message in SERVER_MESSAGES.items():
-        yield Vector(name, "server", framing.frame(message))
+        yield Vector(name, "actor", framing.frame(message))
     for name, operation in OPERATIONS.items():
         yield Vector(f"op.{name}", "client", framing.frame(request(1, operation)))
     yield Vector("newer.hello", "client", _with_unknown_fields(HELLO), same_as="hello")
-    yield Vector("newer.welcome", "server", _newer_welcome(), same_as="welcome")
-    yield Vector(
-        "newer.ok", "server", _with_unknown_fields(SERVER_MESSAGES["ok.1"]), same_as="ok.1"
-    )
+    yield Vector("newer.welcome", "actor", _newer_welcome(), same_as="welcome")
+    yield Vector("newer.ok", "actor", _with_unknown_fields(SERVER_MESSAGES["ok.1"]), same_as="ok.1")
     yield Vector("newer.operation", "client", _newer_operation(), same_as="op.meta.set.full")
     yield Vector("any-order.hello", "client", _backwards(HELLO), same_as="hello")
     for name, operation in {
@@ -383,7 +381,7 @@ def _describable(struct: type[Struct]) -> type[Struct]:
 
 
 def _schema() -> bytes:
-    groups = {"client": CLIENT, "server": SERVER, "operations": ops.OPERATIONS}
+    groups = {"client": CLIENT, "actor": SERVER, "operations": ops.OPERATIONS}
     structs = [_describable(one) for group in (*groups.values(), PARTS) for one in group]
     results = [ops.result_type(operation) for operation in ops.OPERATIONS]
     shown, components = msgspec.json.schema_components(
