@@ -173,7 +173,7 @@ def test_damaged_full_text_tables_are_made_anew(open_embedded):
     assert db.search_messages("needle")
     db.close()
     with contextlib.closing(sqlite3.connect(db.db_path, isolation_level=None)) as conn:
-        conn.execute("UPDATE messages_fts_data SET block = x'ffff' WHERE id = 10")
+        conn.execute("UPDATE messages_fts_data SET block = x'ffffffffffff' WHERE id = 10")
     db = open_embedded()
     assert [hit["id"] for hit in db.search_messages("needle")] == [1]
     assert [hit["id"] for hit in db.search_messages("针")] == [1]
