@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import resource
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING
 
@@ -35,23 +36,28 @@ def serve(
     ready_fd: int | None = None,
     idle_exit: float | None = None,
     to_log: bool = True,
+    announce: Callable[[BaseException | None], None] | None = None,
 ) -> int:
-    """Own *place* and serve it until told to end. Returns the exit code."""
+    """Own *place* and serve it until told to end. Returns the exit code.
+
+    *announce* is told once that we serve, or why not; *ready_fd* is the same for another process.
+    """
+    tell = announce or (lambda error: _say(ready_fd, error))
     place.db.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock = OwnerLock.acquire(place)
     except Owned as error:
         # Whoever started us finds the other one by connecting again.
-        _say(ready_fd, None if ready_fd is not None else error)
+        tell(error if announce else None)
         return ALREADY_RUNNING
     except HermesActorError as error:
-        _say(ready_fd, error)
+        tell(error)
         return 1
     if to_log:
         _open_log(place)
     _raise_limits()
     _log.info("hermes-actor %s pid %d owns %s", __version__, os.getpid(), place.db)
-    server = Server(place, lock, idle_exit=idle_exit, on_ready=lambda error: _say(ready_fd, error))
+    server = Server(place, lock, idle_exit=idle_exit, on_ready=tell)
     code = server.run()
     _log.info("ended with %d", code)
     return code

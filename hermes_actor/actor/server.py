@@ -254,7 +254,7 @@ class Server:
         if self.writer is not None:
             self._on_ready(None)
             try:
-                serve(self.writer, self.mailbox, sent=self._sent)
+                serve(self.writer, self.mailbox, sent=self._sent, measured=self.metrics.batch)
             except BaseException as error:
                 self.failure = error
                 _log.exception("the writer has stopped")

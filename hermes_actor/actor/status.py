@@ -47,7 +47,12 @@ def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any
         "receipts_replayed": writer.receipts.replayed if writer else 0,
         "checkpoints": dict(writer.checkpoints.outcomes) if writer else {},
         "wal_frames": writer.checkpoints.frames if writer else 0,
-        "watermark": writer.watermark if writer else 0,
+        "index": {
+            "watermark": writer.watermark if writer else 0,
+            "rebuilds": writer.index_rebuilds if writer else 0,
+        },
+        "foreign_commits": writer.core.foreign_commits if writer else 0,
+        "broken": str(writer.core.broken) if writer and writer.core.broken else None,
         "connections": [
             {
                 "name": connection.name,

@@ -16,6 +16,7 @@ __all__ = ["run"]
 _GROUPS = {
     "serve": "hermes_actor.cli.serve:serve",
     "sessions": "hermes_actor.cli.sessions:sessions",
+    "status": "hermes_actor.cli.status:status",
 }
 """Command name → ``module:attribute``."""
 

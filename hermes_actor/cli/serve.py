@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from hermes_actor import limits
-from hermes_actor.paths import default_db_path, place_of
+from hermes_actor.paths import Place, default_db_path, place_of
 
 __all__ = ["serve"]
 
@@ -35,8 +36,22 @@ def serve(db: Path | None, detach: bool, ready_fd: int | None) -> int:
 
     place = place_of(db or default_db_path())
     return run_actor(
-        place, ready_fd=ready_fd, idle_exit=_idle_exit() if detach else None, to_log=detach
+        place,
+        ready_fd=ready_fd,
+        idle_exit=_idle_exit() if detach else None,
+        to_log=detach,
+        announce=None if detach else _announce(place),
     )
+
+
+def _announce(place: Place) -> Callable[[BaseException | None], None]:
+    def say(error: BaseException | None) -> None:
+        if error is None:
+            print(f"serving {place.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
+        else:
+            print(f"Error: {error}", flush=True)
+
+    return say
 
 
 def _idle_exit() -> float | None:

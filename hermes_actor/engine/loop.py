@@ -50,13 +50,15 @@ def serve(
     source: Source,
     *,
     sent: Callable[[], None] = lambda: None,
+    measured: Callable[[int, float], None] = lambda _size, _seconds: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Work until a :class:`Stop` is taken. *sent* is called after the replies of each batch.
+    """Work until a :class:`Stop` is taken.
 
-    A job that was taken is always finished, even when this function raises.
+    *sent* is called after the replies of each batch, *measured* with the size and the duration of
+    each. A job that was taken is always finished, even when this function raises.
     """
-    _Loop(writer, source, sent, clock).run()
+    _Loop(writer, source, sent, measured, clock).run()
 
 
 class _Loop:
@@ -65,11 +67,13 @@ class _Loop:
         writer: Writer,
         source: Source,
         sent: Callable[[], None],
+        measured: Callable[[int, float], None],
         clock: Callable[[], float],
     ) -> None:
         self._writer = writer
         self._source = source
         self._sent = sent
+        self._measured = measured
         self._clock = clock
         self._open: list[Job] = []
         self._searches: list[CatchUp] = []
@@ -122,7 +126,9 @@ class _Loop:
 
     def _run_calls(self, calls: list[Call]) -> None:
         while calls:
+            began = self._clock()
             outcomes = self._writer.run_batch([call.request for call in calls])
+            self._measured(len(outcomes), self._clock() - began)
             for call, outcome in zip(calls, outcomes, strict=False):
                 self._finish(call, outcome)
             self._sent()

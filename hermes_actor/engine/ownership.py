@@ -82,8 +82,8 @@ def _owned(place: Place, holder: dict[str, Any]) -> Owned:
     pid = holder.get("pid")
     error = Owned(
         f"{place.db} is owned by process {pid or 'unknown'}"
-        f" (hermes-actor {holder.get('build', '?')}); only one process at a time can open it with"
-        f" mode='embedded'"
+        f" (hermes-actor {holder.get('build', '?')}); only one process at a time can own it:"
+        f" use mode='actor' to share it, or end that process"
     )
     error.pid = pid if isinstance(pid, int) else None
     return error
