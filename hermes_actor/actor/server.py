@@ -243,24 +243,22 @@ class Server:
     # --- the writer thread's side ----------------------------------------------------------------
 
     def _write(self) -> None:
+        """The writer thread: open the file, work until told to stop."""
         try:
             self.writer = Writer(
                 self.place, somebody_waits=self.mailbox.waiting, on_epoch=self._lock.describe
             )
+            self.in_loop(self._opened.set)
+            self._on_ready(None)
+            serve(self.writer, self.mailbox, sent=self._sent, measured=self.metrics.batch)
         except BaseException as error:
             self.failure = error
-            _log.error("cannot open %s: %s", self.place.db, error)
-        self.in_loop(self._opened.set)
-        if self.writer is not None:
-            self._on_ready(None)
-            try:
-                serve(self.writer, self.mailbox, sent=self._sent, measured=self.metrics.batch)
-            except BaseException as error:
-                self.failure = error
-                _log.exception("the writer has stopped")
-        if self.failure is not None:
-            self.in_loop(lambda: self.drain(f"failed: {self.failure}"))
-        self.in_loop(self._closed.set)
+            _log.error("the writer of %s has stopped: %s", self.place.db, error, exc_info=error)
+        finally:
+            # Whatever happened, the event loop must not wait for us.
+            self.in_loop(self._opened.set)
+            self.in_loop(lambda: self.drain(f"the writer has stopped: {self.failure}"))
+            self.in_loop(self._closed.set)
 
     def finished(self, connection: Connection, outcome: Outcome, seconds: float) -> None:
         """A request has its answer."""

@@ -80,8 +80,8 @@ def status(db: Path | None, as_json: bool) -> int:
 def _print(found: dict[str, Any]) -> None:
     commit, total = found["commit_latency"], found["total_latency"]
     print(f"{found['phase']}: {found['database']}")
-    print(f"  actor     pid {found['pid']}, version {found['version']}, up {found['uptime_s']:.0f} s,"
-          f" epoch {found['epoch']}")  # fmt: skip
+    up = f"up {found['uptime_s']:.0f} s, epoch {found['epoch']}"
+    print(f"  actor     pid {found['pid']}, version {found['version']}, {up}")
     print(f"  writes    {found['writes']} in {found['batches']} batches,"
           f" {found['refused']} refused, {found['receipts_replayed']} answered again")  # fmt: skip
     print(f"  latency   {total['p50_ms']} ms median, {total['p99_ms']} ms at 99 %,"
