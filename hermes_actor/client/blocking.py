@@ -109,6 +109,7 @@ class Channel:
             for operation in operations:
                 encoded = self._core.encode(operation)
                 steps = [encoded] if encoded is not None else self._core.stages(operation)
+                replies = []
                 for step in steps:
                     while not self._core.has_room:
                         self._send(b"".join(waiting))
@@ -117,7 +118,8 @@ class Channel:
                         self._connected(deadline)
                     reply, data = self._core.request(step, deadline - time.monotonic())
                     waiting.append(data)
-                answers.append(_Answer(self, reply, deadline, result_type(type(operation))))
+                    replies.append(reply)
+                answers.append(_Answer(self, replies, deadline, result_type(type(operation))))
             self._send(b"".join(waiting))
         return answers
 
@@ -308,21 +310,24 @@ class Channel:
 
 
 class _Answer:
-    """The answer to one operation, when it comes."""
+    """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
 
-    __slots__ = ("_channel", "_deadline", "_kind", "_reply")
+    __slots__ = ("_channel", "_deadline", "_kind", "_replies")
 
-    def __init__(self, channel: Channel, reply: Reply, deadline: float, kind: Any) -> None:
+    def __init__(self, channel: Channel, replies: list[Reply], deadline: float, kind: Any) -> None:
         self._channel = channel
-        self._reply = reply
+        self._replies = replies
         self._deadline = deadline
         self._kind = kind
 
     def done(self) -> bool:
-        return self._reply.done
+        return all(reply.done for reply in self._replies)
 
     def result(self) -> Any:
-        return _decode(self._channel._await(self._reply, self._deadline), self._kind)
+        result = b""
+        for reply in self._replies:
+            result = self._channel._await(reply, self._deadline)
+        return _decode(result, self._kind)
 
 
 class _ChannelLease:
