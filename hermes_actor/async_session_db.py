@@ -96,5 +96,5 @@ class AsyncPipeline:
         self._pipeline = Pipeline(await self._owner._store())
         return self._pipeline
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self._owner._run(partial(self._pipeline.__exit__, *exc))
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        await self._owner._run(partial(self._pipeline.__exit__, kind, *exc))

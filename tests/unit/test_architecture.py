@@ -32,9 +32,11 @@ ALLOWED = {
     "store": {"base", "protocol", "msgspec"},
     "engine": {"base", "protocol", "store", "msgspec", "sqlite_utils"},
     "actor": {"base", "protocol", "store", "engine", "msgspec", "trio"},
-    "client": {"base", "protocol", "store", "msgspec", "anyio"},
+    "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
     "session_db": {"base", "protocol", "store", "client", "msgspec"},
+    "pipeline": {"base"},
+    "async_session_db": {"base", "pipeline", "session_db", "anyio"},
     "hermes_actor": {"base", "session_db"},
     "hermes_state": {"base", "store", "session_db"},
     "cli": {"base", "protocol", "store", "client", "session_db", "hermes_actor"}
@@ -44,7 +46,8 @@ ALLOWED = {
 
 # Imported when a mode or a command needs it, never at import time.
 LATE = {
-    "session_db": {"engine", "embedded"},
+    "session_db": {"engine", "embedded", "pipeline"},
+    "hermes_actor": {"async_session_db"},
     "cli": {"actor", "engine", "embedded"},
     "__main__": {"cli"},
 }
@@ -144,7 +147,7 @@ def test_every_layer_is_known():
         (r"(_sqlite3|pysqlite3|apsw)(\.|$)", set()),
         (r"sqlite_utils(\.|$)", {"hermes_actor.engine.migrations", "hermes_actor.cli"}),
         (r"trio(\.|$)", {"hermes_actor.actor"}),
-        (r"anyio(\.|$)", {"hermes_actor.client"}),
+        (r"anyio(\.|$)", {"hermes_actor.async_session_db"}),
         (r"(click|rich)(\.|$)", {"hermes_actor.cli"}),
     ],
 )

@@ -50,10 +50,11 @@ async def test_pipeline_keeps_order_and_raises_the_first_error(mode, tmp_path):
             p.create_session("s", "cli")
             answers = [p.append_message("s", "user", str(n)) for n in range(100)]
         assert [answer.result() for answer in answers] == list(range(1, 101))
+        p = await db.pipeline().__aenter__()
+        p.append_message("nobody", "user", "x")
+        p.append_message("s", "user", "kept")
         with pytest.raises(ConstraintFailed):
-            async with db.pipeline() as p:
-                p.append_message("nobody", "user", "x")
-                p.append_message("s", "user", "kept")
+            p.__exit__(None)
         assert (await db.get_messages("s"))[-1]["content"] == "kept"
 
 
