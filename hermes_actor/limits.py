@@ -210,6 +210,9 @@ LOG_MAX_BYTES = 5 * 1024 * 1024
 SPAWN_SECONDS = 30.0
 """How long a client waits for an actor that it has started: a migration may be running."""
 
+SPAWN_TRIES = 4
+"""How often a client starts an actor that ends at once before it gives up and shows its log."""
+
 RECONNECT_FIRST_SECONDS = 0.002
 """First pause before connecting again; doubles up to the next value."""
 

@@ -30,6 +30,7 @@ from hermes_actor.errors import (
     HermesActorError,
     NotAllowed,
     OutcomeUnknown,
+    SpawnFailed,
     cannot_use,
 )
 from hermes_actor.paths import address_of
@@ -240,11 +241,16 @@ class Channel:
 
     def _connected(self, deadline: float) -> None:
         """Have a connection on which the actor has said Welcome. The condition is held."""
-        pause = limits.RECONNECT_FIRST_SECONDS
+        pause, failed_starts = limits.RECONNECT_FIRST_SECONDS, 0
         while self._sock is None:
             try:
                 self._sock = self._introduce(self._reach(deadline), deadline)
                 self._sock.sendall(self._core.resend())
+            except SpawnFailed:
+                # It may have been killed while it came up; one that cannot come up fails again.
+                failed_starts += 1
+                if failed_starts == limits.SPAWN_TRIES or time.monotonic() >= deadline:
+                    raise
             except OSError as error:
                 if isinstance(error, HermesActorError):
                     raise
