@@ -29,11 +29,11 @@ _LAST_ACTIVE = (
 # Each replaced character is one character, so cutting first (with room for the bytes of a BLOB)
 # gives the same text without touching the rest of a long message.
 _PREVIEW = f"""
-    COALESCE((SELECT SUBSTR(REPLACE(REPLACE(SUBSTR(m.content, 1, {4 * _PREVIEW_CUT}),
-                            CHAR(10), ' '), CHAR(13), ' '), 1, {_PREVIEW_CUT})
+    COALESCE((SELECT CAST(SUBSTR(REPLACE(REPLACE(SUBSTR(m.content, 1, {4 * _PREVIEW_CUT}),
+                          CHAR(10), ' '), CHAR(13), ' '), 1, {_PREVIEW_CUT}) AS BLOB)
               FROM messages m WHERE m.session_id = s.id AND m.role = 'user'
                 AND m.content IS NOT NULL AND {{visible}}
-              ORDER BY m.timestamp, m.id LIMIT 1), '')
+              ORDER BY m.timestamp, m.id LIMIT 1), x'')
 """
 
 _PROJECTED = (
@@ -151,7 +151,8 @@ def _by_id(conn: Connection, select: str, ids: list[str]) -> list[Row]:
 
 def _finish_previews(rows: list[Row]) -> None:
     for row in rows:
-        text = row["preview"].strip()
+        # As bytes, because a message of bytes need not be text; one odd row must not cost a list.
+        text = row["preview"].decode("utf-8", "replace").strip()
         row["preview"] = text if len(text) <= _PREVIEW_LENGTH else text[:_PREVIEW_LENGTH] + "..."
 
 

@@ -61,19 +61,20 @@ def prune(conn: Connection, op: SessionsPrune) -> Pruned:
     return Pruned(ids=ids, more=len(found) == op.max_rows)
 
 
+_GHOSTS = """
+    FROM sessions WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL
+      AND started_at < ?
+      AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = sessions.id)
+"""
+
+
 @applies(SessionsPruneGhosts)
 def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
-    ghosts = conn.execute(
-        """
-        SELECT id FROM sessions s
-        WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL AND started_at < ?
-          AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
-        """,
-        (op.started_before,),
-    ).fetchall()
-    # A ghost with a child violates the foreign key and fails the whole operation: callers know
-    # this as an IntegrityError.
-    conn.executemany("DELETE FROM sessions WHERE id = ?", ghosts)
+    ghosts = conn.execute(f"SELECT id {_GHOSTS}", (op.started_before,)).fetchall()
+    # One statement, so that a ghost may be the child of a ghost. A ghost with another child
+    # violates the foreign key and fails the whole operation: callers know this as an
+    # IntegrityError.
+    conn.execute(f"DELETE {_GHOSTS}", (op.started_before,))
     return [session_id for (session_id,) in ghosts]
 
 
