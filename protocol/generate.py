@@ -432,6 +432,8 @@ def _type_name(kind: Any) -> str:
         return " or ".join(json.dumps(one) for one in arguments)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type_name(one) for one in arguments)
+    if hasattr(kind, "__metadata__"):
+        return _type_name(kind.__origin__)
     raise TypeError(f"{kind} has no name in the text")
 
 

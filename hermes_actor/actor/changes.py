@@ -68,7 +68,7 @@ class Changes:
         known = [(number, c.commit_no) for number, c in self._ring if c.commit_no is not None]
         if known and known[0][1] <= after + 1:
             return next((number for number, commit_no in known if commit_no > after), self._next)
-        newest = known[-1][1] if known else connection.commit_no
+        newest = known[-1][1] if known else after
         if newest > after:
             connection.send(wire.Gap(after=after, through=newest))
         return self._next

@@ -24,7 +24,7 @@ from hermes_actor.actor.outbox import Outbox
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.receipts import Ticket
-from hermes_actor.errors import HermesActorError, Unsupported
+from hermes_actor.errors import Closed, HermesActorError, Unsupported
 from hermes_protocol.framing import (
     FrameBuffer,
     FrameError,
@@ -96,7 +96,7 @@ class Connection:
         self.name = ""
         self.build = ""
         self.since = time.time()
-        self.commit_no = 0
+        self.floor = 0
         self.highest_seq = 0
         self.requests = 0
         self._in_flight = 0
@@ -107,6 +107,7 @@ class Connection:
         self._more_to_send = trio.Event()
         self._room = trio.Event()
         self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
         self.outbox = Outbox(sock, lambda: server.in_loop(lambda: self._more_to_send.set()))
 
     # --- life --------------------------------------------------------------------------------
@@ -117,7 +118,9 @@ class Connection:
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._finish_sending)
-                    await self._converse()
+                    with self._reading:
+                        await self._converse()
+                    await self._answer_the_rest()
                     nursery.cancel_scope.cancel()
         except* FrameError as errors:
             _log.warning("client pid %d sent bad bytes: %s", self.pid, errors.exceptions[0])
@@ -138,6 +141,8 @@ class Connection:
             hello = await self._next_message()
         if not isinstance(hello, wire.Hello) or hello.magic != wire.MAGIC:
             raise FrameError("the first frame is not a Hello")
+        if len(hello.client_id) != 16:
+            raise FrameError("a client id has 16 bytes")
         if not await self._server.welcome(self, hello):
             return
         while True:
@@ -196,7 +201,13 @@ class Connection:
         """Take nothing more from this client; what was admitted is still answered."""
         self.send(wire.GoAway(last_seq=self.highest_seq, reason=reason))
         self._abandon_leases()
-        self._scope.cancel()
+        self._reading.cancel()
+
+    async def _answer_the_rest(self) -> None:
+        """What was admitted is answered, and the answers are sent, before the connection ends."""
+        with trio.move_on_after(limits.DRAIN_SECONDS):
+            while self._in_flight or not self.outbox.flush():  # noqa: ASYNC110 - other thread
+                await trio.sleep(0.001)
 
     def _abandon_leases(self) -> None:
         for lease in self._leases.values():
@@ -208,7 +219,7 @@ class Connection:
         self._scope.cancel()
         for job in self._server.mailbox.drop(self.client_id):
             if job.take():
-                job.finish(Outcome())
+                job.finish(Outcome(error=Closed("superseded by a newer connection")))
         while self._in_flight:  # noqa: ASYNC110 - the writer's thread counts, and soon
             await trio.sleep(0.0005)
 
@@ -314,7 +325,7 @@ class Connection:
                 self._server.metrics.statements += 1
                 statement = _statement(message.statement)
             done = self._answer_to(message.ask, in_flight=False)
-            lease.commands.put(jobs.Command(statement, None, done))
+            lease.put(jobs.Command(statement, None, done))
 
     def _open_lease(self, message: wire.LeaseOpen) -> None:
         if not self._server.private_sql:
@@ -334,7 +345,9 @@ class Connection:
             hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest(),
             message.after,
             message.acked_through,
+            self.floor,
         )
+        self.highest_seq = max(self.highest_seq, message.seq)
         request = Request(operation, _deadline(None), ticket)
 
         def finish(outcome: Outcome) -> None:
@@ -344,7 +357,7 @@ class Connection:
         with self._in_flight_lock:
             self._in_flight += 1
         if lease is not None:
-            lease.commands.put(jobs.Command(None, request, finish))
+            lease.put(jobs.Command(None, request, finish))
         else:
             # The lease is over or was another connection's: only its receipt can answer.
             self._server.mailbox.put(self.client_id, jobs.Call(finish, request))

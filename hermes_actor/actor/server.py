@@ -214,6 +214,7 @@ class Server:
             connection.send(wire.Reject(code=code, message=str(self.failure)))
             return False
         assert self.writer is not None
+        connection.floor = self.writer.receipts.swept_through
         connection.send(
             wire.Welcome(
                 protocol=wire.PROTOCOL,

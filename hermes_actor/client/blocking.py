@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -115,6 +116,8 @@ class Channel:
                     while not self._core.has_room:
                         self._send(b"".join(waiting))
                         waiting.clear()
+                        if time.monotonic() > deadline:
+                            raise OutcomeUnknown("the actor takes nothing; some changes were sent")
                         self._read_or_wait(deadline)
                         self._connected(deadline)
                     reply, data = self._core.request(step, deadline - time.monotonic())
@@ -133,17 +136,24 @@ class Channel:
     def lease(self, patience: float) -> Lease:
         self._refuse_inside_lease()
         deadline = time.monotonic() + patience
-        with self._changed:
-            self._connected(deadline)
-            number = self._core.reserve()
-        try:
-            self._ask(
-                lambda ask: wire.LeaseOpen(ask=ask, lease=number, patience=patience), deadline
-            )
-        except BaseException:
+        while True:
             with self._changed:
-                self._core.unreserve(number)
-            raise
+                self._connected(deadline)
+                # The number is taken and sent in one step: what is sent later is numbered later.
+                number = self._core.reserve()
+                message = partial(wire.LeaseOpen, lease=number, patience=patience)
+                reply, data = self._core.ask(lambda ask, message=message: message(ask=ask))
+                self._send(data)
+            try:
+                self._await(reply, deadline)
+                break
+            except ConnectionResetError:
+                with self._changed:
+                    self._core.unreserve(number)
+            except BaseException:
+                with self._changed:
+                    self._core.unreserve(number)
+                raise
         lease = _ChannelLease(self, number, deadline)
         self._lease_holder = (threading.get_ident(), lease)
         return lease
@@ -185,11 +195,23 @@ class Channel:
                     raise OutcomeUnknown("the actor has not answered within the patience")
                 self._read_or_wait(deadline + _GRACE_SECONDS)
                 if self._sock is None and not reply.done:
-                    self._connected(deadline)
+                    self._reconnect_for(reply, deadline)
         if reply.error is not None:
             raise reply.error
         assert reply.result is not None
         return reply.result
+
+    def _reconnect_for(self, reply: Reply, deadline: float) -> None:
+        """Connect again, which sends the request again. Without success nobody can tell."""
+        try:
+            self._connected(deadline)
+        except HermesActorError as error:
+            self._core.give_up(reply)
+            if reply.number < 0:
+                raise
+            raise OutcomeUnknown(
+                f"the connection was lost after the change was sent, and then: {error}"
+            ) from error
 
     def _read_or_wait(self, deadline: float) -> None:
         """Read once for everybody, or wait until somebody else has. The condition is held."""
@@ -211,9 +233,11 @@ class Channel:
             self._changed.acquire()
             self._leading = False
             self._changed.notify_all()
+        if self._sock is not sock:
+            return  # somebody has connected anew: these bytes are of the past
         if data:
             self._take(data)
-        elif data is not None and self._sock is sock:
+        elif data is not None:
             self._lost()
 
     def _take(self, data: bytes) -> None:
@@ -291,6 +315,9 @@ class Channel:
                 if not data:
                     raise ConnectionResetError("the actor closed the connection")
                 self._core.receive(data)
+        except FrameError as error:
+            sock.close()
+            raise ConnectionResetError(f"not an actor of this protocol: {error}") from error
         except BaseException:
             sock.close()
             raise

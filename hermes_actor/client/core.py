@@ -75,7 +75,8 @@ class ClientCore:
     @property
     def has_room(self) -> bool:
         window = self.welcome.limits.window if self.welcome else limits.WINDOW_REQUESTS
-        return len(self._open) < window
+        # One place stays free: the commit of a lease must pass what waits behind the lease.
+        return len(self._open) < window - 1
 
     def hello(self) -> bytes:
         """The first bytes of a new connection."""

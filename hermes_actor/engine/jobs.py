@@ -125,6 +125,26 @@ class Lease(Job):
         self.commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self.ended = False
 
+    def put(self, command: Command) -> None:
+        """Bring a command. After the end it is refused, by whoever of the two sides sees it."""
+        self.commands.put(command)
+        if self.ended:
+            self.refuse()
+
+    def end(self) -> None:
+        """Mark the end and refuse what came too late."""
+        self.ended = True
+        self.refuse()
+
+    def refuse(self) -> None:
+        while True:
+            try:
+                command = self.commands.get_nowait()
+            except queue.Empty:
+                return
+            if command is not None:
+                command.finish(Outcome(error=lease_over()))
+
     def abandon(self) -> None:
         """The holder is gone: roll back at once."""
         self.commands.put(None)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop, lease_over
+from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop
 from hermes_actor.errors import (
     Closed,
     HermesActorError,
@@ -180,11 +180,15 @@ class _Loop:
 
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then follow its commands until it ends or a limit is reached."""
-        self._writer.begin_lease(job.deadline)
+        try:
+            self._writer.begin_lease(job.deadline)
+        except HermesActorError:
+            job.end()
+            raise
         self._finish(job, Outcome())
         self._sent()
         end = self._clock() + limits.LEASE_TOTAL_SECONDS
-        while not job.ended:
+        while True:
             allowed = min(limits.LEASE_IDLE_SECONDS, end - self._clock())
             try:
                 command = job.commands.get(timeout=max(allowed, 0.0))
@@ -192,7 +196,6 @@ class _Loop:
                 command = None
             if command is None:
                 self._writer.end_lease(None)
-                job.ended = True
                 break
             try:
                 if command.statement is not None:
@@ -204,14 +207,9 @@ class _Loop:
             # The reply goes out before the end is marked: the holder trusts that order.
             command.finish(outcome)
             self._sent()
-            job.ended = command.statement is None
-        self._refuse_late_commands(job)
-
-    def _refuse_late_commands(self, job: Lease) -> None:
-        while not job.commands.empty():
-            command = job.commands.get()
-            if command is not None:
-                command.finish(Outcome(error=lease_over()))
+            if command.statement is None:
+                break
+        job.end()
         self._sent()
 
     def _idle(self) -> float | None:

@@ -23,7 +23,7 @@ import msgspec
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
-from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.own_tables import set_own
 from hermes_actor.errors import KeyReused, OutcomeUnknown, RequestError
 from hermes_actor.store.rows import scalar
 
@@ -41,13 +41,13 @@ class Ticket(NamedTuple):
     digest: bytes
     after: int = 0
     acked_through: int = 0
+    floor: int = 0
+    """``swept_through`` when the connection of this request was welcomed."""
 
 
 @dataclass(slots=True)
 class _Client:
     highest: int
-    swept_through: int
-    """When we met: a request first sent later has an ``after`` that is not below it."""
     pruned: int = 0
     refused: dict[int, BaseException] = field(default_factory=dict)
 
@@ -55,8 +55,9 @@ class _Client:
 class Receipts:
     """The receipts of one database, with what must be remembered of its clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, swept_through: int = 0) -> None:
         self.replayed = 0
+        self.swept_through = swept_through
         self._clients: dict[bytes, _Client] = {}
         self._pending: dict[bytes, int] = {}
         self._last_sweep = 0
@@ -66,7 +67,8 @@ class Receipts:
         client = self._clients.get(ticket.client) or self._meet(conn, ticket.client)
         highest = self._pending.get(ticket.client, client.highest)
         if ticket.seq > highest:
-            if client.highest or ticket.after >= client.swept_through:
+            # First sent on this connection ``after`` is not below the floor; sent again it may be.
+            if client.highest or ticket.after >= ticket.floor:
                 return None
             return Outcome(error=_unknown(ticket))
         receipt = conn.execute(
@@ -82,7 +84,7 @@ class Receipts:
             return Outcome(msgspec.Raw(result), None, commit_no, replayed=True)
         if ticket.seq in client.refused:
             return Outcome(error=client.refused[ticket.seq], replayed=True)
-        if ticket.seq > client.pruned and ticket.after >= client.swept_through:
+        if ticket.seq > client.pruned and ticket.after >= self.swept_through:
             return Outcome(error=RequestError("it was refused before; the reason is lost"))
         return Outcome(error=_unknown(ticket))
 
@@ -90,8 +92,7 @@ class Receipts:
         highest = scalar(
             conn, "SELECT MAX(seq) FROM hermes_actor_receipts WHERE client = ?", (client_id,)
         )
-        swept_through = get_own(conn, "swept_through") or 0
-        client = self._clients[client_id] = _Client(highest or 0, swept_through)
+        client = self._clients[client_id] = _Client(highest or 0)
         return client
 
     def record(self, conn: Connection, ticket: Ticket, commit_no: int, result: bytes) -> None:
@@ -126,10 +127,6 @@ class Receipts:
     def rolled_back(self) -> None:
         self._pending.clear()
 
-    def disconnected(self, client_id: bytes) -> None:
-        """Forget what memory knows; the receipts know the rest."""
-        self._clients.pop(client_id, None)
-
     def forget(self, conn: Connection, client_id: bytes) -> None:
         """The client will not come back: remove its receipts, inside a transaction."""
         conn.execute("DELETE FROM hermes_actor_receipts WHERE client = ?", (client_id,))
@@ -145,6 +142,9 @@ class Receipts:
         conn.execute("DELETE FROM hermes_actor_receipts WHERE commit_no <= ?", (through,))
         conn.execute("DELETE FROM hermes_actor_stage WHERE commit_no <= ?", (through,))
         set_own(conn, "swept_through", through)
+        self.swept_through = through
+        # What memory knows of clients is read again from what is left; those that are gone go.
+        self._clients.clear()
 
 
 def _unknown(ticket: Ticket) -> OutcomeUnknown:

@@ -69,6 +69,7 @@ class WriteConnection:
         self.epoch = 0
         self.file_id = b""
         self.commit_no = 0
+        self.swept_through = 0
         self.checkpoints = CheckpointState()
         self.authorizer = Authorizer()
         self.broken: BaseException | None = None
@@ -81,6 +82,7 @@ class WriteConnection:
         if has_own_tables(self.conn):
             # Known before the barrier: clients are told at once where the order of changes stands.
             self.commit_no = get_own(self.conn, "commit_no") or 0
+            self.swept_through = get_own(self.conn, "swept_through") or 0
             self.file_id = file_id(self.conn)
 
     def _open(self) -> Connection:

@@ -66,7 +66,7 @@ class Writer(Upkeep):
         told each epoch that begins.
         """
         super().__init__(WriteConnection(place, seams or Seams(), on_epoch), somebody_waits)
-        self.receipts = Receipts()
+        self.receipts = Receipts(self.core.swept_through)
 
     def __repr__(self) -> str:
         core = self.core
@@ -274,7 +274,7 @@ class Writer(Upkeep):
             return Outcome(error=lost.cause)
         except OutcomeUnknown as error:
             return Outcome(error=error)
-        except (sqlite3.Error, MemoryError) as error:
+        except Exception as error:
             self._roll_back()
             return Outcome(error=self.core.explain(error))
         if commit.ticket is not None:

@@ -7,9 +7,9 @@ each with the next number of its own sequence, and the actor answers each one ex
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 __all__ = [
     "MAGIC",
@@ -45,6 +45,9 @@ PROTOCOL = 1
 """The protocol major that this package speaks."""
 
 Executed = Literal["no", "yes", "unknown"]
+
+Seq: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+"""The number of a request of one client."""
 
 
 class _Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="?"):
@@ -115,7 +118,7 @@ class Request(_Message, frozen=True, kw_only=True, tag="request"):
     their receipts may go. ``patience`` is in seconds, from the arrival of the frame.
     """
 
-    seq: int
+    seq: Seq
     operation: Raw
     after: int = 0
     acked_through: int = 0
@@ -190,7 +193,7 @@ class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):
 class LeaseCommit(_Message, frozen=True, kw_only=True, tag="lease.commit"):
     """Commit the lease. Numbered like a request and answered like one, with a receipt."""
 
-    seq: int
+    seq: Seq
     lease: int
     after: int = 0
     acked_through: int = 0

@@ -581,7 +581,8 @@ class Model:
             and s["started_at"] < self.now - DAY
             and not self._rows(s["id"])
         ]
-        if any(self._children(ghost["id"]) for ghost in ghosts):
+        children = [child for ghost in ghosts for child in self._children(ghost["id"])]
+        if any(child not in ghosts for child in children):
             raise sqlite3.IntegrityError("a ghost has a child")
         return self._delete_all(ghosts)
 
