@@ -295,9 +295,7 @@ class SessionDB:
         if not session_id:
             return session_id
         try:
-            if self._reader.query(lineage.has_messages, session_id):
-                return session_id
-            return self._reader.snapshot(lineage.resume_target, session_id)
+            return self._reader.query(lineage.resume_target, session_id)
         except (Closed, RequestError):
             return session_id
 

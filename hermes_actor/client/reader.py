@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor.errors import CannotRead, Closed, HermesActorError, from_sqlite
 from hermes_actor.sqlite import Connection, connect_reader, primary_code, sqlite3
+from hermes_actor.store.rows import one_state
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -159,12 +160,8 @@ class Reader:
 
 
 def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
-    conn.execute("BEGIN")
-    try:
+    with one_state(conn):
         return function(conn, *arguments)
-    finally:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
 
 
 _readers: weakref.WeakSet[Reader] = weakref.WeakSet()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_actor.store.rows import scalar
+from hermes_actor.store.rows import one_state, scalar
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["compression_tip", "has_messages", "resume_target", "root_to_tip"]
+__all__ = ["compression_tip", "resume_target", "root_to_tip"]
 
 # Bounds end the walk on a cyclic lineage, which other programs can write.
 _MAX_TIP_STEPS = 100
@@ -38,17 +38,23 @@ def compression_tip(conn: Connection, session_id: str | None) -> str | None:
     return current
 
 
-def has_messages(conn: Connection, session_id: str) -> bool:
+def _has_messages(conn: Connection, session_id: str) -> bool:
     sql = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
     return scalar(conn, sql, (session_id,)) is not None
 
 
 def resume_target(conn: Connection, session_id: str) -> str:
     """The first session with a message on the way down from *session_id*, else *session_id*."""
-    current, seen = session_id, {session_id}
-    for _ in range(_MAX_RESUME_STEPS + 1):
-        if has_messages(conn, current):
-            return current
+    if _has_messages(conn, session_id):
+        return session_id
+    with one_state(conn):
+        return _first_with_messages(conn, session_id)
+
+
+def _first_with_messages(conn: Connection, session_id: str) -> str:
+    current: str | None = session_id
+    seen = {session_id}
+    for _ in range(_MAX_RESUME_STEPS):
         current = scalar(
             conn,
             "SELECT id FROM sessions WHERE parent_session_id = ?"
@@ -57,6 +63,8 @@ def resume_target(conn: Connection, session_id: str) -> str:
         )
         if current is None or current in seen:
             break
+        if _has_messages(conn, current):
+            return current
         seen.add(current)
     return session_id
 

@@ -61,7 +61,10 @@ def handoff_state(conn: Connection, session_id: str) -> Row | None:
         "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?",
         (session_id,),
     ).fetchall()
-    return dict(zip(("state", "platform", "error"), rows[0], strict=True)) if rows else None
+    if not rows:
+        return None
+    state, platform, error = rows[0]
+    return {"state": state, "platform": platform, "error": error}
 
 
 def pending_handoffs(conn: Connection) -> list[Row]:

@@ -98,15 +98,15 @@ class _Ranking(NamedTuple):
 
     def best(self, count: int) -> list[int]:
         """Ids of the *count* best hits (all if negative), best first."""
-        newest = scalar(self.conn, "SELECT MAX(id) FROM messages") or 0
-        results = self._side_by_side(newest, count) if self.spread else []
+        results = self._side_by_side(count) if self.spread else []
         # Ranks of different snapshots must not be mixed.
         if not results or any(seen != _state(self.conn) for seen, _ in results):
-            results = [self._rank(0, newest, count)(self.conn)]
+            results = [self._rank(None, None, count)(self.conn)]
         ranked = sorted(hit for _, hits in results for hit in hits)
         return [message_id for _, message_id in (ranked if count < 0 else ranked[:count])]
 
-    def _side_by_side(self, newest: int, count: int) -> list[_Part]:
+    def _side_by_side(self, count: int) -> list[_Part]:
+        newest = scalar(self.conn, "SELECT MAX(id) FROM messages") or 0
         parts = min(_cores(), _MAX_PARTS)
         if parts == 1 or not layout_of(self.conn).watermark:
             return []
@@ -114,12 +114,13 @@ class _Ranking(NamedTuple):
         bounds = [newest * part // parts for part in range(parts + 1)]
         return self.spread([self._rank(low, high, count) for low, high in pairwise(bounds)])
 
-    def _rank(self, low: int, high: int, count: int) -> Callable[[Connection], _Part]:
+    def _rank(self, low: int | None, high: int | None, count: int) -> Callable[[Connection], _Part]:
+        within = "" if low is None else " AND rowid > ? AND rowid <= ?"
         sql = (
-            f"SELECT rank, rowid FROM {self.table} WHERE {self.table} MATCH ?"
-            f" AND rowid > ? AND rowid <= ? ORDER BY +rank, rowid LIMIT ?"
+            f"SELECT rank, rowid FROM {self.table} WHERE {self.table} MATCH ?{within}"
+            f" ORDER BY +rank, rowid LIMIT ?"
         )
-        parameters = (self.match, low, high, count)
+        parameters = (self.match, count) if low is None else (self.match, low, high, count)
         return lambda conn: (_state(conn), conn.execute(sql, parameters).fetchall())
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Row", "dicts", "first", "in_list", "scalar"]
+__all__ = ["Row", "chunks", "dicts", "first", "in_list", "one_state", "scalar"]
 
 Row = dict[str, Any]
 
@@ -31,6 +32,17 @@ def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
     """The value of a query that gives at most one row, or ``None``."""
     rows = conn.execute(sql, parameters).fetchall()
     return rows[0][0] if rows else None
+
+
+@contextmanager
+def one_state(conn: Connection) -> Iterator[None]:
+    """All statements of the block see one state of the file."""
+    conn.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
 
 
 def in_list(count: int) -> str:

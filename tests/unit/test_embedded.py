@@ -375,7 +375,7 @@ def test_search_follows_replace_and_delete(db):
 def test_impatient_call_gives_up_while_a_transaction_is_held(open_store, mode, path):
     db = open_store(path)
     db.create_session("s", "cli")
-    impatient = SessionDB(path, mode=mode, patience=IDLE_LIMIT / 4)
+    impatient = SessionDB(path, mode=mode, patience=IDLE_LIMIT / 2)
 
     def work(face):
         face.execute("INSERT INTO state_meta VALUES ('k', 'v')")
@@ -386,7 +386,7 @@ def test_impatient_call_gives_up_while_a_transaction_is_held(open_store, mode, p
         assert is_a(result, DeadlineExceeded)
         assert is_a(result, TimeoutError)
         assert db.get_meta("k") == "v"
-        assert impatient.append_message("s", "user", "in time") == 1
+        assert db.append_message("s", "user", "in time") == 1
         assert [m["content"] for m in db.get_messages("s")] == ["in time"]
     finally:
         impatient.close()
@@ -409,19 +409,21 @@ def test_foreign_lock_within_the_patience_is_waited_for(open_store, mode, path):
     assert results == [1]
 
 
-def test_foreign_lock_that_outlasts_the_patience(mode, path):
-    db = SessionDB(path, mode=mode, patience=0.1)
+def test_foreign_lock_that_outlasts_the_patience(open_store, mode, path):
+    db = open_store(path)
+    db.create_session("s", "cli")
+    impatient = SessionDB(path, mode=mode, patience=0.1)
     try:
-        db.create_session("s", "cli")
         with raw(path) as foreign:
             foreign.execute("BEGIN IMMEDIATE")
             with pytest.raises((sqlite3.OperationalError, TimeoutError)) as caught:
-                db.append_message("s", "user", "x")
+                impatient.append_message("s", "user", "x")
             assert caught.value.executed == "no"
             foreign.rollback()
         assert db.append_message("s", "user", "y") == 1
+        assert [m["content"] for m in db.get_messages("s")] == ["y"]
     finally:
-        db.close()
+        impatient.close()
 
 
 # A writer thread that dies.

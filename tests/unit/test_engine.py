@@ -665,6 +665,8 @@ QUIET = NOW - limits.TRUNCATE_AFTER_IDLE_SECONDS
         ({"writes": 50, "commits": 50}, True, Action.PASSIVE),
         ({"writes": 50, "commits": 1, "grown_frames": 999}, True, Action.NOTHING),
         ({"writes": 50, "commits": 1, "grown_frames": 1000}, True, Action.PASSIVE),
+        ({"writes": 1, "commits": 1, "grown_frames": 1000}, True, Action.PASSIVE),
+        ({"writes": 0, "commits": 50}, True, Action.PASSIVE),
         ({"frames": 4000}, False, Action.NOTHING),
         ({"frames": 4001}, False, Action.RESTART),
         ({"frames": 4001}, True, Action.RESTART),

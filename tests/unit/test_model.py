@@ -45,6 +45,7 @@ SOURCES = ["cli", "tui", "telegram"]
 USERS = ["7", "u"]
 TITLES = ["t", "T", "t #2", "t #7", "t #x", "T #9", "t #2 #3", "a%b", "a_b", "a_b #4", "axb #5"]
 DIRTY_TITLES = [None, "", " \t", "t\u200b ", " t\n#2 ", "\ufeffü", "x" * 100, "x" * 101]
+SET_TITLES = TITLES[:7] * 3 + TITLES + DIRTY_TITLES
 ROLES = ["user", "user", "assistant", "assistant", "tool", "system"]
 KEYS = ["k", "last_auto_prune", "goal:a"]
 ALPHABET = "ab 北京烤鸭µ\0😀\n%_É9"
@@ -159,7 +160,11 @@ TOKENS = some(
     model=st.sampled_from([None, "m4"]),
     absolute=st.booleans(),
 )
-TITLE = call("set_session_title", session_id=ids, title=st.sampled_from(TITLES * 3 + DIRTY_TITLES))
+TITLE = call(
+    "set_session_title",
+    session_id=ids,
+    title=st.sampled_from(SET_TITLES),
+)
 APPEND = st.builds(lambda s, m: ("append_message", {"session_id": s, **m}), ids, appended())
 REPLACE = call("replace_messages", session_id=ids, messages=st.lists(messages(), max_size=4))
 BIND = call(
@@ -178,6 +183,12 @@ REMOVE = st.one_of(
     call("prune_empty_ghost_sessions"),
     some("maybe_auto_prune_and_vacuum", {}, retention_days=days, vacuum=st.booleans()),
 )
+HANDOFF = st.one_of(
+    call("request_handoff", session_id=ids, platform=st.sampled_from(["telegram", "x"])),
+    call("claim_handoff", session_id=ids),
+    call("complete_handoff", session_id=ids),
+    call("fail_handoff", session_id=ids, error=st.sampled_from(["", "no", "e" * 501])),
+)
 OTHERS = st.one_of(
     some("ensure_session", {"session_id": ids}, model=st.just("m3")),
     call("reopen_session", session_id=ids),
@@ -189,10 +200,6 @@ OTHERS = st.one_of(
         value=st.one_of(texts, st.sampled_from([None, 5, True, "1000.0"])),
     ),
     call("vacuum"),
-    call("request_handoff", session_id=ids, platform=st.sampled_from(["telegram", "x"])),
-    call("claim_handoff", session_id=ids),
-    call("complete_handoff", session_id=ids),
-    call("fail_handoff", session_id=ids, error=st.sampled_from(["", "no", "e" * 501])),
     call("apply_telegram_topic_migration"),
     call(
         "enable_telegram_topic_mode",
@@ -207,8 +214,8 @@ OTHERS = st.one_of(
 )
 CHANGES = weighted(
     [
-        (CREATE, 3), (APPEND, 9), (REPLACE, 2), (CONTINUE, 2), (END, 2), (TITLE, 3), (TOKENS, 1),
-        (BIND, 2), (DELETE, 1), (REMOVE, 1), (OTHERS, 4),
+        (CREATE, 3), (APPEND, 9), (REPLACE, 2), (CONTINUE, 3), (END, 3), (TITLE, 3), (TOKENS, 2),
+        (BIND, 2), (DELETE, 2), (REMOVE, 2), (HANDOFF, 3), (OTHERS, 3),
     ]
 )  # fmt: skip
 PAUSES = st.sampled_from([0.0] * 12 + [1.0] * 12 + [60.0, -5.0, 2 * 86_400.0, 8 * 86_400.0])
@@ -219,7 +226,7 @@ STEPS = st.tuples(PAUSES, CHANGES)
 def programs(draw):
     """Several short lists of steps: long on average, and each list shrinks by itself."""
     program = draw(st.lists(st.tuples(PAUSES, CREATE), min_size=2, max_size=7))
-    for _ in range(16 if LONG else 8):
+    for _ in range(16 if LONG else 7):
         program += draw(st.lists(STEPS, max_size=12))
     return program
 
@@ -350,7 +357,7 @@ def agree_by_rank(got, rows, arguments):
 
 
 QUESTIONS = list(questions())
-SLICE = 12
+SLICE = 6
 
 
 class Both:
