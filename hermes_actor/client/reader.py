@@ -27,6 +27,8 @@ __all__ = ["Reader"]
 
 R = TypeVar("R")
 
+_now = time.monotonic
+
 _KEPT = 4
 """Idle connections that are kept: each costs two descriptors."""
 
@@ -57,27 +59,38 @@ class Reader:
 
     def query(self, function: Callable[..., R], *arguments: Any) -> R:
         """``function(connection, *arguments)``, which makes a single statement."""
-        if time.monotonic() >= self._look_again:
+        if _now() >= self._look_again:
             self._look()
+        idle = self._idle
         try:
-            conn = self._idle.pop()
+            conn = idle.pop()
         except IndexError:
             conn = self._open()
         try:
             result: R = function(conn, *arguments)
         except BaseException as error:
-            # The connection may be left with an unfinished cursor, which would pin its snapshot.
-            conn.close()
-            if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
-                raise
-            if primary_code(error) not in _FRESH_CONNECTION_HELPS:
-                raise from_sqlite(error, self._place.db) from error
-            return self._retry(function, arguments)
-        if len(self._idle) < _KEPT and not self._closed and conn.identity == self._identity:
-            self._idle.append(conn)
+            return self._failed(conn, error, function, arguments)
+        # A connection of another file, or of a closed reader, does not come back.
+        if conn.identity is self._identity and len(idle) < _KEPT:
+            idle.append(conn)
         else:
             conn.close()
         return result
+
+    def _failed(
+        self,
+        conn: Connection,
+        error: BaseException,
+        function: Callable[..., R],
+        arguments: tuple[Any, ...],
+    ) -> R:
+        # The connection may be left with an unfinished cursor, which would pin its snapshot.
+        conn.close()
+        if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
+            raise error
+        if primary_code(error) not in _FRESH_CONNECTION_HELPS:
+            raise from_sqlite(error, self._place.db) from error
+        return self._retry(function, arguments)
 
     def snapshot(self, function: Callable[..., R], *arguments: Any) -> R:
         """Like :meth:`query`, for several statements: all of them see one state."""
@@ -108,6 +121,7 @@ class Reader:
     def close(self) -> None:
         """Close the pool. Connections that are in use close when they come back."""
         self._closed = True
+        self._identity = None
         self._look_again = 0.0
         self._drop(self._idle)
 
@@ -125,7 +139,7 @@ class Reader:
             self._identity = (found.st_dev, found.st_ino)
         for conn in self._idle:
             conn.layout_checked = False
-        self._look_again = time.monotonic() + _LOOK_EVERY_SECONDS
+        self._look_again = _now() + _LOOK_EVERY_SECONDS
 
     def _open(self) -> Connection:
         try:

@@ -32,7 +32,7 @@ def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> 
     ).fetchall()
     replay: list[Row] = []
     for row in rows:
-        message = _replay(dict(zip(_COLUMNS, row, strict=True)))
+        message = _replay(dict(zip(_COLUMNS, row)))  # noqa: B905
         if not (include_ancestors and is_replayed_prompt(replay, message)):
             replay.append(message)
     return replay

