@@ -416,9 +416,7 @@ class SessionDB:
         :class:`IndexBehind` if the full-text index cannot be brought so far in time.
         """
         filters = search.Filters(source_filter, exclude_sources, role_filter)
-        return self._with_complete_index(
-            search.search_messages, query, filters, limit, offset, self._reader.spread
-        )
+        return self._with_complete_index(search.search_messages, query, filters, limit, offset)
 
     def _with_complete_index(self, function: Callable[..., R], *arguments: Any) -> R:
         """Run *function* in a snapshot in which the indexes cover all that was there before."""

@@ -5,6 +5,12 @@ import tempfile
 import time
 
 import pytest
+from hypothesis import settings
+
+# `make stress` draws many more programs than `make test`.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
+settings.load_profile("default")
 
 # The module under test takes its default path from HERMES_HOME once, when it is imported.
 # A folder of our own also keeps every test away from ~/.hermes.

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor.errors import CannotRead, Closed, HermesActorError, from_sqlite
@@ -96,27 +95,6 @@ class Reader:
         """Like :meth:`query`, for several statements: all of them see one state."""
         result: R = self.query(_in_snapshot, function, arguments)
         return result
-
-    def spread(self, functions: Sequence[Callable[[Connection], R]]) -> list[R]:
-        """Run *functions* side by side, each in a snapshot of its own; results in order."""
-        results: list[Any] = [None] * len(functions)
-        errors: list[BaseException] = []
-
-        def run(position: int) -> None:
-            try:
-                results[position] = self.snapshot(functions[position])
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=run, args=(n,)) for n in range(1, len(functions))]
-        for thread in threads:
-            thread.start()
-        run(0)
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return results
 
     def close(self) -> None:
         """Close the pool. Connections that are in use close when they come back."""

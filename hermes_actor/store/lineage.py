@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_actor.store.rows import one_state, scalar
+from hermes_actor.store.rows import scalar
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -45,27 +45,20 @@ def _has_messages(conn: Connection, session_id: str) -> bool:
 
 def resume_target(conn: Connection, session_id: str) -> str:
     """The first session with a message on the way down from *session_id*, else *session_id*."""
-    if _has_messages(conn, session_id):
-        return session_id
-    with one_state(conn):
-        return _first_with_messages(conn, session_id)
-
-
-def _first_with_messages(conn: Connection, session_id: str) -> str:
     current: str | None = session_id
-    seen = {session_id}
-    for _ in range(_MAX_RESUME_STEPS):
+    seen: set[str] = set()
+    for _ in range(_MAX_RESUME_STEPS + 1):
+        if current is None or current in seen:
+            break
+        if _has_messages(conn, current):
+            return current
+        seen.add(current)
         current = scalar(
             conn,
             "SELECT id FROM sessions WHERE parent_session_id = ?"
             " ORDER BY started_at DESC, id DESC LIMIT 1",
             (current,),
         )
-        if current is None or current in seen:
-            break
-        if _has_messages(conn, current):
-            return current
-        seen.add(current)
     return session_id
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.content import decode_content
 from hermes_actor.store.layout import Layout, layout_of
-from hermes_actor.store.ranked import COLUMNS, Condition, Spread, by_rank
+from hermes_actor.store.ranked import COLUMNS, Condition, by_rank
 from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
 from hermes_actor.store.short_terms import candidates
 from hermes_actor.store.text_query import Plan, Route, plan_query
@@ -68,7 +68,6 @@ def search_messages(
     filters: Filters,
     limit: int | None,
     offset: int | None,
-    spread: Spread,
 ) -> list[Row]:
     """Hits with their neighbours, best first (short CJK terms: newest first)."""
     plan = plan_query(query)
@@ -81,7 +80,7 @@ def search_messages(
         if plan.route is Route.LIKE:
             hits = _by_terms(conn, layout, plan, filters, limit, offset)
         else:
-            hits = by_rank(conn, plan, _sql(layout, filters), limit, offset, spread)
+            hits = by_rank(conn, plan, _sql(layout, filters), limit, offset)
     except sqlite3.OperationalError as error:
         # A malformed question finds nothing; a failing disk is not a malformed question.
         if primary_code(error) != sqlite3.SQLITE_ERROR:
