@@ -11,7 +11,7 @@ BSTAMP := $(BENCH)/.installed
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run test lint bench stress clean
+.PHONY: help run test lint bench bench-writers stress clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -30,6 +30,9 @@ lint: $(STAMP)  ## ruff and mypy
 
 bench: $(BSTAMP)  ## compare with the peer program in one run (figures for the README)
 	@$(BENCH)/bin/python stress/bench_reads.py
+
+bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside the peer
+	@$(BENCH)/bin/python stress/bench_writers.py
 
 stress: $(STAMP)  ## the verification programme
 	@$(BIN)/python -m pytest tests -k "model or atomic" --hypothesis-profile=long

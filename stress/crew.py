@@ -171,7 +171,7 @@ def index_lag(db: Any, path: Path) -> int:
     """Messages that the actor has not indexed yet."""
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
         newest = conn.execute("SELECT COALESCE(MAX(id), 0) FROM messages").fetchone()[0]
-    return int(newest - db._port.statistics()["watermark"])
+    return int(newest - db._port.statistics()["index"]["watermark"])
 
 
 def await_index(db: Any, path: Path, seconds: float) -> int:
