@@ -1,0 +1,58 @@
+"""What all methods stand on: the way to the writer, and the readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes_actor.client.reader import Reader
+from hermes_actor.errors import Closed
+from hermes_actor.store import search
+from hermes_actor.store.surrogates import without_surrogates
+
+if TYPE_CHECKING:
+    from hermes_actor.client.port import WriterPort
+    from hermes_actor.sqlite import Connection
+    from hermes_protocol.operations import Operation
+
+__all__ = ["Methods"]
+
+R = TypeVar("R")
+
+
+class Methods:
+    """Changes go to the port, reads to the reader."""
+
+    _port: WriterPort | None
+    _reader: Reader
+    _patience: float
+
+    def _submit(self, operation: Operation[R]) -> R:
+        port = self._port
+        if port is None:
+            raise Closed("this SessionDB is closed")
+        try:
+            return port.submit(operation, self._patience)
+        except UnicodeEncodeError:
+            # Lone surrogates cannot be stored. In the text of a message that is the caller's
+            # error; anywhere else it must not cost the change.
+            clean = without_surrogates(operation)
+            if clean is operation:
+                raise
+            return port.submit(clean, self._patience)
+
+    def _with_complete_index(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Run *function* in a snapshot in which the indexes cover all that was there before."""
+
+        def ask(conn: Connection) -> tuple[int | None, R | None]:
+            behind = search.index_lag(conn)
+            return (behind, None) if behind is not None else (None, function(conn, *arguments))
+
+        behind, result = self._reader.snapshot(ask)
+        if behind is None:
+            return result  # type: ignore[return-value]
+        if self._port is None:
+            raise Closed("this SessionDB is closed")
+        # Once the owner has caught up, messages that arrived meanwhile are not waited for.
+        self._port.catch_up(behind, self._patience)
+        return self._reader.snapshot(function, *arguments)

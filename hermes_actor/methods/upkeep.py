@@ -1,0 +1,117 @@
+"""Removal, key and value pairs, and maintenance."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import hermes_protocol.operations as ops
+from hermes_actor.errors import HermesActorError
+from hermes_actor.methods.base import Methods
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store import meta
+
+__all__ = ["UpkeepMethods"]
+
+_DAY_SECONDS = 86_400.0
+_GHOST_AGE_SECONDS = _DAY_SECONDS
+_ORPHAN_AGE_SECONDS = 7 * _DAY_SECONDS
+
+_log = logging.getLogger("hermes_state")
+
+
+class UpkeepMethods(Methods):
+    """Keeping a store in shape."""
+
+    def delete_session(self, session_id: str, sessions_dir: Path | None = None) -> bool:
+        """Remove a session, its messages and its transcript files; ``False`` if unknown."""
+        if not self._submit(ops.SessionDelete(id=session_id)):
+            return False
+        self._remove_session_files(sessions_dir, session_id)
+        return True
+
+    def prune_sessions(
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        sessions_dir: Path | None = None,
+    ) -> int:
+        """Remove ended sessions that started longer ago; returns how many."""
+        operation = ops.SessionsPrune(
+            started_before=time.time() - older_than_days * _DAY_SECONDS, source=source
+        )
+        total, more = 0, True
+        while more:
+            pruned = self._submit(operation)
+            for session_id in pruned.ids:
+                self._remove_session_files(sessions_dir, session_id)
+            total, more = total + len(pruned.ids), pruned.more
+        return total
+
+    @staticmethod
+    def _remove_session_files(sessions_dir: Path | None, session_id: str) -> None:
+        if sessions_dir is None:
+            return
+        found = [sessions_dir / f"{session_id}.json", sessions_dir / f"{session_id}.jsonl"]
+        with contextlib.suppress(OSError, ValueError):
+            found += sessions_dir.glob(f"request_dump_{session_id}_*.json")
+        for path in found:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
+        """Remove ended, untitled sessions of the terminal UI without messages, a day old."""
+        removed = self._submit(
+            ops.SessionsPruneGhosts(started_before=time.time() - _GHOST_AGE_SECONDS)
+        )
+        for session_id in removed:
+            self._remove_session_files(sessions_dir, session_id)
+        return len(removed)
+
+    def finalize_orphaned_compression_sessions(self) -> int:
+        """End continuations that never called a model and are a week old; removes nothing."""
+        now = time.time()
+        return self._submit(
+            ops.SessionsFinalizeOrphans(now=now, started_before=now - _ORPHAN_AGE_SECONDS)
+        )
+
+    def get_meta(self, key: str) -> str | None:
+        return self._reader.query(meta.get_meta, key)
+
+    def set_meta(self, key: str, value: Any) -> None:
+        self._submit(ops.MetaSet(key=key, value=value))
+
+    def vacuum(self) -> None:
+        """Rewrite the file without holes. Writers wait meanwhile."""
+        self._submit(ops.Vacuum())
+
+    def maybe_auto_prune_and_vacuum(
+        self,
+        retention_days: float = 90,
+        min_interval_hours: float = 24,
+        vacuum: bool = True,
+        sessions_dir: Path | None = None,
+    ) -> dict[str, Any]:
+        """Prune, at most once per interval over all processes. Never raises."""
+        result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
+        try:
+            now = time.time()
+            with contextlib.suppress(TypeError, ValueError):
+                if now - float(self.get_meta("last_auto_prune") or "") < min_interval_hours * 3600:
+                    result["skipped"] = True
+                    return result
+            result["pruned"] = self.prune_sessions(retention_days, sessions_dir=sessions_dir)
+            if vacuum and result["pruned"]:
+                try:
+                    self.vacuum()
+                    result["vacuumed"] = True
+                except (HermesActorError, sqlite3.Error) as error:
+                    _log.warning("vacuum after pruning failed: %s", error)
+            self.set_meta("last_auto_prune", str(now))
+        except Exception as error:
+            _log.warning("automatic pruning failed: %s", error)
+            result["error"] = str(error)
+        return result
