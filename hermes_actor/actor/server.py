@@ -214,7 +214,7 @@ class Server:
             connection.send(wire.Reject(code=code, message=str(self.failure)))
             return False
         assert self.writer is not None
-        connection.floor = self.writer.receipts.swept_through
+        connection.floor = commit_no = self.writer.commit_no
         connection.send(
             wire.Welcome(
                 protocol=wire.PROTOCOL,
@@ -228,7 +228,7 @@ class Server:
                 schema_version=SCHEMA_VERSION,
                 build=__version__,
                 pid=os.getpid(),
-                commit_no=self.writer.commit_no,
+                commit_no=commit_no,
             )
         )
         return True

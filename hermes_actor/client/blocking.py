@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import errno
 import os
+import select
 import socket
 import sys
 import threading
@@ -223,9 +224,12 @@ class Channel:
         self._changed.release()
         data: bytes | None = None
         try:
-            sock.settimeout(patience)
-            data = sock.recv(limits.RECEIVE_BYTES)
-        except TimeoutError:
+            # The time-out of the socket is shared with senders, so it is not used for waiting.
+            ready = select.poll()
+            ready.register(sock, select.POLLIN)
+            if ready.poll(patience * 1000):
+                data = sock.recv(limits.RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
             data = None
         except OSError:
             data = b""
@@ -250,7 +254,6 @@ class Channel:
         if self._sock is None:
             return  # sent again by whoever connects
         try:
-            self._sock.settimeout(None)
             self._sock.sendall(data)
         except OSError:
             # The request is kept: it goes out again with the next connection.
@@ -321,6 +324,7 @@ class Channel:
         except BaseException:
             sock.close()
             raise
+        sock.settimeout(None)
         return sock
 
     def close(self) -> None:

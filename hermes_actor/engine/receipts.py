@@ -41,8 +41,8 @@ class Ticket(NamedTuple):
     digest: bytes
     after: int = 0
     acked_through: int = 0
-    floor: int = 0
-    """``swept_through`` when the connection of this request was welcomed."""
+    floor: int = 2**63 - 1
+    """The ``commit_no`` that its connection was told at Welcome."""
 
 
 @dataclass(slots=True)
@@ -67,8 +67,9 @@ class Receipts:
         client = self._clients.get(ticket.client) or self._meet(conn, ticket.client)
         highest = self._pending.get(ticket.client, client.highest)
         if ticket.seq > highest:
-            # First sent on this connection ``after`` is not below the floor; sent again it may be.
-            if client.highest or ticket.after >= ticket.floor:
+            # First sent on this connection ``after`` is not below the floor. Sent again it may be,
+            # and then only what was never swept is known never to have been applied.
+            if client.highest or ticket.after >= min(ticket.floor, self.swept_through):
                 return None
             return Outcome(error=_unknown(ticket))
         receipt = conn.execute(

@@ -108,10 +108,6 @@ class RealLedger:
     def restart(self):
         self.real = Receipts(get_own(self.conn, "swept_through"))
 
-    @property
-    def swept_through(self):
-        return self.real.swept_through
-
     def find(self, ticket):
         outcome = self.real.find(self.conn, ticket)
         if outcome is None:
@@ -199,7 +195,7 @@ class FakeActor:
             if older is not None:  # its unread bytes and its queue are dropped
                 older.open, older.queue, older.lease = False, [], None
             self.links[message.client_id], link.client = link, message.client_id
-            link.floor = getattr(self.ledger, "swept_through", 0)
+            link.floor = self.commit_no
             link.to_client += frame(self._welcome())
         elif isinstance(message, wire.LeaseCommit) and link.lease == message.lease:
             link.lease = None
