@@ -1,0 +1,12 @@
+import pytest
+from support.actors import end_actor, wait_nobody
+
+
+@pytest.fixture
+def home(tmp_path):
+    """An empty home. At the end no actor of its stores is left."""
+    yield tmp_path
+    for folder in tmp_path.glob(".*.actor"):
+        path = folder.with_name(folder.name.removeprefix(".").removesuffix(".actor"))
+        end_actor(path)
+        wait_nobody(path)

@@ -1,0 +1,124 @@
+"""Taking the documents apart: their code blocks, tables and sections."""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "protocol").glob("*.md")])
+
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def fences(page):
+    """(language, body) of every code block, in order."""
+    return [(kind, body) for _, kind, body in _FENCE.findall((DOCS / page).read_text())]
+
+
+def blocks(page, language):
+    """The code blocks of one language, in order."""
+    return [body for kind, body in fences(page) if kind == language]
+
+
+def prose(page):
+    """The text of a page without its code blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def section(page, title):
+    """What stands below a heading, up to the next one of its level or above."""
+    lines = (DOCS / page).read_text().splitlines()
+    (start,) = [n for n, line in enumerate(lines) if line.lstrip("#") == f" {title}"]
+    level = len(lines[start].split()[0])
+    end = next(
+        (
+            n
+            for n, line in enumerate(lines[start + 1 :], start + 1)
+            if re.match(rf"#{{1,{level}}} ", line)
+        ),
+        len(lines),
+    )
+    return "\n".join(lines[start + 1 : end])
+
+
+def rows_of(text):
+    """Every row of every table, as lists of cells, headings included."""
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows if set("".join(row)) - set("-: ")]
+
+
+def table_rows(page):
+    return rows_of((DOCS / page).read_text())
+
+
+def environment(home):
+    """As a reader of the pages has it: the commands on the path, a home of one's own."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "HERMES_HOME": str(home), "PYTHONUTF8": "1"}
+
+
+def run(arguments, home):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+
+
+def prints(program, promised, home):
+    """Run a program of a page; it must print what the page says."""
+    done = run(["-c", program], home)
+    assert done.returncode == 0, done.stderr
+    same = doctest.OutputChecker().check_output(promised, done.stdout, doctest.ELLIPSIS)
+    assert same, done.stdout + done.stderr
+
+
+_TERMINAL = """
+>>> import subprocess
+>>> served = []
+>>> def terminal(command):
+...     if " serve" in command:
+...         served.append(subprocess.Popen(command.split(), stdout=subprocess.PIPE, text=True))
+...         print(served[0].stdout.readline(), end="")
+...         return
+...     done = subprocess.run(command, shell=True, capture_output=True, text=True)
+...     print(done.stdout + done.stderr, end="")
+"""
+
+_TYPED = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+"""A command, and what it prints."""
+
+_END = """
+>>> for actor in served:
+...     with actor:
+...         actor.wait(timeout=30)
+"""
+
+
+def follow(page, home, prelude=""):
+    """Do what a page says, in its order: the Python session, and commands in a second terminal.
+
+    A ``serve`` runs until the page drains it, and must end in good order.
+    """
+    session = [_TERMINAL, prelude]
+    for kind, body in fences(page):
+        if kind == "pycon":
+            session.append(body)
+        elif kind == "console":
+            session += [
+                f">>> terminal({typed!r})\n{shown}" for typed, shown in _TYPED.findall(body)
+            ]
+    serves = any(" serve" in body for kind, body in fences(page) if kind == "console")
+    session.append(_END + ("0\n" if serves else ""))
+    file = home / f"{Path(page).stem}.txt"
+    file.write_text("\n".join(session), encoding="utf-8")
+    done = run(["-m", "doctest", "-o", "ELLIPSIS", file], home)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,113 @@
+"""What the pages show is what happens."""
+
+import configparser
+import plistlib
+import re
+import shlex
+
+import pytest
+from pages import DOCS, ROOT, blocks, fences, follow, prints, rows_of, run, section
+
+from hermes_actor import exits
+
+
+def test_tutorial_works_as_shown(home):
+    follow("tutorial.md", home)
+
+
+STORE = """
+>>> from hermes_actor import SessionDB
+>>> db = SessionDB(mode="embedded")
+>>> _ = db.create_session("s1", "cli")
+>>> _ = db.create_session("s2", "cron")
+>>> _ = db.append_message("s1", "user", "x")
+>>> db.close()
+"""
+
+
+def test_commands_print_what_the_page_shows(home):
+    follow("reference/commands.md", home, STORE)
+
+
+def test_readme_example_prints_what_it_says(home):
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert len([line for line in example.splitlines() if line]) <= 10
+    (promised,) = re.findall(r"It prints `(.*?)`", (ROOT / "README.md").read_text())
+    prints(example, promised + "\n", home)
+
+
+def test_drop_in_lines_replace_the_module(home):
+    (lines,) = blocks("how-to/drop-in.md", "python")
+    done = run(["-c", lines + "from hermes_state import SessionDB; print(SessionDB())"], home)
+    assert "hermes_actor.session_db.SessionDB" in done.stdout, done.stderr
+
+
+def programs():
+    """Every program of a guide that is followed by what it prints."""
+    for page in ("how-to/async.md", "how-to/follow-changes.md"):
+        found = fences(page)
+        assert [kind for kind, _ in found] == ["python", "text"] * (len(found) // 2), page
+        for number in range(0, len(found), 2):
+            name = f"{page} {number // 2 + 1}"
+            yield pytest.param(found[number][1], found[number + 1][1], id=name)
+
+
+@pytest.mark.parametrize(("program", "promised"), [*programs()])
+def test_program_prints_what_the_page_shows(program, promised, home):
+    prints(program, promised, home)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+def test_make_targets_exist(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = re.findall(r"\bmake ([a-z-]+)", "".join(blocks(page, "sh")))
+    assert named
+    assert set(named) <= set(targets)
+
+
+# --- services --------------------------------------------------------------------------------
+
+
+def serve_options(command):
+    """The options after `hermes-actor serve` in a command line."""
+    words = shlex.split(command.split("hermes-actor serve")[1])
+    return [word for word in words if word.startswith("--")]
+
+
+def test_systemd_unit():
+    (text,) = blocks("how-to/service.md", "ini")
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str
+    unit.read_string(text)
+    assert serve_options(unit["Service"]["ExecStart"]) == ["--plain"]
+    assert {"Unit", "Service", "Install"} == set(unit.sections())
+
+
+def test_launchd_agent():
+    (text,) = blocks("how-to/service.md", "xml")
+    agent = plistlib.loads(text.encode())
+    assert serve_options(agent["ProgramArguments"][-1]) == ["--plain"]
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+
+
+def test_exit_codes_of_a_service_are_those_of_serve():
+    codes = rows_of(section("reference/commands.md", "Exit codes"))[1:]
+    of_serve = {row[0] for row in codes if row[3] == "`serve`" or row[0] in "01"}
+    listed = {row[0] for row in rows_of(section("how-to/service.md", "Exit codes"))[1:]}
+    assert listed == of_serve
+    assert {str(exits.FSYNC_FAILED), str(exits.FILES_REPLACED), str(exits.FENCED)} <= listed
+
+
+# --- settings --------------------------------------------------------------------------------
+
+
+def test_every_variable_of_the_environment_is_in_the_settings():
+    code = "".join(file.read_text() for file in (ROOT / "hermes_actor").rglob("*.py"))
+    read = set(re.findall(r"\b(HERMES_HOME|HERMES_ACTOR_[A-Z][A-Z_]*)\b", code))
+    shown = {row[0].strip("`") for row in rows_of(section("operations.md", "Settings"))[1:]}
+    assert shown == read
+
+
+def test_no_page_names_a_machine():
+    for page in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]:
+        assert not re.search(r"(?<![\w.])/(home|root|work|tmp|Users)/", page.read_text()), page
