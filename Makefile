@@ -17,8 +17,8 @@ export HERMES_HOME ?= $(CURDIR)/.run/home
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 
-run: $(STAMP)  ## open the store in HERMES_HOME (default .run/home) and show what it holds
-	@$(BIN)/hermes-actor sessions stats
+run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a live view on a terminal
+	@exec $(BIN)/hermes-actor serve
 
 test: lint  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest

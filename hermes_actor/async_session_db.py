@@ -1,8 +1,12 @@
 """AsyncSessionDB: every method of a SessionDB as a coroutine, for asyncio and for trio.
 
-Each call runs in a worker thread, so the event loop never waits for a disk, a lock or an actor.
-Calls that are awaited one after the other keep their order. A cancelled call still runs to its
-end: a change that may have been made must not be left in doubt.
+A method that only writes is a message to the actor and its answer: it takes no thread, and any
+number of tasks may wait at once. Reads run SQLite in this process, so they take a worker thread,
+as do methods that do more than one thing and everything in ``mode="embedded"``. The event loop
+never waits for a disk, a lock or an actor.
+
+Calls that are awaited one after the other keep their order. Cancelling a write that was sent does
+not take it back, and cancelling a call in a worker thread waits for its end.
 """
 
 from __future__ import annotations
@@ -10,13 +14,24 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from hermes_actor.pipeline import Pipeline
+from hermes_actor.async_pipeline import AsyncPipeline
+from hermes_actor.client.aio import channels
+from hermes_actor.client.aio.changes import AsyncActorChanges
+from hermes_actor.client.aio.subscription import AsyncSubscription
+from hermes_actor.client.aio.threads import ThreadChanges, ThreadPort
+from hermes_actor.client.blocking import Channel
+from hermes_actor.errors import Closed
+from hermes_actor.methods.recording import ONE_CHANGE, record
 from hermes_actor.session_db import SessionDB
+
+if TYPE_CHECKING:
+    from hermes_actor.client.aio.channel import AsyncChannel
+    from hermes_actor.client.port import AsyncChangeSource, AsyncPort, WriterPort
 
 __all__ = ["AsyncSessionDB"]
 
@@ -50,27 +65,53 @@ class AsyncSessionDB:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close a store that was opened here. Calling it again is harmless."""
+        """Close what was opened here: the connection of this event loop, and the store unless it
+        was given. Calling it again is harmless."""
         db, self._db = self._db, self._given
-        if db is not None and db is not self._given:
-            with anyio.CancelScope(shield=True):
-                await self._run(db.close)
+        if db is not None:
+            if isinstance(db._port, Channel):
+                await channels.release(db._port.place, self)
+            if db is not self._given:
+                with anyio.CancelScope(shield=True):
+                    await self._run(db.close)
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        if name.startswith("_") or not callable(getattr(SessionDB, name, None)):
+        method = getattr(SessionDB, name, None)
+        if name.startswith("_") or not callable(method):
             raise AttributeError(f"SessionDB has no method {name!r}")
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             db = await self._store()
-            return await self._run(partial(getattr(db, name), *args, **kwargs))
+            # What a subclass makes of a method is not known to be a single change.
+            one_change = name in ONE_CHANGE and getattr(type(db), name) is method
+            channel = self._channel(db) if one_change else None
+            if channel is None:
+                return await self._run(partial(getattr(db, name), *args, **kwargs))
+            change = record(db, name, *args, **kwargs)
+            return change.outcome(await channel.submit(change.operation, db._patience))
 
         call.__name__ = name
-        call.__doc__ = getattr(SessionDB, name).__doc__
+        call.__doc__ = method.__doc__
         return call
 
     def pipeline(self) -> AsyncPipeline:
-        """Several changes in one round trip: ``async with db.pipeline() as p:``."""
-        return AsyncPipeline(self)
+        """Several changes in one round trip; see :mod:`hermes_actor.async_pipeline`."""
+        return AsyncPipeline(self._opened)
+
+    def subscribe(self, after: int | None = None) -> AsyncSubscription:
+        """Follow the changes of the store: ``async with db.subscribe() as changes:``.
+
+        See :meth:`SessionDB.subscribe`. It begins when the block is entered, or with the first
+        change that is asked for.
+        """
+        return AsyncSubscription(partial(self._changes, after))
+
+    async def _changes(self, after: int | None) -> AsyncChangeSource:
+        db = await self._store()
+        port = _port_of(db)
+        if isinstance(port, Channel):
+            return await AsyncActorChanges.open(port.place, after, db._patience)
+        return ThreadChanges(port.subscribe(after, db._patience))
 
     async def _store(self) -> SessionDB:
         if self._db is None:
@@ -81,20 +122,21 @@ class AsyncSessionDB:
                     self._db = await self._run(self._open)
         return self._db
 
+    async def _opened(self) -> tuple[SessionDB, AsyncPort]:
+        db = await self._store()
+        return db, self._channel(db) or ThreadPort(_port_of(db), self._run)
+
+    def _channel(self, db: SessionDB) -> AsyncChannel | None:
+        """The way to the actor without a thread, if there is an actor."""
+        port = _port_of(db)
+        return channels.share(port.place, self) if isinstance(port, Channel) else None
+
     async def _run(self, function: Callable[[], R]) -> R:
         self._limiter = self._limiter or anyio.CapacityLimiter(_THREADS)
         return await anyio.to_thread.run_sync(function, limiter=self._limiter)
 
 
-class AsyncPipeline:
-    """Queues changes at once and waits for them, without blocking, at the end of the block."""
-
-    def __init__(self, owner: AsyncSessionDB) -> None:
-        self._owner = owner
-
-    async def __aenter__(self) -> Pipeline:
-        self._pipeline = Pipeline(await self._owner._store())
-        return self._pipeline
-
-    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
-        await self._owner._run(partial(self._pipeline.__exit__, kind, *exc))
+def _port_of(db: SessionDB) -> WriterPort:
+    if db._port is None:
+        raise Closed("this SessionDB is closed")
+    return db._port

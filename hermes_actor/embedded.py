@@ -12,6 +12,8 @@ import os
 import queue
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_actor.client.port import Answer, Lease
+    from hermes_actor.engine.changes import ChangeRing
     from hermes_actor.paths import Place
+    from hermes_protocol.messages import Changed, Gap
     from hermes_protocol.operations import Operation, SqlResult, SqlStatement
 
-__all__ = ["EmbeddedWriter", "share"]
+__all__ = ["EmbeddedChanges", "EmbeddedWriter", "share"]
 
 R = TypeVar("R")
 
@@ -158,15 +162,22 @@ class EmbeddedWriter:
     def statistics(self) -> dict[str, Any]:
         return {"mode": "embedded", "pid": self._pid, "writer": repr(self._writer)}
 
+    def subscribe(self, after: int | None, patience: float) -> EmbeddedChanges:
+        self._check_caller()
+        return EmbeddedChanges(self, self._writer.changes, after)
+
     def release(self) -> None:
         _registry.release(self)
 
-    def _check_caller(self) -> None:
+    def check_process(self) -> None:
         if self._pid != os.getpid():
             raise Owned(
                 f"{self._place.db} was opened with mode='embedded' by process {self._pid};"
                 f" a forked child cannot use that writer"
             )
+
+    def _check_caller(self) -> None:
+        self.check_process()
         if self._lease_holder is not None and self._lease_holder[0] == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
@@ -211,6 +222,7 @@ class EmbeddedWriter:
         except BaseException as error:
             _log.exception("the writer of %s has stopped", self._place.db)
             self._stopped = ActorBroken(f"the writer has stopped: {error}")
+        self._writer.changes.add(())  # wakes those who follow
         while self._queue.waiting():
             for job in self._queue.take(0):
                 if job.take():
@@ -271,6 +283,46 @@ class _EmbeddedLease:
             if self._over and not waiter.poll(0):
                 raise lease_over()
         return waiter.result()
+
+
+class EmbeddedChanges:
+    """The changes of a writer in this process."""
+
+    def __init__(self, writer: EmbeddedWriter, ring: ChangeRing, after: int | None) -> None:
+        self._writer = writer
+        self._ring = ring
+        self._closed = False
+        self._awake = threading.Event()
+        forget = ring.add_listener(self._awake.set)
+        self._forget = weakref.finalize(self, forget)
+        self._forget.atexit = False
+        self._position, gap = ring.position_after(after)
+        self._news: deque[Changed | Gap] = deque([gap] if gap is not None else [])
+
+    def take(self) -> Changed | Gap | None:
+        if self._closed:
+            raise Closed("this subscription is closed")
+        self._writer.check_process()
+        if not self._news:
+            # Cleared before looking: what comes after the look wakes again.
+            self._awake.clear()
+            stopped = self._writer.stopped
+            items, self._position = self._ring.read(self._position, limits.FOLLOWER_CHANGES_AT_ONCE)
+            self._news.extend(items)
+            if stopped and not items:
+                raise self._writer.why_stopped()
+        return self._news.popleft() if self._news else None
+
+    def wait(self, seconds: float | None) -> None:
+        self._awake.wait(seconds)
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._forget()
+        self._awake.set()
 
 
 class _Registry:

@@ -20,6 +20,7 @@
     ├── OutcomeUnknown        the one case in which nobody can tell
     ├── IndexBehind           a search could not be complete in time
     ├── ActorBroken           the writer has stopped for good; names the first cause
+    ├── HandoffFailed         an update could not take over; nothing has changed
     └── Closed                this object was closed by its owner
 
 Every error says whether the operation was executed. A class that stands for a case where callers
@@ -46,6 +47,7 @@ __all__ = [
     "DeadlineExceeded",
     "DiskFull",
     "Executed",
+    "HandoffFailed",
     "HermesActorError",
     "IOFailed",
     "IncompatibleProtocol",
@@ -279,6 +281,12 @@ class IndexBehind(HermesActorError, TimeoutError):
         super().__init__(message)
         self.done = done
         self.total = total
+
+
+class HandoffFailed(HermesActorError):
+    """The successor could not take over, or may not. The old actor serves on."""
+
+    code = "handoff-failed"
 
 
 class ActorBroken(HermesActorError):

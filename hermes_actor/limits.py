@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ACTOR_OPEN_BUSY_SECONDS",
     "BATCH_MAX_OPERATIONS",
     "BATCH_SOFT_SECONDS",
     "BODY_SECONDS",
@@ -11,17 +12,29 @@ __all__ = [
     "CHECKPOINT_EVERY_COMMITS",
     "CHECKPOINT_EVERY_FRAMES",
     "CHECKPOINT_EVERY_WRITES",
+    "COMMIT_BUSY_SECONDS",
     "CREDIT_FACTOR",
     "CREDIT_TOTAL_BYTES",
     "DRAIN_SECONDS",
+    "EXPIRY_CHECK_SECONDS",
+    "EXPIRY_IDLE_SECONDS",
+    "FILL_STEP_ROWS",
+    "FOLLOWER_CHANGES_AT_ONCE",
+    "FOREIGNERS_KEPT",
+    "FOREIGN_LOOK_SECONDS",
+    "FOREIGN_SHOWN_SECONDS",
     "FRAME_MAX_BYTES",
+    "HANDOFF_RETRY_SECONDS",
+    "HANDOFF_STAY_SECONDS",
     "HELLO_SECONDS",
+    "HOLES_STEP_ROWS",
     "HOME_CHECK_SECONDS",
     "IDLE_EXIT_SECONDS",
     "IDLE_GRACE_SECONDS",
     "INDEX_LAG_URGENT_ROWS",
     "INDEX_SLICE_BUSY_SECONDS",
     "INDEX_SLICE_IDLE_SECONDS",
+    "INDEX_STEP_BYTES",
     "INDEX_STEP_ROWS",
     "INLINE_FILL_ROWS",
     "JOURNAL_SIZE_LIMIT_BYTES",
@@ -30,8 +43,10 @@ __all__ = [
     "LISTEN_BACKLOG",
     "LOG_MAX_BYTES",
     "OPEN_BUSY_SECONDS",
+    "OWNED_SECONDS",
     "OUTBOX_MAX_BYTES",
     "PATIENCE_SECONDS",
+    "PHASE_TELL_SECONDS",
     "RECEIPTS_KEPT_COMMITS",
     "RECEIPTS_PRUNED_AT_ONCE",
     "RECEIPTS_SWEEP_EVERY_COMMITS",
@@ -43,11 +58,17 @@ __all__ = [
     "RESTART_MAX_INTERVAL_SECONDS",
     "RESTART_MIN_INTERVAL_SECONDS",
     "RING_CHANGES",
+    "SHOW_STATUS_SECONDS",
     "SPAWN_SECONDS",
+    "SPAWN_TRIES",
     "STAGE_PART_BYTES",
+    "SUCCESSOR_END_SECONDS",
+    "SUCCESSOR_READY_SECONDS",
+    "SUCCESSOR_SERVING_SECONDS",
     "SWITCH_INTERVAL_SECONDS",
     "TRUNCATE_AFTER_IDLE_SECONDS",
     "TRUNCATE_BUDGET_SECONDS",
+    "UPKEEP_RETRY_SECONDS",
     "WINDOW_REQUESTS",
     "WRITE_STALL_SECONDS",
 ]
@@ -62,7 +83,12 @@ BUSY_RETRY_SECONDS = 0.005
 which is how waiting writers starve."""
 
 OPEN_BUSY_SECONDS = 1.0
-"""How long opening waits for the lock when the file must be created or migrated."""
+"""How long opening waits for the lock when the file must be created or migrated, in the calling
+process."""
+
+ACTOR_OPEN_BUSY_SECONDS = 5.0
+"""The same for an actor, whose clients are told meanwhile. Well below their patience, so that they
+learn who is to blame."""
 
 COMMIT_BUSY_SECONDS = 5.0
 """How long a commit waits for readers, on file systems where WAL does not work."""
@@ -116,6 +142,9 @@ INLINE_FILL_ROWS = 20_000
 """Up to this many messages a migration fills the indexes at once (a few seconds); above it they
 fill in slices while the file is already served."""
 
+FILL_STEP_ROWS = 1_000
+"""Messages between two reports of progress while a migration fills the indexes."""
+
 INDEX_STEP_ROWS = 32
 """Rows between two looks at the clock inside a slice."""
 
@@ -134,6 +163,12 @@ INDEX_SLICE_IDLE_SECONDS = 0.100
 INDEX_LAG_URGENT_ROWS = 5_000
 """A lag above this is worked off between batches even under load: it bounds what a crash leaves
 unindexed and how long a search may have to wait."""
+
+UPKEEP_RETRY_SECONDS = 5.0
+"""Before upkeep that has failed is tried again: a full disk, for example, may have room by then."""
+
+FOREIGN_LOOK_SECONDS = 1.0
+"""Between two looks of an idle writer for commits of other programs. A look takes no lock."""
 
 IDLE_GRACE_SECONDS = 0.020
 """Quiet time before idle work begins; a lone writer's next call comes sooner than that."""
@@ -190,14 +225,47 @@ HELLO_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """How long a drain waits for replies to leave; commits are never cut short."""
 
+SUCCESSOR_READY_SECONDS = 30.0
+"""How long a successor may take to import its code; the old actor serves meanwhile."""
+
+SUCCESSOR_SERVING_SECONDS = 10.0
+"""How long a successor that has the descriptors may give no sign of life. Writes wait meanwhile."""
+
+HANDOFF_STAY_SECONDS = 10.0
+"""How long the old actor stays after a hand-off, to take back from a successor that dies."""
+
+HANDOFF_RETRY_SECONDS = 60.0
+"""Between two hand-offs to one build that clients ask for by themselves."""
+
+SUCCESSOR_END_SECONDS = 1.0
+"""How long ending a failed successor may take before clients are told why nothing moves."""
+
 IDLE_EXIT_SECONDS = 600.0
 """An actor that was started on demand ends after this time without connections."""
 
 EXPIRY_CHECK_SECONDS = 0.01
 """Between two looks for requests whose deadline has passed while they waited."""
 
+EXPIRY_IDLE_SECONDS = 0.1
+"""The same while nothing waits: an idle actor must not show in anybody's battery."""
+
 HOME_CHECK_SECONDS = 1.0
 """Between two looks whether the database is still where it was."""
+
+FOLLOWER_CHANGES_AT_ONCE = 256
+"""Changes that are put into the outbox of a follower before it is waited for."""
+
+SHOW_STATUS_SECONDS = 0.5
+"""Between two redraws of the live view."""
+
+PHASE_TELL_SECONDS = 0.25
+"""Between two looks whether clients that wait for the file must be told a new phase."""
+
+FOREIGN_SHOWN_SECONDS = 60.0
+"""How long after its last commit another program counts as writing beside us."""
+
+FOREIGNERS_KEPT = 8
+"""Foreign writers that are remembered by name."""
 
 RING_CHANGES = 10_000
 """Changes that a subscriber may have missed and still gets one by one."""
@@ -209,6 +277,10 @@ LOG_MAX_BYTES = 5 * 1024 * 1024
 
 SPAWN_SECONDS = 30.0
 """How long a client waits for an actor that it has started: a migration may be running."""
+
+OWNED_SECONDS = 10.0
+"""How long a client hopes that an owner that does not serve is an actor that just begins or ends:
+longer than a drain takes."""
 
 SPAWN_TRIES = 4
 """How often a client starts an actor that ends at once before it gives up and shows its log."""

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Place", "address_of", "default_db_path", "default_home", "place_of"]
+from hermes_actor.errors import PermissionDenied
+
+__all__ = [
+    "Place",
+    "address_of",
+    "check_place",
+    "default_db_path",
+    "default_home",
+    "place_of",
+    "socket_of",
+]
 
 
 def default_home() -> Path:
@@ -72,19 +83,70 @@ def place_of(db_path: Path) -> Place:
     return Place(db_path.resolve())
 
 
+def check_place(place: Place) -> None:
+    """Refuse a place that somebody could have prepared for us. Raises :class:`PermissionDenied`.
+
+    The path was resolved, so a symbolic link in it has been put there since. The folder of the
+    side files must be a real folder that nobody else can change: its socket and its locks are
+    believed.
+    """
+    for path in (place.db, *place.db.parents, place.folder):
+        if path.is_symlink():
+            raise PermissionDenied(f"{path} has become a symbolic link; it is not followed")
+    try:
+        found = place.folder.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionDenied(f"{place.folder} is not a folder; remove it")
+    if os.getuid() not in (found.st_uid, 0):
+        raise PermissionDenied(f"{place.folder} belongs to uid {found.st_uid}, not {os.getuid()}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionDenied(
+            f"{place.folder} can be changed by others; make it private: chmod 700 {place.folder}"
+        )
+
+
 _MAX_PATH_BYTES = 100
 """The kernel allows a few more; macOS has 104."""
+
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+def socket_of(place: Place) -> Path:
+    """Where the socket lies: in the folder, unless its path is too long to be reached there.
+
+    Linux reaches any folder through a descriptor. Elsewhere a private folder among the temporary
+    files stands in, named by the identity of the real one.
+    """
+    if _is_short(place.sock) or _DESCRIPTORS.exists():
+        return place.sock
+    import tempfile  # costs more than this whole module, and is rarely needed
+
+    found = place.folder.stat()
+    stand_in = Path(tempfile.gettempdir()) / f"ha-{found.st_dev:x}-{found.st_ino:x}"
+    stand_in.mkdir(mode=0o700, exist_ok=True)
+    kept = stand_in.lstat()
+    if not stat.S_ISDIR(kept.st_mode) or kept.st_uid != found.st_uid or kept.st_mode & 0o077:
+        raise PermissionDenied(f"{stand_in} is not a private folder of uid {found.st_uid}")
+    return stand_in / "sock"
 
 
 @contextlib.contextmanager
 def address_of(place: Place) -> Iterator[str]:
     """An address for ``bind`` or ``connect`` that is valid inside the block."""
-    path = str(place.sock)
-    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
-        yield path
+    path = socket_of(place)
+    if path.is_symlink():
+        raise PermissionDenied(f"{path} is a symbolic link; it is not followed")
+    if _is_short(path):
+        yield str(path)
         return
-    folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        yield f"/proc/self/fd/{folder}/sock"
+        yield f"{_DESCRIPTORS}/{folder}/sock"
     finally:
         os.close(folder)
+
+
+def _is_short(path: Path) -> bool:
+    return len(os.fsencode(path)) <= _MAX_PATH_BYTES

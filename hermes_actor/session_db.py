@@ -26,12 +26,13 @@ from hermes_actor.methods.messages import MessageMethods
 from hermes_actor.methods.platforms import PlatformMethods
 from hermes_actor.methods.sessions import SessionMethods
 from hermes_actor.methods.upkeep import UpkeepMethods
-from hermes_actor.paths import default_db_path, place_of
+from hermes_actor.paths import check_place, default_db_path, place_of
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.sql import names_index
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import WriterPort
+    from hermes_actor.client.subscription import Subscription
     from hermes_actor.paths import Place
     from hermes_actor.pipeline import Pipeline
     from hermes_actor.sqlite import Connection
@@ -49,12 +50,13 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, UpkeepMethods, Plat
 
     Args:
         db_path: The database file, as a ``Path``; default ``HERMES_HOME/state.db``.
-        mode: ``"embedded"`` runs the writer as a thread of this process.
+        mode: ``"actor"`` sends changes to the actor of the file, which is started if there is
+            none; ``"embedded"`` runs the writer as a thread of this process.
         patience: Seconds that a call waits for the writer before it gives up.
 
     Raises:
         StorageError: the file cannot be used; the class says why, and the file is untouched.
-        Owned: another process owns the writer.
+        OpenError: no actor can be reached or started; or, embedded, another process owns it.
     """
 
     # The write path that these described is gone; the names are part of the contract.
@@ -67,7 +69,7 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, UpkeepMethods, Plat
         self,
         db_path: Path | None = None,
         *,
-        mode: str = "embedded",
+        mode: str = "actor",
         patience: float = 30.0,
     ) -> None:
         self.db_path = db_path or _default_path()
@@ -77,9 +79,14 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, UpkeepMethods, Plat
         self._port: WriterPort | None = None
         try:
             place = place_of(self.db_path)
+            check_place(place)
             self._port = _open_port(mode, place, patience)
             self._reader = Reader(place)
+            # A file that cannot be read here is better found out now than at the first question.
+            self._reader.query(lambda _conn: None)
         except Exception as error:
+            if self._port is not None:
+                self._port.release()
             record_init_error(error)
             raise
         self._conn: Facade | None = Facade(self._read_sql, self._submit, self._execute_write)
@@ -97,6 +104,19 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, UpkeepMethods, Plat
         from hermes_actor.pipeline import Pipeline
 
         return Pipeline(self)
+
+    def subscribe(self, after: int | None = None) -> Subscription:
+        """Follow the changes of the store, whoever makes them.
+
+        Args:
+            after: The ``commit_no`` of the last change that is known; default: all that are made
+                from now on.
+        """
+        from hermes_actor.client.subscription import Subscription
+
+        if self._port is None:
+            raise Closed("this SessionDB is closed")
+        return Subscription(self._port.subscribe(after, self._patience))
 
     # --- internals that other programs use ---------------------------------------------------
 
@@ -140,7 +160,7 @@ def _default_path() -> Path:
 
 def _open_port(mode: str, place: Place, patience: float) -> WriterPort:
     if mode == "actor":
-        from hermes_actor.client.blocking import share as share_actor
+        from hermes_actor.client.channels import share as share_actor
 
         return share_actor(place, patience)
     if mode == "embedded":

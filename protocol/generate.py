@@ -119,6 +119,11 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     "lease.rollback": wire.LeaseRollback(ask=-4, lease=4),
     "status": wire.StatusRequest(ask=-1),
     "drain": wire.Drain(ask=-1),
+    "handoff": wire.Handoff(ask=-1, python="python3"),
+    "handoff.full": wire.Handoff(
+        ask=-2, python="/opt/new/bin/python", build="0.2.0+0123456789ab", allow_older=True,
+        wait=False,
+    ),
     "subscribe": wire.Subscribe(after=43),
     "subscribe.defaults": wire.Subscribe(),
 }  # fmt: skip
@@ -139,9 +144,16 @@ SERVER_MESSAGES: dict[str, Struct] = {
         WELCOME, phase="recovering", features=["x-one"],
         limits=wire.Limits(window=8, frame_bytes=65536),
     ),
+    "welcome.not-ready": msgspec.structs.replace(
+        WELCOME, phase="migrating 40%", epoch=0, file_id=b"", commit_no=0, ready=False
+    ),
     "welcome.defaults": msgspec.structs.replace(WELCOME, commit_no=0),
     "reject": wire.Reject(code="protocol", message="no common protocol"),
     "reject.newer": wire.Reject(code="protocol", message=TEXT, oldest=2, newest=5),
+    "reject.words": wire.Reject(
+        code="not-a-database", message="file is not a database: state.db",
+        words="file is not a database",
+    ),
     "ok.1": wire.Ok(seq=1, commit_no=42, result=Raw(pack(True))),
     "ok.2": wire.Ok(seq=2, commit_no=43, result=Raw(pack(1))),
     "ok.no-result": wire.Ok(seq=3, commit_no=44),
@@ -166,6 +178,9 @@ SERVER_MESSAGES: dict[str, Struct] = {
         executed="unknown", words="disk I/O error",
     ),
     "failed.ask": wire.Failed(seq=-1, code="index-behind", message="indexed 1 of 2 in time"),
+    "failed.behind": wire.Failed(
+        seq=-1, code="index-behind", message="indexed 1 of 2 in time", done=1, total=2
+    ),
     "goaway": wire.GoAway(last_seq=3, reason="SIGTERM"),
     "done": wire.Done(ask=-1),
     "done.nil": wire.Done(ask=-2, result=Raw(pack(None))),

@@ -1,4 +1,4 @@
-"""One client: reads its frames, admits its requests, answers what needs no writer.
+"""One client's connection: reads its frames as far as there is credit, and ends in good order.
 
 Whatever bytes arrive, at most this connection ends (R4). Reading stops while the client has a
 full window or the budget is used up; answers go on leaving through the outbox.
@@ -6,13 +6,11 @@ full window or the budget is used up; answers go on leaving through the outbox.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,29 +18,20 @@ import trio
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
+from hermes_actor.actor.conversation import Conversation, done, failed
+from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.outbox import Outbox
-from hermes_actor.engine import jobs
-from hermes_actor.engine.jobs import Outcome, Request, lease_over
-from hermes_actor.engine.receipts import Ticket
-from hermes_actor.errors import Closed, HermesActorError, Unsupported
-from hermes_protocol.framing import (
-    FrameBuffer,
-    FrameError,
-    OperationError,
-    decode_client,
-    decode_operation,
-    frame,
-)
-from hermes_protocol.operations import SqlLease, SqlStatement
+from hermes_actor.engine.jobs import Outcome
+from hermes_actor.errors import Closed, HandoffFailed
+from hermes_protocol.framing import FrameError, frame
 
 if TYPE_CHECKING:
+    from hermes_actor.actor.handoff import HandOff
     from hermes_actor.actor.server import Server
 
 __all__ = ["Connection", "peer_credentials"]
 
 _log = logging.getLogger("hermes_actor.actor")
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int]:
@@ -59,32 +48,6 @@ def peer_credentials(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-class _WireCall(jobs.Call):
-    """A request whose operation is decoded when the writer takes it, in the writer's thread."""
-
-    __slots__ = ("raw", "ticket")
-
-    def __init__(
-        self, finish: jobs.Finish, deadline: float, ticket: Ticket, raw: msgspec.Raw
-    ) -> None:
-        jobs.Job.__init__(self, finish, deadline)
-        self.ticket = ticket
-        self.raw = raw
-
-    def take(self) -> bool:
-        if not super().take():
-            return False
-        try:
-            operation = decode_operation(self.raw)
-        except OperationError as error:
-            self.finish(
-                Outcome(error=Unsupported(f"this actor cannot read the operation: {error}"))
-            )
-            return False
-        self.request = Request(operation, self.deadline, self.ticket)
-        return True
-
-
 class Connection:
     """The actor's end of one connection."""
 
@@ -92,25 +55,30 @@ class Connection:
         self._server = server
         self._sock = sock
         self.pid, self.uid = peer_credentials(sock)
-        self.client_id = b""
         self.name = ""
         self.build = ""
         self.since = time.time()
-        self.floor = 0
-        self.highest_seq = 0
-        self.requests = 0
-        self._in_flight = 0
-        self._in_flight_lock = threading.Lock()
-        self._superseded = False
-        self._leases: dict[int, jobs.Lease] = {}
-        self._buffer = FrameBuffer(limits.FRAME_MAX_BYTES)
+        self._conversation = Conversation()
         self._more_to_send = trio.Event()
         self._room = trio.Event()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
+        self._last_words = trio.CancelScope()
+        self.awaits_handoff = False
         self.outbox = Outbox(sock, lambda: server.in_loop(lambda: self._more_to_send.set()))
+        self.desk = Desk(
+            server.mailbox,
+            server.metrics,
+            self._answer,
+            lambda: server.in_loop(lambda: self._room.set()),
+            private_sql=server.private_sql,
+        )
 
-    # --- life --------------------------------------------------------------------------------
+    @property
+    def client_id(self) -> bytes:
+        return self.desk.client_id
+
+    # --- life ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serve the client until it leaves, misbehaves, or is sent away."""
@@ -119,7 +87,7 @@ class Connection:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._finish_sending)
                     with self._reading:
-                        await self._converse()
+                        await self._converse(nursery)
                     await self._answer_the_rest()
                     nursery.cancel_scope.cancel()
         except* FrameError as errors:
@@ -127,48 +95,90 @@ class Connection:
         except* (OSError, trio.TooSlowError, trio.BrokenResourceError) as errors:
             _log.debug("client pid %d is gone: %r", self.pid, errors.exceptions[0])
         finally:
-            self._leave()
+            self.desk.abandon_leases()
+            self._server.reception.left(self)
+            self.outbox.flush()
+            self.outbox.close()
+            self._sock.close()
 
-    def _leave(self) -> None:
-        self._abandon_leases()
-        self._server.left(self)
-        self.outbox.flush()
-        self.outbox.close()
-        self._sock.close()
-
-    async def _converse(self) -> None:
+    async def _converse(self, nursery: trio.Nursery) -> None:
         with trio.fail_after(limits.HELLO_SECONDS):
-            hello = await self._next_message()
-        if not isinstance(hello, wire.Hello) or hello.magic != wire.MAGIC:
-            raise FrameError("the first frame is not a Hello")
-        if len(hello.client_id) != 16:
-            raise FrameError("a client id has 16 bytes")
-        if not await self._server.welcome(self, hello):
+            hello, _ = await self._next_message()
+        assert isinstance(hello, wire.Hello)
+        self.desk.client_id, self.name, self.build = hello.client_id, hello.name, hello.build
+        if not await self._server.reception.welcome(self, hello, nursery):
             return
         while True:
-            while self._in_flight >= limits.WINDOW_REQUESTS:
+            while self.desk.is_full:
                 self._room = trio.Event()
-                await self._room.wait()
-            await self._handle(await self._next_message())
+                if self.desk.is_full:
+                    await self._room.wait()
+            message, price = await self._next_message()
+            if isinstance(message, wire.Request):
+                self.desk.request(message, partial(self._server.credit.give_back, *price))
+            elif isinstance(message, wire.Bye):
+                self.desk.forget()
+                return
+            else:
+                self._handle(message, nursery)
 
-    async def _next_message(self) -> wire.ClientMessage:
-        while (length := self._buffer.needed()) is None:
-            await self._receive()
-        self._amount = limits.CREDIT_FACTOR * length
-        await self._server.credit.take(self._amount, self.client_id)
+    def _handle(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
+        if isinstance(message, wire.StatusRequest):
+            self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
+        elif isinstance(message, wire.CatchUp):
+            self.desk.catch_up(message)
+        elif isinstance(message, wire.Drain):
+            self.send(wire.Done(ask=message.ask))
+            self._server.drain("asked to")
+        elif isinstance(message, wire.Handoff):
+            self._hand_off(message, nursery)
+        elif isinstance(message, wire.Subscribe):
+            nursery.start_soon(self._server.follow, self.outbox, message.after)
+        else:
+            assert not isinstance(message, wire.Hello | wire.Request | wire.Bye)
+            self.desk.lease(message)
+            self.outbox.flush()
+
+    def _hand_off(self, message: wire.Handoff, nursery: trio.Nursery) -> None:
         try:
-            body = self._buffer.next_body()
-            if body is None:
+            handoff = self._server.hand_off(message)
+        except HandoffFailed as error:
+            self.send_frame(failed(message.ask, error))
+            return
+        if message.wait:
+            self.awaits_handoff = True
+            nursery.start_soon(self._tell_handoff, message.ask, handoff)
+        else:
+            self.send_frame(done(message.ask))
+
+    async def _tell_handoff(self, ask: int, handoff: HandOff) -> None:
+        await handoff.finished.wait()
+        try:
+            self.send_frame(done(ask, handoff.result()))
+        except HandoffFailed as error:
+            self.send_frame(failed(ask, error))
+        self.awaits_handoff = False
+        if self._server.handed_over:
+            self.go_away("hand-off")
+
+    async def _next_message(self) -> tuple[wire.ClientMessage, tuple[int, bytes]]:
+        """The next message and, if it is a request, the credit that it holds."""
+        while (length := self._conversation.needed()) is None:
+            await self._receive()
+        price = (limits.CREDIT_FACTOR * length, self.client_id)
+        await self._server.credit.take(*price)
+        try:
+            message = self._conversation.next_message()
+            if message is None:
                 with trio.fail_after(limits.BODY_SECONDS):
-                    while (body := self._buffer.next_body()) is None:
+                    while (message := self._conversation.next_message()) is None:
                         await self._receive()
-            message = decode_client(body)
         except BaseException:
-            self._server.credit.give_back(self._amount, self.client_id)
+            self._server.credit.give_back(*price)
             raise
         if not isinstance(message, wire.Request):
-            self._server.credit.give_back(self._amount, self.client_id)
-        return message
+            self._server.credit.give_back(*price)
+        return message, price
 
     async def _receive(self) -> None:
         while True:
@@ -179,208 +189,65 @@ class Connection:
                 await trio.lowlevel.wait_readable(self._sock)
         if not data:
             raise ConnectionResetError("end of stream")
-        self._buffer.feed(data)
+        self._conversation.feed(data)
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def _answer(self, data: bytes) -> None:
+        """In either thread: an answer, which leaves at the end of the batch."""
+        self.outbox.add(data)
+        self._server.dirty(self.outbox)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send from the event loop, now."""
+        self.send_frame(frame(message))
+
+    def send_frame(self, data: bytes) -> None:
+        self.outbox.add(data)
+        self.outbox.flush()
 
     async def _finish_sending(self) -> None:
         """Send what the kernel did not take at once; cut off a client that takes nothing."""
         while True:
             await self._more_to_send.wait()
             self._more_to_send = trio.Event()
-            while not self.outbox.flush():
-                with trio.fail_after(limits.WRITE_STALL_SECONDS):
-                    await trio.lowlevel.wait_writable(self._sock)
+            await self.outbox.finish()
             if self.outbox.closed:
                 raise ConnectionResetError("the client does not take its answers")
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send from the event loop."""
-        self.outbox.add(frame(message))
-        self.outbox.flush()
+    # --- the end ---------------------------------------------------------------------------------
 
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
-        self.send(wire.GoAway(last_seq=self.highest_seq, reason=reason))
-        self._abandon_leases()
+        self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=reason))
+        self.desk.abandon_leases()
+        self.end()
+
+    def hurry(self) -> None:
+        """Wait no longer for a client that does not take its answers."""
+        self._last_words.cancel()
+
+    def end(self) -> None:
+        """Take nothing more; what was admitted is still answered."""
         self._reading.cancel()
 
     async def _answer_the_rest(self) -> None:
         """What was admitted is answered, and the answers are sent, before the connection ends."""
-        with trio.move_on_after(limits.DRAIN_SECONDS):
-            while self._in_flight or not self.outbox.flush():  # noqa: ASYNC110 - other thread
+        self._last_words.deadline = trio.current_time() + self._server.drain_seconds
+        with self._last_words:
+            while not self.desk.is_empty or not self.outbox.flush():  # noqa: ASYNC110 - other thread
                 await trio.sleep(0.001)
 
-    def _abandon_leases(self) -> None:
-        for lease in self._leases.values():
-            lease.abandon()
-
     async def supersede(self) -> None:
-        """A newer connection of the same client takes over: forget what was not taken."""
-        self._superseded = True
+        """A newer connection of the same client takes over: forget what was not taken.
+
+        What was taken finishes first: the newer one must find its receipts. Asks change nothing
+        and are not waited for.
+        """
+        self.outbox.close()
         self._scope.cancel()
         for job in self._server.mailbox.drop(self.client_id):
             if job.take():
                 job.finish(Outcome(error=Closed("superseded by a newer connection")))
-        while self._in_flight:  # noqa: ASYNC110 - the writer's thread counts, and soon
+        while self.desk.open_requests:  # noqa: ASYNC110 - the writer's thread counts, and soon
             await trio.sleep(0.0005)
-
-    # --- messages ----------------------------------------------------------------------------
-
-    async def _handle(self, message: wire.ClientMessage) -> None:
-        if isinstance(message, wire.Request):
-            self._admit(message)
-        elif isinstance(message, wire.Bye):
-            self._server.mailbox.put(
-                self.client_id, jobs.Forget(lambda _outcome: None, self.client_id)
-            )
-            raise ConnectionResetError("good-bye")
-        elif isinstance(message, wire.StatusRequest):
-            self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
-        elif isinstance(message, wire.CatchUp):
-            done = self._answer_to(message.ask)
-            self._put(jobs.CatchUp(done, _deadline(message.patience), message.through))
-        elif isinstance(message, wire.Drain):
-            self.send(wire.Done(ask=message.ask))
-            self._server.drain("asked to")
-        elif isinstance(message, wire.Subscribe):
-            await self._server.changes.feed(self, message.after)
-        elif isinstance(message, wire.Hello):
-            raise FrameError("a second Hello")
-        else:
-            self._handle_lease(message)
-
-    def _put(self, job: jobs.Job) -> None:
-        with self._in_flight_lock:
-            self._in_flight += 1
-        self._server.mailbox.put(self.client_id, job)
-
-    def _admit(self, message: wire.Request) -> None:
-        self.requests += 1
-        self.highest_seq = max(self.highest_seq, message.seq)
-        digest = hashlib.blake2b(message.operation, digest_size=8).digest()
-        ticket = Ticket(self.client_id, message.seq, digest, message.after, message.acked_through)
-        arrived, amount = time.monotonic(), self._amount
-
-        def finish(outcome: Outcome) -> None:
-            self._reply(message.seq, outcome)
-            self._server.finished(self, outcome, time.monotonic() - arrived)
-            self._server.credit.give_back(amount, self.client_id)
-            self._landed()
-
-        deadline = _deadline(message.patience)
-        self._put(_WireCall(finish, deadline, ticket, message.operation))
-
-    def _landed(self) -> None:
-        """In the writer's thread: one request less is open."""
-        with self._in_flight_lock:
-            self._in_flight -= 1
-            was_full = self._in_flight == limits.WINDOW_REQUESTS - 1
-        if was_full:
-            self._server.in_loop(lambda: self._room.set())
-
-    def _reply(self, seq: int, outcome: Outcome) -> None:
-        if self._superseded:
-            return
-        if outcome.error is not None:
-            self.outbox.add(frame(_failed(seq, outcome.error)))
-        elif outcome.commit_no is None:
-            # Upkeep has no place in the order of changes.
-            self.outbox.add(frame(wire.Ok(seq=seq, commit_no=0)))
-        else:
-            self.outbox.add(
-                frame(wire.Ok(seq=seq, commit_no=outcome.commit_no, result=outcome.result))
-            )
-        self._server.dirty(self.outbox)
-
-    def _answer_to(self, ask: int, *, in_flight: bool = True) -> Callable[[Outcome], None]:
-        def done(outcome: Outcome) -> None:
-            if outcome.error is not None:
-                self.outbox.add(frame(_failed(ask, outcome.error)))
-            else:
-                self.outbox.add(
-                    frame(wire.Done(ask=ask, result=msgspec.Raw(_encode(outcome.result))))
-                )
-            self._server.dirty(self.outbox)
-            if in_flight:
-                self._landed()
-
-        return done
-
-    def _handle_lease(
-        self, message: wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
-    ) -> None:
-        if isinstance(message, wire.LeaseOpen):
-            self._open_lease(message)
-            return
-        lease = self._leases.get(message.lease)
-        if lease is not None and lease.ended:
-            del self._leases[message.lease]
-            lease = None
-        if isinstance(message, wire.LeaseCommit):
-            self._commit_lease(message, lease)
-        elif lease is None:
-            self.send(_failed(message.ask, lease_over()))
-        else:
-            statement = None
-            if isinstance(message, wire.LeaseRun):
-                self._server.metrics.statements += 1
-                statement = _statement(message.statement)
-            done = self._answer_to(message.ask, in_flight=False)
-            lease.put(jobs.Command(statement, None, done))
-
-    def _open_lease(self, message: wire.LeaseOpen) -> None:
-        if not self._server.private_sql:
-            self.send(_failed(message.ask, Unsupported("actor.private_sql is switched off")))
-            return
-        self._server.metrics.leases += 1
-        self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
-        lease = jobs.Lease(self._answer_to(message.ask), _deadline(message.patience))
-        self._leases[message.lease] = lease
-        self._put(lease)
-
-    def _commit_lease(self, message: wire.LeaseCommit, lease: jobs.Lease | None) -> None:
-        operation = SqlLease(lease=message.lease)
-        ticket = Ticket(
-            self.client_id,
-            message.seq,
-            hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest(),
-            message.after,
-            message.acked_through,
-            self.floor,
-        )
-        self.highest_seq = max(self.highest_seq, message.seq)
-        request = Request(operation, _deadline(None), ticket)
-
-        def finish(outcome: Outcome) -> None:
-            self._reply(message.seq, outcome)
-            self._landed()
-
-        with self._in_flight_lock:
-            self._in_flight += 1
-        if lease is not None:
-            lease.put(jobs.Command(None, request, finish))
-        else:
-            # The lease is over or was another connection's: only its receipt can answer.
-            self._server.mailbox.put(self.client_id, jobs.Call(finish, request))
-
-
-def _statement(raw: msgspec.Raw) -> SqlStatement:
-    try:
-        operation = decode_operation(raw)
-    except OperationError as error:
-        raise FrameError(str(error)) from error
-    if not isinstance(operation, SqlStatement):
-        raise FrameError("a lease runs statements only")
-    return operation
-
-
-def _deadline(patience: float | None) -> float:
-    return time.monotonic() + (limits.PATIENCE_SECONDS if patience is None else patience)
-
-
-def _failed(seq: int, error: BaseException) -> wire.Failed:
-    if isinstance(error, HermesActorError):
-        return wire.Failed(
-            seq=seq, code=error.code, message=str(error), executed=error.executed, words=error.words
-        )
-    code = "bad-value" if isinstance(error, ValueError | TypeError | OverflowError) else "error"
-    return wire.Failed(seq=seq, code=code, message=f"{type(error).__name__}: {error}")

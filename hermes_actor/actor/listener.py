@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.paths import address_of
+from hermes_actor.paths import address_of, socket_of
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -17,7 +17,7 @@ __all__ = ["bind", "remove_socket"]
 
 def bind(place: Place) -> socket.socket:
     """Listen. The caller holds the owner lock, so a socket file that exists is stale."""
-    place.sock.unlink(missing_ok=True)
+    remove_socket(place)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
     mask = os.umask(0o177)
@@ -32,4 +32,4 @@ def bind(place: Place) -> socket.socket:
 
 def remove_socket(place: Place) -> None:
     """Remove our socket file. Under the owner lock it is ours."""
-    place.sock.unlink(missing_ok=True)
+    socket_of(place).unlink(missing_ok=True)

@@ -1,18 +1,23 @@
-"""The actor as a process: environment, log, ownership, and the pipe on which it says ready."""
+"""The actor as a process: environment, log, ownership, and telling whoever waits for it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import resource
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hermes_actor import limits
-from hermes_actor._version import __version__
+from hermes_actor import exits, limits
 from hermes_actor.actor.server import Server
+from hermes_actor.actor.succeeding import Predecessor, check_file
+from hermes_actor.build import build_id
 
 # Imported now: after an update of the files on disk a running actor must not import a mixture.
 from hermes_actor.engine import migrations  # noqa: F401
@@ -22,51 +27,152 @@ from hermes_actor.errors import HermesActorError, Owned
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
-__all__ = ["ALREADY_RUNNING", "serve"]
-
-ALREADY_RUNNING = 4
-"""Exit code of an actor that finds another owner."""
+__all__ = ["Settings", "serve", "succeed"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What an actor is started with, and what it starts its successor with."""
+
+    idle_exit: float | None = None
+    """Seconds without connections after which it ends; ``None``: never."""
+    drain_seconds: float = limits.DRAIN_SECONDS
+    private_sql: bool = True
+
+    def options(self) -> Sequence[str]:
+        """The same, for a command line."""
+        return (
+            "--idle-exit", str(self.idle_exit or 0),
+            "--drain-seconds", str(self.drain_seconds),
+            *(() if self.private_sql else ("--no-private-sql",)),
+        )  # fmt: skip
+
+
 def serve(
     place: Place,
+    settings: Settings,
     *,
     ready_fd: int | None = None,
-    idle_exit: float | None = None,
     to_log: bool = True,
     announce: Callable[[BaseException | None], None] | None = None,
+    on_status: Callable[[dict[str, Any]], None] | None = None,
 ) -> int:
     """Own *place* and serve it until told to end. Returns the exit code.
 
     *announce* is told once that we serve, or why not; *ready_fd* is the same for another process.
+    *on_status* gets the status document every half a second, in a thread of its own.
     """
-    tell = announce or (lambda error: _say(ready_fd, error))
+    tell = _once(announce or (lambda error: _say(ready_fd, error)))
     place.db.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock = OwnerLock.acquire(place)
     except Owned as error:
-        # Whoever started us finds the other one by connecting again.
-        tell(error if announce else None)
-        return ALREADY_RUNNING
+        # Whoever started us tries to connect again: the other one may just have begun.
+        tell(error)
+        return exits.ALREADY_RUNNING
     except HermesActorError as error:
         tell(error)
-        return 1
+        return exits.REFUSED
     if to_log:
         _open_log(place)
+    return _run(
+        place,
+        lock,
+        settings,
+        tell=tell,
+        on_phase=lambda phase: _say_line(ready_fd, {"phase": phase}),
+        on_status=on_status,
+    )
+
+
+def succeed(place: Place, settings: Settings, channel: int) -> int:
+    """Take over from the actor at the other end of *channel*. Returns the exit code."""
+    _open_log(place)
+    predecessor = Predecessor(channel)
+    try:
+        check_file(place)
+        inheritance = predecessor.inherit()
+    except (HermesActorError, OSError) as error:
+        _log.error("hand-off: not taking over: %s", error)
+        predecessor.tell_failed(error)
+        return exits.REFUSED
+    lock = OwnerLock.adopt(inheritance.lock)
+
+    def tell(error: BaseException | None) -> None:
+        if error is None:
+            predecessor.tell_serving(inheritance.message.epoch + 1)
+        else:
+            predecessor.tell_failed(error)
+
+    return _run(
+        place,
+        lock,
+        settings,
+        tell=_once(tell),
+        on_phase=predecessor.tell_phase,
+        listener=inheritance.listener,
+        predecessor=predecessor,
+    )
+
+
+def _run(
+    place: Place,
+    lock: OwnerLock,
+    settings: Settings,
+    *,
+    tell: Callable[[BaseException | None], None],
+    on_phase: Callable[[str], None],
+    listener: socket.socket | None = None,
+    predecessor: Predecessor | None = None,
+    on_status: Callable[[dict[str, Any]], None] | None = None,
+) -> int:
     _raise_limits()
-    _log.info("hermes-actor %s pid %d owns %s", __version__, os.getpid(), place.db)
-    server = Server(place, lock, idle_exit=idle_exit, on_ready=tell)
+    _log.info("hermes-actor %s pid %d owns %s", build_id(), os.getpid(), place.db)
+    server = Server(
+        place,
+        lock,
+        listener=listener,
+        predecessor=predecessor,
+        successor_options=settings.options(),
+        idle_exit=settings.idle_exit,
+        drain_seconds=settings.drain_seconds,
+        private_sql=settings.private_sql,
+        on_ready=tell,
+        on_phase=on_phase,
+        on_status=on_status,
+    )
     code = server.run()
     _log.info("ended with %d", code)
     return code
 
 
+def _once(
+    tell: Callable[[BaseException | None], None],
+) -> Callable[[BaseException | None], None]:
+    """Whoever waits is told the first time only: an actor may begin to serve more than once."""
+    told = False
+
+    def once(error: BaseException | None) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            tell(error)
+
+    return once
+
+
+class _PrivateLog(RotatingFileHandler):
+    """Rotates, is ours alone, and is never somebody's symbolic link."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
+
+
 def _open_log(place: Place) -> None:
-    handler = RotatingFileHandler(
-        place.log, maxBytes=limits.LOG_MAX_BYTES, backupCount=3, encoding="utf-8"
-    )
+    handler = _PrivateLog(place.log, maxBytes=limits.LOG_MAX_BYTES, backupCount=3)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -88,5 +194,13 @@ def _say(ready_fd: int | None, error: BaseException | None) -> None:
         answer["error"] = str(error)
         answer["code"] = getattr(error, "code", "error")
         answer["words"] = getattr(error, "words", None)
-    os.write(ready_fd, json.dumps(answer).encode())
-    os.close(ready_fd)
+    _say_line(ready_fd, answer)
+    with contextlib.suppress(OSError):
+        os.close(ready_fd)
+
+
+def _say_line(ready_fd: int | None, answer: dict[str, object]) -> None:
+    if ready_fd is not None:
+        # Whoever started us may have had enough of waiting.
+        with contextlib.suppress(OSError):
+            os.write(ready_fd, json.dumps(answer).encode() + b"\n")

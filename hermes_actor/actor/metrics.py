@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.jobs import Outcome
 
 __all__ = ["Histogram", "Metrics"]
 
@@ -60,6 +63,13 @@ class Metrics:
         self.commit.add(seconds)
         key = "1" if size == 1 else "2-4" if size <= 4 else "5-16" if size <= 16 else "17-64"
         self.batch_sizes[key] += 1
+
+    def answered(self, outcome: Outcome, seconds: float) -> None:
+        self.total.add(seconds)
+        if outcome.error is not None:
+            self.refused += 1
+        elif not outcome.replayed:
+            self.writes += 1
 
     def summary(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import trio
+
 from hermes_actor import limits
 
 if TYPE_CHECKING:
@@ -29,15 +31,26 @@ class Outbox:
         self._wake = wake
         self._lock = threading.Lock()
         self._frames: list[bytes] = []
+        self._waiting = 0
         self._rest = b""
         self._closed = False
-        self.overflowed = False
+        self._emptied = trio.Event()
 
     def add(self, frame: bytes) -> None:
-        """Put a frame in; it leaves with the next :meth:`flush`."""
+        """Put a frame in; it leaves with the next :meth:`flush`.
+
+        A client that asks without listening is cut off: its answers are in the receipts if it
+        comes back. The bound is looked at before a frame is added, so one of any size gets in.
+        """
         with self._lock:
-            if not self._closed:
-                self._frames.append(frame)
+            if self._closed:
+                return
+            if self._waiting + len(self._rest) > limits.OUTBOX_MAX_BYTES:
+                self._shut()
+                self._wake()
+                return
+            self._frames.append(frame)
+            self._waiting += len(frame)
 
     def flush(self) -> bool:
         """Send what is there as far as the kernel takes it. True when nothing is left."""
@@ -46,6 +59,7 @@ class Outbox:
                 return True
             data = b"".join([self._rest, *self._frames])
             self._frames.clear()
+            self._waiting = 0
             self._rest = b""
             if not data:
                 return True
@@ -54,16 +68,25 @@ class Outbox:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._closed = True
+                self._shut()
                 self._wake()
                 return True
             self._rest = data[sent:]
-            if len(self._rest) > limits.OUTBOX_MAX_BYTES:
-                # It asks without listening. Its answers are in the receipts if it comes back.
-                self.overflowed = self._closed = True
             if self._rest:
                 self._wake()
             return not self._rest
+
+    async def finish(self) -> None:
+        """In the event loop: send the rest. Raises ``trio.TooSlowError`` if nothing is taken."""
+        while not self.flush():
+            with trio.fail_after(limits.WRITE_STALL_SECONDS):
+                await trio.lowlevel.wait_writable(self._sock)
+        self._emptied.set()
+        self._emptied = trio.Event()
+
+    async def emptied(self) -> None:
+        """In the event loop: wait until :meth:`finish` has sent everything once."""
+        await self._emptied.wait()
 
     @property
     def closed(self) -> bool:
@@ -72,6 +95,10 @@ class Outbox:
     def close(self) -> None:
         """Nothing leaves after this. Called before the socket is closed."""
         with self._lock:
-            self._closed = True
-            self._frames.clear()
-            self._rest = b""
+            self._shut()
+
+    def _shut(self) -> None:
+        self._closed = True
+        self._frames.clear()
+        self._waiting = 0
+        self._rest = b""

@@ -1,9 +1,10 @@
-"""The actor process: owner lock, listener, connections, one writer thread, and a proper end.
+"""The actor: one database, served from its opening to its drain or hand-off.
 
 The listener opens as soon as the owner lock is held, so clients get an answer, with the phase,
 from the first moment; the writer opens the file meanwhile in its own thread. A drain goes the way
 back in order: no new clients, no new requests, commit what was admitted, flush the answers, close
-the file, remove the socket, and give up the lock last.
+the file, remove the socket, and give up the lock last. A hand-off is a drain whose listener and
+lock go to a successor; if that fails, another period of ownership begins.
 """
 
 from __future__ import annotations
@@ -11,38 +12,38 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 import hermes_protocol.messages as wire
-from hermes_actor import limits
-from hermes_actor._version import __version__
-from hermes_actor.actor.changes import Changes
-from hermes_actor.actor.connection import Connection
+from hermes_actor import exits, limits
 from hermes_actor.actor.credit import Credit
+from hermes_actor.actor.followers import Followers
+from hermes_actor.actor.handoff import HandOff
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.actor.status import describe
-from hermes_actor.engine import jobs
+from hermes_actor.actor.reception import Reception
+from hermes_actor.actor.status import Foreigners, describe
+from hermes_actor.actor.succeeding import Predecessor
+from hermes_actor.actor.writing import Writing
+from hermes_actor.build import build_id, is_newer
+from hermes_actor.engine.changes import ChangeRing
 from hermes_actor.engine.jobs import Outcome
-from hermes_actor.engine.loop import serve
-from hermes_actor.engine.writer import Writer
-from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.store.schema import SCHEMA_VERSION
+from hermes_actor.errors import DeadlineExceeded, HandoffFailed
+from hermes_protocol.succession import TakeOver
 
 if TYPE_CHECKING:
     from hermes_actor.actor.outbox import Outbox
     from hermes_actor.engine.ownership import OwnerLock
+    from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import Place
 
 __all__ = ["Server"]
@@ -58,132 +59,162 @@ class Server:
         place: Place,
         lock: OwnerLock,
         *,
+        listener: socket.socket | None = None,
+        predecessor: Predecessor | None = None,
+        successor_options: Sequence[str] = (),
         idle_exit: float | None = None,
+        drain_seconds: float = limits.DRAIN_SECONDS,
+        private_sql: bool = True,
         on_ready: Callable[[BaseException | None], None] = lambda _error: None,
+        on_phase: Callable[[str], None] = lambda _phase: None,
+        on_status: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """*idle_exit* seconds without connections end the actor; ``None``: never.
+        """*listener* was handed on to us by *predecessor*; ``None``: make one. *successor_options*
+        go to the command line of a successor. *idle_exit* seconds without connections end the
+        actor; ``None``: never.
 
-        *on_ready* is called once, when the actor serves or has failed to open the file.
+        *on_ready* is called when the actor serves, and once if it has failed to open the file;
+        *on_phase* with what takes long before that. *on_status* gets the status document now and
+        then, in a thread of its own: a terminal that takes nothing must not hold us up.
         """
         self.place = place
-        self.private_sql = True
+        self.private_sql = private_sql
+        self.drain_seconds = drain_seconds
         self.started = time.time()
         self.metrics = Metrics()
         self.mailbox = Mailbox()
-        self.writer: Writer | None = None
-        self.failure: BaseException | None = None
+        self.foreigners = Foreigners(place)
+        self.handoff: HandOff | None = None
         self._lock = lock
+        self._listener = listener
+        self._predecessor = predecessor
+        self._successor_options = successor_options
         self._idle_exit = idle_exit
         self._on_ready = on_ready
-        self._connections: set[Connection] = set()
-        self._clients: dict[bytes, Connection] = {}
+        self._on_phase = on_phase
+        self._on_status = on_status
+        self._changes = ChangeRing()
         self._dirty: deque[Outbox] = deque()
-        self.rejected = 0
+        self._asked_by_build: dict[str, float] = {}
+        self._stuck: str | None = None
+        self._reason = ""
+
+    # --- how it is -------------------------------------------------------------------------------
 
     @property
     def phase(self) -> str:
-        """What the actor is doing, in one word."""
-        if self.failure is not None:
-            return "broken"
-        if self.writer is None:
-            return "opening"
-        if self._draining.is_set():
-            return "draining"
-        return "serving" if self.writer.core.recovered else "recovering"
+        """What the actor is doing, in a word or two."""
+        phase = self._writing.phase
+        if self._stuck is not None:
+            return self._stuck
+        if phase == "serving" and self._turn.is_set():
+            return "draining" if self._draining.is_set() else "handing over"
+        return phase
 
-    # --- the event loop's side -----------------------------------------------------------------
+    @property
+    def writer(self) -> Writer | None:
+        """The writer, once the file is open."""
+        return self._writing.writer
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the writer has stopped, if it has stopped by itself."""
+        return self._writing.failure
+
+    @property
+    def opened(self) -> trio.Event:
+        """Set when the file is open, or will not be."""
+        return self._writing.opened
+
+    def status(self) -> dict[str, Any]:
+        """The status document. In the event loop."""
+        return describe(self, self.reception.connections)
+
+    def status_json(self) -> str:
+        return json.dumps(self.status())
+
+    # --- life ------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Serve until told to end. Returns the exit code."""
         sys.setswitchinterval(limits.SWITCH_INTERVAL_SECONDS)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Heard while the loop runs. One that comes after must not spoil a proper end.
+            signal.signal(number, signal.SIG_IGN)
+        build_id()  # now: after an update the files are no longer the code that runs
         trio.run(self._main)
         self._lock.release()
         if self.writer is None:
             # Told only now: whoever tries again must not find us still here.
             self._on_ready(self.failure)
-        return 0 if self.failure is None else 1
+        return exits.OK if self.failure is None else exits.REFUSED
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self.credit = Credit(limits.CREDIT_TOTAL_BYTES, self.in_loop)
-        self.changes = Changes(self.in_loop)
+        self.followers = Followers(self._changes, self.in_loop)
+        self.reception = Reception(self)
         self._draining = trio.Event()
-        self._opened = trio.Event()
-        self._closed = trio.Event()
-        self._stop_accepting = trio.CancelScope()
-        listener = bind(self.place)
-        thread = threading.Thread(target=self._write, name="writer", daemon=True)
+        listener = self._listener or bind(self.place)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async with trio.open_nursery() as outer:
-                outer.start_soon(self._follow_signals, signals)
-                outer.start_soon(self._watch)
-                outer.start_soon(self._expire)
-                async with trio.open_nursery() as nursery:
-                    thread.start()
-                    nursery.start_soon(self._accept, listener, nursery)
-                    await self._draining.wait()
-                    nursery.cancel_scope.shield = True
-                    self._stop_accepting.cancel()
-                    for connection in list(self._connections):
-                        connection.go_away(self._reason)
-                self.mailbox.put_last(jobs.Stop(lambda _outcome: None))
-                await self._closed.wait()
-                outer.cancel_scope.cancel()
-        thread.join()
-        remove_socket(self.place)
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._begin_period()
+                nursery.start_soon(self._follow_signals, signals)
+                nursery.start_soon(self._watch)
+                nursery.start_soon(self._expire)
+                if self._on_status is not None:
+                    nursery.start_soon(self._show_status, self._on_status)
+                handed_over = await self._own(listener)
+                nursery.cancel_scope.cancel()
+        if not handed_over:
+            remove_socket(self.place)
         listener.close()
 
-    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
-        with self._stop_accepting:
-            while True:
-                await trio.lowlevel.wait_readable(listener)
-                try:
-                    sock, _ = listener.accept()
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    # Out of descriptors: connections stay in the backlog until one is free.
-                    _log.warning("cannot accept: %s", error)
-                    await trio.sleep(0.1)
-                    continue
-                sock.setblocking(False)
-                try:
-                    connection = Connection(self, sock)
-                except OSError:
-                    sock.close()
-                    continue
-                if connection.uid not in (os.getuid(), 0):
-                    _log.warning("refused uid %d (pid %d)", connection.uid, connection.pid)
-                    self.rejected += 1
-                    sock.close()
-                    continue
-                self._connections.add(connection)
-                nursery.start_soon(connection.run)
+    def _begin_period(self) -> None:
+        self._turn = trio.Event()
+        self._writing = Writing(
+            self.place,
+            self.mailbox,
+            self._changes,
+            in_loop=self.in_loop,
+            on_epoch=self._lock.describe,
+            on_phase=self._on_phase,
+            on_ready=self._on_ready,
+            sent=self._sent,
+            measured=self.metrics.batch,
+        )
+        self._writing.start()
+        self._nursery.start_soon(self._mourn, self._writing)
 
-    async def _follow_signals(self, signals: Any) -> None:
-        async for number in signals:
-            self.drain(signal.Signals(number).name)
-
-    async def _watch(self) -> None:
-        """End when nobody has been here for long, or when the file is gone."""
-        quiet_since = trio.current_time()
+    async def _own(self, listener: socket.socket) -> bool:
+        """Periods of ownership, until a drain or a successor that serves. True for the latter."""
         while True:
-            await trio.sleep(min(limits.HOME_CHECK_SECONDS, self._idle_exit or 3600))
-            if self._connections or self.mailbox.waiting():
-                quiet_since = trio.current_time()
-            if self._opened.is_set() and not self.place.db.exists():
-                self.drain("the database is gone")
-            elif self._idle_exit and trio.current_time() - quiet_since >= self._idle_exit:
-                self.drain("idle")
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(self.reception.accept, listener, self._nursery)
+                await self._turn.wait()
+                accepting.cancel_scope.cancel()
+            with contextlib.suppress(HandoffFailed):
+                # One that is stopped finds, when it goes on, that we ended in order.
+                await self._dismiss_predecessor()
+            await self.reception.send_all_away(self._reason)
+            await self._writing.stop()
+            handoff = self.handoff
+            if self._draining.is_set() or handoff is None:
+                if handoff is not None and not handoff.finished.is_set():
+                    await self._call_off(handoff, HandoffFailed("the actor was told to end"))
+                return False
+            if await self._give(handoff, listener):
+                return True
+            if self._draining.is_set():
+                return False
+            self._begin_period()
 
-    async def _expire(self) -> None:
-        """Answer requests whose deadline passes while the writer is busy with something long."""
-        while True:
-            await trio.sleep(limits.EXPIRY_CHECK_SECONDS)
-            for job in self.mailbox.take_expired(time.monotonic()):
-                if job.take():
-                    job.finish(Outcome(error=DeadlineExceeded("the writer was busy for too long")))
-            self._sent()
+    async def _mourn(self, writing: Writing) -> None:
+        """An actor whose writer has stopped by itself ends."""
+        await writing.closed.wait()
+        if writing.failure is not None:
+            self.drain(f"the writer has stopped: {writing.failure}")
 
     def drain(self, reason: str) -> None:
         """Begin to end; harmless when it has begun."""
@@ -191,83 +222,141 @@ class Server:
             _log.info("draining: %s", reason)
             self._reason = reason
             self._draining.set()
+            self._turn.set()
+
+    # --- hand-off --------------------------------------------------------------------------------
+
+    def hand_off(self, request: wire.Handoff) -> HandOff:
+        """Begin to hand over. Raises :class:`HandoffFailed` if that cannot be now."""
+        if self._draining.is_set():
+            raise HandoffFailed("the actor is draining")
+        if self.handoff is not None and not self.handoff.finished.is_set():
+            raise HandoffFailed(f"another hand-off is under way: {self.handoff.step}")
+        if self._turn.is_set() or self.writer is None:
+            raise HandoffFailed(f"the actor is {self.phase}")
+        if not request.wait:
+            self._check_worth(request.build)
+        self.handoff = handoff = HandOff(request)
+        self._nursery.start_soon(self._prepare, handoff)
+        return handoff
+
+    def _check_worth(self, build: str) -> None:
+        """A client asks by itself: only for a newer build, and not again and again."""
+        if not is_newer(build, than=build_id()):
+            raise HandoffFailed(f"build {build} is not newer than {build_id()}")
+        last, now = self._asked_by_build.get(build, float("-inf")), time.monotonic()
+        if now - last < limits.HANDOFF_RETRY_SECONDS:
+            raise HandoffFailed(f"build {build} was tried less than a minute ago")
+        self._asked_by_build[build] = now
+
+    async def _prepare(self, handoff: HandOff) -> None:
+        try:
+            await handoff.prepare(self.place, self._successor_options)
+            await self._dismiss_predecessor()
+        except HandoffFailed as error:
+            await self._call_off(handoff, error)
+            return
+        if not self._turn.is_set():
+            self._reason = "hand-off"
+            self._turn.set()
+
+    async def _dismiss_predecessor(self) -> None:
+        """The one before us may no longer take back from us."""
+        if self._predecessor is not None:
+            await trio.to_thread.run_sync(self._predecessor.dismiss)
+            self._predecessor = None
+
+    async def _give(self, handoff: HandOff, listener: socket.socket) -> bool:
+        """The file is closed: hand over, stay for a while. False if it is ours again."""
+        assert self.writer is not None
+        message = TakeOver(epoch=self.writer.epoch, commit_no=self.writer.commit_no)
+        try:
+            await handoff.give(message, listener.fileno(), self._lock.fileno())
+        except HandoffFailed as error:
+            await self._call_off(handoff, error, listener)
+            return False
+        return await handoff.stay(self._draining)
+
+    async def _call_off(
+        self, handoff: HandOff, error: HandoffFailed, listener: socket.socket | None = None
+    ) -> None:
+        """See the end of the successor. If it does not end, tell clients why nothing moves."""
+        async with trio.open_nursery() as nursery:
+            if listener is not None:
+                nursery.start_soon(self._receive_meanwhile, handoff, listener)
+            await handoff.end_successor()
+            nursery.cancel_scope.cancel()
+        self._stuck = None
+        handoff.fail(error)
+
+    async def _receive_meanwhile(self, handoff: HandOff, listener: socket.socket) -> None:
+        await trio.sleep(limits.SUCCESSOR_END_SECONDS)
+        pid = handoff.report()["pid"]
+        self._stuck = f"closed: the failed successor, pid {pid}, cannot be ended"
+        _log.error("%s", self._stuck)
+        await self.reception.accept(listener, self._nursery)
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether a successor serves."""
+        handoff = self.handoff
+        return handoff is not None and handoff.finished.is_set() and handoff.error is None
+
+    @property
+    def failed_update(self) -> str | None:
+        """Why the last hand-off failed (G12)."""
+        failed = None if self.handoff is None else self.handoff.error
+        return None if failed is None else str(failed)
+
+    # --- around it -------------------------------------------------------------------------------
+
+    async def _follow_signals(self, signals: Any) -> None:
+        async for number in signals:
+            if self._draining.is_set():
+                self.reception.hurry()
+            self.drain(signal.Signals(number).name)
+
+    async def _watch(self) -> None:
+        """End when nobody has been here for long, or when the file is gone."""
+        quiet_since = trio.current_time()
+        while True:
+            await trio.sleep(min(limits.HOME_CHECK_SECONDS, self._idle_exit or 3600))
+            # One that knows of a failed update stays: the next start might not come up (G12).
+            if self.reception.connections or self.mailbox.waiting() or self.handoff is not None:
+                quiet_since = trio.current_time()
+            if self.writer is not None:
+                self.foreigners.look(self.writer.core.foreign_commits)
+            if self.opened.is_set() and not self.place.db.parent.exists():
+                self.drain("the home is gone")
+            elif self._idle_exit and trio.current_time() - quiet_since >= self._idle_exit:
+                self.drain("idle")
+
+    async def _expire(self) -> None:
+        """Answer requests whose deadline passes while the writer is busy with something long."""
+        while True:
+            waiting = self.mailbox.waiting()
+            await trio.sleep(limits.EXPIRY_CHECK_SECONDS if waiting else limits.EXPIRY_IDLE_SECONDS)
+            for job in self.mailbox.take_expired(time.monotonic()):
+                if job.take():
+                    job.finish(Outcome(error=DeadlineExceeded("the writer was busy for too long")))
+            self._sent()
+
+    async def _show_status(self, show: Callable[[dict[str, Any]], None]) -> None:
+        while True:
+            await trio.to_thread.run_sync(show, self.status(), abandon_on_cancel=True)
+            await trio.sleep(limits.SHOW_STATUS_SECONDS)
+
+    async def follow(self, outbox: Outbox, after: int | None) -> None:
+        """Feed changes to a connection that has subscribed."""
+        await self.opened.wait()
+        await self.followers.feed(outbox, after)
+
+    # --- either thread ---------------------------------------------------------------------------
 
     def in_loop(self, function: Callable[[], None]) -> None:
         """Run *function* soon in the event loop; from any thread, even when the loop is gone."""
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function)
-
-    async def welcome(self, connection: Connection, hello: wire.Hello) -> bool:
-        """Answer a Hello. False if the client is not taken."""
-        if not hello.oldest <= wire.PROTOCOL <= hello.newest:
-            connection.send(wire.Reject(code="protocol", message="no common protocol"))
-            return False
-        connection.client_id, connection.name = hello.client_id, hello.name
-        connection.build = hello.build
-        older = self._clients.get(hello.client_id)
-        self._clients[hello.client_id] = connection
-        if older is not None:
-            await older.supersede()
-        await self._opened.wait()
-        if self.failure is not None:
-            code = getattr(self.failure, "code", "error")
-            connection.send(wire.Reject(code=code, message=str(self.failure)))
-            return False
-        assert self.writer is not None
-        connection.floor = commit_no = self.writer.commit_no
-        connection.send(
-            wire.Welcome(
-                protocol=wire.PROTOCOL,
-                phase=self.phase,
-                epoch=self.writer.epoch,
-                file_id=self.writer.core.file_id,
-                limits=wire.Limits(
-                    window=limits.WINDOW_REQUESTS, frame_bytes=limits.FRAME_MAX_BYTES
-                ),
-                durability="fsync",
-                schema_version=SCHEMA_VERSION,
-                build=__version__,
-                pid=os.getpid(),
-                commit_no=commit_no,
-            )
-        )
-        return True
-
-    def left(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        if self._clients.get(connection.client_id) is connection:
-            del self._clients[connection.client_id]
-
-    def status_json(self) -> str:
-        return json.dumps(describe(self, self._connections))
-
-    # --- the writer thread's side ----------------------------------------------------------------
-
-    def _write(self) -> None:
-        """The writer thread: open the file, work until told to stop."""
-        try:
-            self.writer = Writer(
-                self.place, somebody_waits=self.mailbox.waiting, on_epoch=self._lock.describe
-            )
-            self.in_loop(self._opened.set)
-            self._on_ready(None)
-            serve(self.writer, self.mailbox, sent=self._sent, measured=self.metrics.batch)
-        except BaseException as error:
-            self.failure = error
-            _log.error("the writer of %s has stopped: %s", self.place.db, error, exc_info=error)
-        finally:
-            # Whatever happened, the event loop must not wait for us.
-            self.in_loop(self._opened.set)
-            self.in_loop(lambda: self.drain(f"the writer has stopped: {self.failure}"))
-            self.in_loop(self._closed.set)
-
-    def finished(self, connection: Connection, outcome: Outcome, seconds: float) -> None:
-        """A request has its answer."""
-        self.metrics.total.add(seconds)
-        if outcome.error is not None:
-            self.metrics.refused += 1
-        elif not outcome.replayed:
-            self.metrics.writes += 1
 
     def dirty(self, outbox: Outbox) -> None:
         """Answers wait in *outbox*; they leave together at the end of the batch."""
@@ -278,4 +367,3 @@ class Server:
         while self._dirty:
             with contextlib.suppress(IndexError):
                 self._dirty.popleft().flush()
-        self.changes.tell()

@@ -10,28 +10,51 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.messages as wire
+from hermes_actor import limits
 from hermes_actor._version import __version__
+from hermes_actor.build import build_id
+from hermes_actor.holders import snapshot_holders, write_openers
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
 
 if TYPE_CHECKING:
     from hermes_actor.actor.connection import Connection
     from hermes_actor.actor.server import Server
+    from hermes_actor.engine.writer import Writer
+    from hermes_actor.paths import Place
 
-__all__ = ["describe"]
+__all__ = ["Foreigners", "describe"]
+
+
+class Foreigners:
+    """Programs that write the file beside us, as far as the system still shows them."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._commits = 0
+        self.seen: dict[int, str] = {}
+
+    def look(self, commits: int) -> None:
+        """After a foreign commit: who has the file open for writing?"""
+        if commits != self._commits:
+            self._commits = commits
+            self.seen.update(write_openers(self._place.db))
+            while len(self.seen) > limits.FOREIGNERS_KEPT:
+                del self.seen[next(iter(self.seen))]
 
 
 def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any]:
     """The status document. Called in the event loop; touches neither file nor writer."""
-    writer, queue = server.writer, server.mailbox.statistics()
+    queue = server.mailbox.statistics()
+    if server.writer is not None:
+        server.foreigners.look(server.writer.core.foreign_commits)
     return {
         "pid": os.getpid(),
         "version": __version__,
+        "build": build_id(),
         "protocol": wire.PROTOCOL,
         "phase": server.phase,
         "uptime_s": round(time.time() - server.started, 3),
         "database": str(server.place.db),
-        "epoch": writer.epoch if writer else 0,
-        "commit_no": writer.commit_no if writer else 0,
         "sqlite": {
             "version": sqlite3.sqlite_version,
             "wal_reset": "fixed" if wal_reset_safe() else "possible beside a foreign writer",
@@ -44,24 +67,67 @@ def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any
             "oldest_age_s": round(queue.oldest_age, 6),
         },
         **server.metrics.summary(),
-        "receipts_replayed": writer.receipts.replayed if writer else 0,
-        "checkpoints": dict(writer.checkpoints.outcomes) if writer else {},
-        "wal_frames": writer.checkpoints.frames if writer else 0,
-        "index": {
-            "watermark": writer.watermark if writer else 0,
-            "rebuilds": writer.index_rebuilds if writer else 0,
-        },
-        "foreign_commits": writer.core.foreign_commits if writer else 0,
-        "broken": str(writer.core.broken) if writer and writer.core.broken else None,
+        **_of_the_file(server),
+        "foreign_writers": [{"pid": pid, "name": n} for pid, n in server.foreigners.seen.items()],
+        "followers": len(server.followers),
         "connections": [
             {
                 "name": connection.name,
                 "pid": connection.pid,
                 "build": connection.build,
-                "requests": connection.requests,
+                "requests": connection.desk.admitted,
                 "since": connection.since,
             }
             for connection in connections
         ],
-        "rejected": server.rejected,
+        "rejected": server.reception.rejected,
+        "handoff": None if server.handoff is None else server.handoff.report(),
     }
+
+
+def _of_the_file(server: Server) -> dict[str, Any]:
+    writer = server.writer
+    if writer is None:
+        return {"epoch": 0, "commit_no": 0, "receipts_replayed": 0, "checkpoints": {},
+                "wal_frames": 0, "wal": {"frames": 0, "pinned_by": []},
+                "index": {"watermark": 0, "newest": 0, "lag": 0, "rebuilds": 0},
+                "foreign_commits": 0, "degraded": [], "broken": _text(server.failure)}  # fmt: skip
+    checkpoints = writer.checkpoints
+    waits = not checkpoints.all_moved or not writer.core.recovered
+    pinned = snapshot_holders(server.place.shm) if waits else []
+    return {
+        "epoch": writer.epoch,
+        "commit_no": writer.commit_no,
+        "receipts_replayed": writer.receipts.replayed,
+        "checkpoints": dict(checkpoints.outcomes),
+        "wal_frames": checkpoints.frames,
+        "wal": {"frames": checkpoints.frames, "pinned_by": pinned},
+        "index": {
+            "watermark": writer.watermark,
+            "newest": writer.newest,
+            "lag": max(0, writer.newest - writer.watermark),
+            "rebuilds": writer.index_rebuilds,
+        },
+        "foreign_commits": writer.core.foreign_commits,
+        "degraded": _degraded(server, writer, pinned),
+        "broken": _text(writer.core.broken or server.failure),
+    }
+
+
+def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
+    """What is not as it should be although we serve, each with who is to blame."""
+    found = []
+    if time.monotonic() - writer.core.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
+        who = ", ".join(f"pid {pid} ({n})" for pid, n in server.foreigners.seen.items())
+        found.append(f"foreign writer: {who}" if who else "foreign writer")
+    if pinned:
+        found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
+    if server.failed_update is not None:
+        found.append(f"update failed, still serving: {server.failed_update}")
+    if writer.upkeep_error is not None:
+        found.append(f"upkeep fails: {writer.upkeep_error}")
+    return found
+
+
+def _text(error: BaseException | None) -> str | None:
+    return None if error is None else str(error)

@@ -14,9 +14,13 @@ from hermes_actor._version import __version__
 __all__ = ["run"]
 
 _GROUPS = {
+    "backup": "hermes_actor.cli.update:backup",
+    "drain": "hermes_actor.cli.handoff:drain",
+    "handoff": "hermes_actor.cli.handoff:handoff",
     "serve": "hermes_actor.cli.serve:serve",
     "sessions": "hermes_actor.cli.sessions:sessions",
     "status": "hermes_actor.cli.status:status",
+    "update": "hermes_actor.cli.update:update",
 }
 """Command name → ``module:attribute``."""
 

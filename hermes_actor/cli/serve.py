@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,30 +21,82 @@ __all__ = ["serve"]
 @click.option(
     "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
 )
+@click.option(
+    "--idle-exit",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End after this time without connections; 0, the default here: never.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long the end waits for clients to take their answers; default 5.",
+)
+@click.option("--no-private-sql", is_flag=True, help="Refuse the SQL of SessionDB._conn.")
+@click.option(
+    "--plain", is_flag=True, help="One line when it serves instead of the live view of a terminal."
+)
 @click.option("--detach", is_flag=True, hidden=True, help="Leave the starting process.")
 @click.option("--ready-fd", type=int, hidden=True, help="Where to say that it serves.")
-def serve(db: Path | None, detach: bool, ready_fd: int | None) -> int:
-    """Own the store and serve every process, until SIGTERM.
+@click.option("--successor-fd", type=int, hidden=True, help="From whom to take over.")
+def serve(
+    db: Path | None,
+    idle_exit: float | None,
+    drain_seconds: float | None,
+    no_private_sql: bool,
+    plain: bool,
+    detach: bool,
+    ready_fd: int | None,
+    successor_fd: int | None,
+) -> int:
+    """Own the store and serve every process, until SIGTERM or Ctrl-C.
 
-    Exit codes: 0 after a drain, 4 if another actor owns the store, 1 if it cannot be opened.
+    On a terminal it shows how the actor is, live; otherwise it prints one line when it serves.
+
+    Exit codes: 0 after a drain, 4 if another actor owns the store, 1 if it cannot be opened, 71
+    after a failed sync, 72 if the files were replaced, 73 if another owner took over.
 
     \b
-    Example:
-      hermes-actor serve --db ~/.hermes/state.db
+    Examples:
+      hermes-actor serve
+      hermes-actor serve --db ~/.hermes/state.db --plain
     """
     if detach and os.fork():
         # The starter waits for this half only; the actor is nobody's child.
         os._exit(0)
+    from hermes_actor.actor.main import Settings, succeed
     from hermes_actor.actor.main import serve as run_actor
 
     place = place_of(db or default_db_path())
-    return run_actor(
-        place,
-        ready_fd=ready_fd,
-        idle_exit=_idle_exit() if detach else None,
-        to_log=detach,
-        announce=None if detach else _announce(place),
+    settings = Settings(
+        # A service never idles out; the environment is for those that are started on demand.
+        idle_exit=_seconds(idle_exit, "IDLE_EXIT", limits.IDLE_EXIT_SECONDS)
+        if detach
+        else idle_exit or None,
+        drain_seconds=_seconds(drain_seconds, "DRAIN_SECONDS", limits.DRAIN_SECONDS) or 0.0,
+        private_sql=not no_private_sql and os.environ.get("HERMES_ACTOR_PRIVATE_SQL", "1") != "0",
     )
+    if successor_fd is not None:
+        return succeed(place, settings, successor_fd)
+    with contextlib.ExitStack() as stack:
+        return run_actor(
+            place,
+            settings,
+            ready_fd=ready_fd,
+            to_log=detach,
+            announce=None if detach else _announce(place),
+            on_status=None if detach or plain else _live_view(stack),
+        )
+
+
+def _live_view(stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None] | None:
+    if not sys.stdout.isatty():
+        return None
+    # Late, and before the actor serves: rich is not needed by one that nobody watches.
+    from hermes_actor.cli.panel import LivePanel
+
+    return stack.enter_context(LivePanel()).show
 
 
 def _announce(place: Place) -> Callable[[BaseException | None], None]:
@@ -49,11 +104,22 @@ def _announce(place: Place) -> Callable[[BaseException | None], None]:
         if error is None:
             print(f"serving {place.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
         else:
-            print(f"Error: {error}", flush=True)
+            print(f"Error: {error}", file=sys.stderr, flush=True)
 
     return say
 
 
-def _idle_exit() -> float | None:
-    seconds = float(os.environ.get("HERMES_ACTOR_IDLE_EXIT") or limits.IDLE_EXIT_SECONDS)
-    return seconds or None
+def _seconds(asked: float | None, name: str, default: float) -> float | None:
+    """The option, else the environment (for an actor that was started on demand), else *default*.
+
+    Zero means never.
+    """
+    if asked is None:
+        said = os.environ.get(f"HERMES_ACTOR_{name}")
+        try:
+            asked = float(said) if said else default
+        except ValueError:
+            raise click.ClickException(
+                f"HERMES_ACTOR_{name} must be a number of seconds, not {said!r}"
+            ) from None
+    return asked or None

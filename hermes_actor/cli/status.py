@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import click
 
-import hermes_protocol.messages as wire
+from hermes_actor import exits
 from hermes_actor._version import __version__
-from hermes_actor.client.core import ClientCore
-from hermes_actor.paths import Place, address_of, default_db_path, place_of
+from hermes_actor.client.asking import ask_status
+from hermes_actor.paths import default_db_path, place_of
 
-__all__ = ["ask_status", "status"]
-
-SERVING, NOT_RUNNING, NOT_SERVING, BROKEN = 0, 3, 5, 6
-
-_PATIENCE_SECONDS = 5.0
-
-
-def ask_status(place: Place) -> dict[str, Any] | None:
-    """The status document of the actor; ``None`` if there is none. Never starts one."""
-    core = ClientCore(name="status")
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(_PATIENCE_SECONDS)
-            with address_of(place) as address:
-                sock.connect(address)
-            sock.sendall(core.hello())
-            reply, question = core.ask(lambda ask: wire.StatusRequest(ask=ask))
-            sock.sendall(question)
-            while not reply.done:
-                data = sock.recv(65536)
-                if not data:
-                    return None
-                core.receive(data)
-    except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
-        return None
-    document: dict[str, Any] = json.loads(reply.result or b"{}")
-    return document
+__all__ = ["status"]
 
 
 @click.command()
@@ -67,14 +40,14 @@ def status(db: Path | None, as_json: bool) -> int:
             print(json.dumps({"phase": "not running", "database": str(place.db)}))
         else:
             print(f"not running: no actor serves {place.db}; the next client starts one")
-        return NOT_RUNNING
+        return exits.NOT_RUNNING
     if as_json:
         print(json.dumps(found))
     else:
         _print(found)
     if found["phase"] == "broken" or found.get("broken"):
-        return BROKEN
-    return SERVING if found["phase"] == "serving" else NOT_SERVING
+        return exits.BROKEN
+    return exits.OK if found["phase"] == "serving" else exits.NOT_SERVING
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -91,8 +64,13 @@ def _print(found: dict[str, Any]) -> None:
     print(
         f"  sqlite    {found['sqlite']['version']}, WAL-reset race: {found['sqlite']['wal_reset']}"
     )
+    print(f"  index     {found['index']['lag']} of {found['index']['newest']} messages behind")
     if found["foreign_commits"]:
-        print(f"  degraded: foreign writer, {found['foreign_commits']} commits seen")
+        print(f"  foreign   {found['foreign_commits']} commits by other programs seen")
+    for text in found["degraded"]:
+        print(f"  degraded: {text}")
+    if found["broken"]:
+        print(f"  broken: {found['broken']}")
     others = [c for c in found["connections"] if c["pid"] != os.getpid()]
     print(f"  clients   {len(others)}")
     for connection in others:

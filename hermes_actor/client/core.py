@@ -14,16 +14,25 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor._version import __version__
-from hermes_actor.errors import HermesActorError, IncompatibleProtocol, by_code
+from hermes_actor.errors import HermesActorError, IncompatibleProtocol, IndexBehind, by_code
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_server, frame
 from hermes_protocol.operations import Staged, StagePart
 
 if TYPE_CHECKING:
     from hermes_protocol.operations import Operation
 
-__all__ = ["ClientCore", "Reply", "error_from"]
+__all__ = ["ClientCore", "Reply", "decode_result", "error_from", "rejection"]
 
 _encode = msgspec.msgpack.Encoder().encode
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+
+def decode_result(result: bytes, kind: Any) -> Any:
+    """The result of an answer, as the type that its operation names."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    return decoder.decode(result)
 
 
 class Reply:
@@ -42,12 +51,23 @@ class Reply:
 def error_from(message: wire.Failed | wire.Reject) -> HermesActorError:
     """The typed error that a code stands for."""
     kind = by_code.get(message.code, HermesActorError)
-    if isinstance(message, wire.Reject):
-        return kind(message.message)
     error: HermesActorError = kind(message.message)
     error.words = message.words or message.message
-    error.executed = message.executed
+    if isinstance(error, IndexBehind) and isinstance(message, wire.Failed):
+        error.done, error.total = message.done, message.total
+    if isinstance(message, wire.Failed):
+        error.executed = message.executed
     return error
+
+
+def rejection(message: wire.Reject) -> HermesActorError:
+    """Why the actor does not take a client."""
+    if message.code == "protocol":
+        return IncompatibleProtocol(
+            f"{message.message}: this client speaks {wire.PROTOCOL},"
+            f" the actor {message.oldest} to {message.newest}"
+        )
+    return error_from(message)
 
 
 class ClientCore:
@@ -56,6 +76,7 @@ class ClientCore:
     def __init__(self, name: str = "") -> None:
         self.client_id = os.urandom(16)
         self.welcome: wire.Welcome | None = None
+        self.phase = ""
         self.going_away = False
         self._name = name
         self._next_seq = 1
@@ -201,15 +222,13 @@ class ClientCore:
                 asked.result = bytes(message.result)
             return asked
         if isinstance(message, wire.Welcome):
+            self.phase = message.phase
+            if not message.ready:
+                return None
             self.welcome = message
             self._commit_no = max(self._commit_no, message.commit_no)
         elif isinstance(message, wire.Reject):
-            if message.code == "protocol":
-                raise IncompatibleProtocol(
-                    f"{message.message}: this client speaks {wire.PROTOCOL},"
-                    f" the actor {message.oldest} to {message.newest}"
-                )
-            raise error_from(message)
+            raise rejection(message)
         elif isinstance(message, wire.GoAway):
             self.going_away = True
         else:

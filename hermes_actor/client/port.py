@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from hermes_protocol.messages import Changed, Gap
     from hermes_protocol.operations import Operation, SqlResult, SqlStatement
 
-__all__ = ["Answer", "Lease", "WriterPort"]
+__all__ = [
+    "Answer",
+    "AsyncAnswer",
+    "AsyncChangeSource",
+    "AsyncPort",
+    "ChangeSource",
+    "Lease",
+    "WriterPort",
+]
 
 R = TypeVar("R")
 
@@ -30,6 +39,26 @@ class Answer(Protocol):
 
     def result(self) -> Any:
         """Wait for it: the result, or the error raised."""
+        ...
+
+
+class ChangeSource(Protocol):
+    """The changes of a store, one by one. One thread takes and waits; any may wake and close."""
+
+    def take(self) -> Changed | Gap | None:
+        """The next change, if it is there. Raises :class:`Closed` after the end."""
+        ...
+
+    def wait(self, seconds: float | None) -> None:
+        """Until there may be something to take, it was woken, or the time is over."""
+        ...
+
+    def wake(self) -> None:
+        """Whoever waits stops waiting."""
+        ...
+
+    def close(self) -> None:
+        """End; whoever waits is woken."""
         ...
 
 
@@ -57,3 +86,43 @@ class WriterPort(Protocol):
         ...
 
     def statistics(self) -> dict[str, Any]: ...
+
+    def subscribe(self, after: int | None, patience: float) -> ChangeSource:
+        """What changes after ``commit_no`` *after*, or from now on."""
+        ...
+
+
+class AsyncAnswer(Protocol):
+    """The answer to one operation, when it comes."""
+
+    def done(self) -> bool: ...
+
+    async def wait(self) -> Any:
+        """The result, or the error raised. Cancelling the wait does not cancel the change."""
+        ...
+
+
+class AsyncChangeSource(Protocol):
+    """The changes of a store, for one task."""
+
+    def take(self) -> Changed | Gap | None:
+        """The next change, if it is there. Raises :class:`Closed` after the end."""
+        ...
+
+    async def wait(self, seconds: float | None) -> None:
+        """Until there may be something to take, or the time is over."""
+        ...
+
+    def close(self) -> None:
+        """End; whoever waits is woken."""
+        ...
+
+
+class AsyncPort(Protocol):
+    """What an asynchronous pipeline needs of a writer."""
+
+    async def send(
+        self, operations: Sequence[Operation[Any]], patience: float
+    ) -> Sequence[AsyncAnswer]:
+        """Send several operations, in order, without waiting for their answers."""
+        ...

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_actor import limits
 from hermes_actor.errors import (
@@ -27,30 +27,44 @@ from hermes_actor.errors import (
     by_code,
     cannot_use,
 )
+from hermes_actor.paths import check_place
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
 __all__ = ["start_actor"]
 
-_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "HERMES_ACTOR_IDLE_EXIT")
+_KEPT_VARIABLES = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ",
+    "HERMES_ACTOR_IDLE_EXIT", "HERMES_ACTOR_DRAIN_SECONDS", "HERMES_ACTOR_PRIVATE_SQL",
+)  # fmt: skip
 """The actor must not depend on who happened to start it."""
 
 _LOG_TAIL_BYTES = 2000
 
 
-def start_actor(place: Place, deadline: float, is_serving: Callable[[], bool]) -> None:
+def start_actor(
+    place: Place,
+    deadline: float,
+    is_serving: Callable[[], bool],
+    *,
+    idle_exit: float | None = None,
+) -> None:
     """Make sure that an actor runs. *is_serving* looks again once the start lock is held.
+
+    *idle_exit*: seconds without connections after which it ends, instead of what the environment
+    or the default says.
 
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
     _check_user(place)
     with _start_lock(place, deadline):
         if not is_serving():
-            _spawn(place, deadline)
+            _spawn(place, deadline, idle_exit)
 
 
 def _check_user(place: Place) -> None:
+    check_place(place)
     try:
         owner = place.db.parent.stat().st_uid
     except FileNotFoundError:
@@ -87,14 +101,15 @@ def _start_lock(place: Place, deadline: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _spawn(place: Place, deadline: float) -> None:
+def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
     ready, child_end = os.pipe()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     log = os.open(place.log, flags, 0o600)
     try:
         subprocess.run(
             [sys.executable, "-P", "-m", "hermes_actor", "serve", "--detach",
-             "--db", str(place.db), "--ready-fd", str(child_end)],
+             "--db", str(place.db), "--ready-fd", str(child_end),
+             *([] if idle_exit is None else ["--idle-exit", str(idle_exit)])],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(),
             pass_fds=(child_end,), start_new_session=True, umask=0o077, check=False,
         )  # fmt: skip
@@ -117,24 +132,31 @@ def _environment() -> dict[str, str]:
 
 
 def _wait_ready(place: Place, ready: int, deadline: float) -> None:
-    said = b""
+    said, phase = b"", "starting"
     while True:
         patience = max(0.0, deadline - time.monotonic())
         if not select.select([ready], [], [], patience)[0]:
-            raise SpawnFailed(f"the actor of {place.db} did not come up in time")
+            raise DeadlineExceeded(f"the actor of {place.db} is not ready yet: {phase}")
         data = os.read(ready, 4096)
         if not data:
             break
         said += data
-    try:
-        answer = json.loads(said)
-    except ValueError:
+        phase = _answer(said).get("phase", phase)
+    answer = _answer(said)
+    if "pid" not in answer:
         raise SpawnFailed(
             f"the actor of {place.db} ended at once; its last words:\n{_log_tail(place)}"
-        ) from None
+        )
     if answer.get("error"):
         kind = by_code.get(answer["code"], SpawnFailed)
         raise kind(answer["error"], words=answer.get("words"))
+
+
+def _answer(said: bytes) -> dict[str, Any]:
+    """The last whole line that the actor has said."""
+    *_, last, _ = [b"{}", *said.split(b"\n")]
+    answer: dict[str, Any] = json.loads(last)
+    return answer
 
 
 def _log_tail(place: Place) -> str:

@@ -16,8 +16,11 @@ from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
 from hermes_actor.engine.own_tables import create_own_tables, get_own, has_own_tables, set_own
 from hermes_actor.errors import Busy
+from hermes_actor.holders import snapshot_holders
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_actor.engine.seams import Seams
     from hermes_actor.sqlite import Connection
 
@@ -28,17 +31,24 @@ BARRIER_SECONDS = 2.0
 
 
 def pass_barrier(
-    conn: Connection, seams: Seams, deadline: float, *, after_failure: bool = False
+    conn: Connection, seams: Seams, deadline: float, shm: Path, *, after_failure: bool = False
 ) -> int:
     """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
 
-    *after_failure* says that the last owner saw a sync fail. Idempotent: whatever fails here can
-    be tried again.
+    *after_failure* says that the last owner saw a sync fail; readers that are in the way then are
+    named by their locks on *shm*. Idempotent: whatever fails here can be tried again.
     """
-    budget = min(BARRIER_SECONDS, max(0.0, deadline - seams.monotonic()))
+    # After a failed sync nothing but a folded WAL will do, so it gets all the time there is.
+    budget = max(0.0, deadline - seams.monotonic())
+    if not after_failure:
+        budget = min(BARRIER_SECONDS, budget)
     folded = run_checkpoint(conn, Action.TRUNCATE, seams, budget)
     if after_failure and not folded.complete:
-        raise Busy("recovering: a reader keeps the WAL from being folded back after a failed sync")
+        readers = ", ".join(f"pid {pid}" for pid in snapshot_holders(shm)) or "unknown"
+        raise Busy(
+            f"recovering: a reader ({readers}) keeps the WAL from being folded back after a failed"
+            f" sync; changes wait until it leaves"
+        )
     seams.failpoint("barrier.after_checkpoint")
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
     try:

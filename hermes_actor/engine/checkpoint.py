@@ -53,6 +53,8 @@ class CheckpointState:
     grown_frames: int = 0
     """By how much the file of the WAL has grown since; it does not shrink when it begins anew."""
     truncated: bool = True
+    all_moved: bool = True
+    """Whether the last checkpoint left nothing behind; otherwise a reader pins the WAL."""
     last_write: float = 0.0
     last_restart: float = float("-inf")
     restart_interval: float = limits.RESTART_MIN_INTERVAL_SECONDS
@@ -71,6 +73,7 @@ class CheckpointState:
         outcome = "complete" if result.complete else "partial"
         key = f"{action.value.lower()}.{outcome}"
         self.outcomes[key] = self.outcomes.get(key, 0) + 1
+        self.all_moved = result.complete
         self.writes = self.commits = 0
         self.frames = 0 if result.complete and action is not Action.PASSIVE else result.frames
         if action is Action.TRUNCATE:

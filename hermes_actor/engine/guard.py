@@ -70,6 +70,8 @@ def save_orphan_wal(place: Place, epoch: int) -> Path | None:
     Read through the descriptor that SQLite has: opening and closing the file again could drop
     locks, and the path may lead elsewhere by now.
     """
+    if not place.db.parent.exists():
+        return None
     target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}")
     try:
         source = next(

@@ -15,6 +15,7 @@ newest id ever given is derived again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
@@ -97,11 +98,16 @@ def _step(conn: Connection, watermark: int) -> int | None:
     return upper
 
 
-def fill(conn: Connection) -> None:
-    """Index everything that is not, in one go, inside the open transaction of a migration."""
-    newest, lowest = newest_id(conn), scalar(conn, "SELECT MIN(id) FROM messages")
-    for table in _usable(conn):
-        _index(conn, table, (lowest or 1) - 1, newest)
+def fill(conn: Connection, progress: Callable[[float], None]) -> None:
+    """Index everything that is not, inside the open transaction of a migration."""
+    tables, rows = _usable(conn), scalar(conn, "SELECT COUNT(*) FROM messages") or 1
+    above, done = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1, 0
+    step = "SELECT MAX(id) FROM (SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT ?)"
+    while (through := scalar(conn, step, (above, limits.FILL_STEP_ROWS))) is not None:
+        for table in tables:
+            _index(conn, table, above, through)
+        above, done = through, done + limits.FILL_STEP_ROWS
+        progress(min(1.0, done / rows))
 
 
 def mend_holes(conn: Connection, above: int, watermark: int) -> int:

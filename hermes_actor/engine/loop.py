@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop
 from hermes_actor.errors import (
+    ActorBroken,
     Closed,
     HermesActorError,
     IndexBehind,
@@ -51,14 +52,17 @@ def serve(
     *,
     sent: Callable[[], None] = lambda: None,
     measured: Callable[[int, float], None] = lambda _size, _seconds: None,
+    on_broken: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Work until a :class:`Stop` is taken.
 
     *sent* is called after the replies of each batch, *measured* with the size and the duration of
-    each. A job that was taken is always finished, even when this function raises.
+    each. *on_broken* is called when the writer has broken, before anything of that batch is
+    answered. Raises :class:`ActorBroken` after that. A job that was taken is always finished, even
+    when this function raises.
     """
-    _Loop(writer, source, sent, measured, clock).run()
+    _Loop(writer, source, sent, measured, on_broken, clock).run()
 
 
 class _Loop:
@@ -68,23 +72,29 @@ class _Loop:
         source: Source,
         sent: Callable[[], None],
         measured: Callable[[int, float], None],
+        on_broken: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._writer = writer
         self._source = source
         self._sent = sent
         self._measured = measured
+        self._on_broken = on_broken
         self._clock = clock
         self._open: list[Job] = []
         self._searches: list[CatchUp] = []
+        self._owed = 0
 
     def run(self) -> None:
         try:
             pause: float | None = limits.IDLE_GRACE_SECONDS
             stopped = False
             while not stopped:
-                jobs = [j for j in self._source.take(0 if self._searches else pause) if j.take()]
+                taken = self._source.take(0 if self._searches else pause)
+                jobs = [job for job in taken if job.take()]
                 self._open += jobs
+                if taken and not jobs:
+                    self._sent()  # what cannot be read was answered while it was taken
                 if jobs:
                     stopped = self._work(jobs)
                     pause = limits.IDLE_GRACE_SECONDS
@@ -92,10 +102,21 @@ class _Loop:
                     self._upkeep(self._catch_up_a_bit)
                 elif not jobs:
                     pause = self._idle()
+                self._check()
             self._refuse_open(Closed("the writer has been closed"))
+        except ActorBroken as error:
+            # What is still open was not begun.
+            self._refuse_open(error)
+            raise
         except BaseException as error:
             self._refuse_open(OutcomeUnknown(f"the writer has stopped: {error}"))
             raise
+
+    def _check(self) -> None:
+        cause = self._writer.core.broken
+        if cause is not None:
+            self._on_broken()
+            raise ActorBroken(f"the writer has stopped: {cause}")
 
     def _refuse_open(self, error: HermesActorError) -> None:
         """Nobody may wait for a writer that is gone."""
@@ -129,6 +150,8 @@ class _Loop:
             began = self._clock()
             outcomes = self._writer.run_batch([call.request for call in calls])
             self._measured(len(outcomes), self._clock() - began)
+            if self._writer.core.broken is not None:
+                self._on_broken()
             for call, outcome in zip(calls, outcomes, strict=False):
                 self._finish(call, outcome)
             self._sent()
@@ -137,9 +160,19 @@ class _Loop:
             self._upkeep(partial(self._after_batch, waiting))
 
     def _after_batch(self, waiting: bool) -> None:
-        self._writer.checkpoint_if_due(waiting=waiting)
-        if self._writer.index_lag_is_urgent:
-            self._writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+        writer = self._writer
+        writer.checkpoint_if_due(waiting=waiting)
+        newest = writer.newest
+        if not writer.index_lag_is_urgent:
+            self._owed = 0
+            return
+        # From here on the lag may not grow: as many rows are indexed as are written.
+        self._owed += max(0, writer.newest - newest)
+        enough = self._clock() + limits.INDEX_SLICE_IDLE_SECONDS
+        while self._owed > 0 and self._clock() < enough:
+            before = writer.watermark
+            writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            self._owed -= max(1, writer.watermark - before)
 
     def _run_other(self, job: Job) -> None:
         if isinstance(job, CatchUp):
@@ -204,6 +237,8 @@ class _Loop:
                     outcome = self._writer.end_lease(command.commit)
             except Exception as error:
                 outcome = Outcome(error=error)
+            if self._writer.core.broken is not None:
+                self._on_broken()
             # The reply goes out before the end is marked: the holder trusts that order.
             command.finish(outcome)
             self._sent()
@@ -218,10 +253,13 @@ class _Loop:
     def _upkeep(self, work: Callable[[], R]) -> R | float:
         """Upkeep that fails is tried again later; it never costs a change."""
         try:
-            return work()
+            result = work()
         except (HermesActorError, sqlite3.Error) as error:
             _log.warning("upkeep of %s failed: %s", self._writer.place.db, error)
-            return limits.PATIENCE_SECONDS
+            self._writer.upkeep_error = error
+            return limits.UPKEEP_RETRY_SECONDS
+        self._writer.upkeep_error = None
+        return result
 
 
 def _behind(done: int, total: int) -> IndexBehind:

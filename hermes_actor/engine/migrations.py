@@ -8,6 +8,7 @@ left alone.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sqlite_utils import Database
@@ -35,13 +36,15 @@ __all__ = ["migrate"]
 _log = logging.getLogger("hermes_actor.engine")
 
 
-def migrate(conn: Connection) -> None:
-    """Make the file whole inside the open transaction of *conn*."""
+def migrate(conn: Connection, progress: Callable[[float], None] = lambda _share: None) -> None:
+    """Make the file whole inside the open transaction of *conn*; *progress* gets the share done."""
     # Always an open connection, never a path: sqlite-utils may link another SQLite.
     db = Database(conn, recursive_triggers=False, execute_plugins=False)
     for statement in statements(SCHEMA_SQL):
         conn.execute(statement)
+    progress(0.02)
     _add_columns(conn)
+    progress(0.1)
     outdated = _tables_to_rebuild(conn)
     _settle_titles(conn, db)
     conn.execute(DEFERRED_INDEX_SQL)
@@ -51,8 +54,9 @@ def migrate(conn: Connection) -> None:
     _set_version(conn)
     create_own_tables(conn)
     conn.layout = None
+    progress(0.2)
     if outdated:
-        _refill(conn)
+        _refill(conn, lambda share: progress(0.2 + 0.8 * share))
 
 
 def _add_columns(conn: Connection) -> None:
@@ -101,10 +105,10 @@ def _set_version(conn: Connection) -> None:
         conn.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
 
 
-def _refill(conn: Connection) -> None:
+def _refill(conn: Connection, progress: Callable[[float], None]) -> None:
     newest = newest_id(conn)
     if _rows(conn) <= limits.INLINE_FILL_ROWS:
-        fill(conn)
+        fill(conn, progress)
         set_own(conn, "watermark", newest)
     else:
         # Too many for a start: slices fill the indexes while the file is served.

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.busy import retry_busy
+from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.columns import missing_columns, stored_version
 from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext
 from hermes_actor.engine.own_tables import create_own_tables
@@ -37,13 +37,21 @@ if TYPE_CHECKING:
 
 __all__ = ["open_database"]
 
+R = TypeVar("R")
+
 _log = logging.getLogger("hermes_actor.engine")
 
 
-def open_database(place: Place, seams: Seams) -> Connection:
-    """Open *place* for its owner and bring its schema up to date.
+def open_database(
+    place: Place,
+    seams: Seams,
+    on_phase: Callable[[str], None] = lambda _phase: None,
+    patience: float = limits.OPEN_BUSY_SECONDS,
+) -> Connection:
+    """Open *place* for its owner and bring its schema up to date, telling *on_phase* how far it is.
 
-    Raises a :class:`StorageError` that says what is wrong; the file is then as it was.
+    A foreign lock that is in the way is waited for, for *patience* seconds. Raises a
+    :class:`StorageError` that says what is wrong; the file is then as it was.
     """
     if place.db.is_dir():
         words = "unable to open database file"
@@ -54,7 +62,7 @@ def open_database(place: Place, seams: Seams) -> Connection:
     except sqlite3.Error as error:
         raise _explain(error, place) from error
     try:
-        _prepare(conn, place, seams)
+        _prepare(conn, place, _Waiting(seams, on_phase, seams.monotonic() + patience))
     except BaseException as error:
         conn.close()
         if created:
@@ -109,29 +117,45 @@ def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
     return explained
 
 
-def _prepare(conn: Connection, place: Place, seams: Seams) -> None:
+class _Waiting(NamedTuple):
+    """How long foreign locks are waited for, and who is told."""
+
+    seams: Seams
+    on_phase: Callable[[str], None]
+    deadline: float
+
+    def __call__(self, call: Callable[[], R]) -> R:
+        try:
+            return call()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+        self.on_phase("waiting for another program that holds the lock")
+        return retry_busy(call, self.seams, self.deadline)
+
+
+def _prepare(conn: Connection, place: Place, wait: _Waiting) -> None:
     # The first read tells a database from anything else and replays a hot journal.
-    deadline = seams.monotonic() + limits.OPEN_BUSY_SECONDS
-    objects = retry_busy(
-        lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"), seams, deadline
-    )
+    objects = wait(lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"))
     _configure(conn)
     if objects == 0:
-        _ensure_wal(conn, seams)
-        _in_transaction(conn, seams, _create_schema)
+        _ensure_wal(conn, wait)
+        _in_transaction(conn, wait, _create_schema)
     elif not _is_current(conn):
         # Late import: sqlite-utils costs more than opening a current file.
         from hermes_actor.engine.migrations import migrate
 
         _log.info("migrating %s", place.db)
-        _in_transaction(conn, seams, migrate)
-    _ensure_wal(conn, seams)
+        tell = wait.on_phase
+        _in_transaction(
+            conn, wait, lambda conn: migrate(conn, lambda done: tell(f"migrating {done:.0%}"))
+        )
+    _ensure_wal(conn, wait)
 
 
-def _ensure_wal(conn: Connection, seams: Seams) -> None:
+def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
     if scalar(conn, "PRAGMA journal_mode") != "wal":
-        deadline = seams.monotonic() + limits.OPEN_BUSY_SECONDS
-        retry_busy(lambda: apply_wal_with_fallback(conn), seams, deadline)
+        wait(lambda: apply_wal_with_fallback(conn))
 
 
 def _configure(conn: Connection) -> None:
@@ -150,12 +174,11 @@ def _configure(conn: Connection) -> None:
         conn.execute(f"PRAGMA {pragma}")
 
 
-def _in_transaction(conn: Connection, seams: Seams, work: Callable[[Connection], None]) -> None:
-    deadline = seams.monotonic() + limits.OPEN_BUSY_SECONDS
-    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
+def _in_transaction(conn: Connection, wait: _Waiting, work: Callable[[Connection], None]) -> None:
+    wait(lambda: conn.execute("BEGIN IMMEDIATE"))
     try:
         work(conn)
-        seams.failpoint("migration.commit")
+        wait.seams.failpoint("migration.commit")
         conn.execute("COMMIT")
     except BaseException:
         if conn.in_transaction:

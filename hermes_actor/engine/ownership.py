@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_actor._version import __version__
 from hermes_actor.errors import Owned, cannot_use
+from hermes_actor.paths import check_place
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -44,6 +45,14 @@ class OwnerLock:
         lock.describe(0)
         return lock
 
+    @classmethod
+    def adopt(cls, descriptor: int) -> OwnerLock:
+        """A lock that its holder has handed on to us."""
+        return cls(descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
     def describe(self, epoch: int) -> None:
         """Write who holds the lock, for people and for :class:`Owned`."""
         text = json.dumps(
@@ -62,6 +71,7 @@ class OwnerLock:
 
 
 def _open_lock_file(place: Place) -> int:
+    check_place(place)
     try:
         place.folder.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

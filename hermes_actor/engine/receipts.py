@@ -60,7 +60,6 @@ class Receipts:
         self.swept_through = swept_through
         self._clients: dict[bytes, _Client] = {}
         self._pending: dict[bytes, int] = {}
-        self._last_sweep = 0
 
     def find(self, conn: Connection, ticket: Ticket) -> Outcome | None:
         """The answer that a request has already had; ``None`` if it is to be applied now."""
@@ -134,12 +133,13 @@ class Receipts:
         conn.execute("DELETE FROM hermes_actor_stage WHERE client = ?", (client_id,))
         self._clients.pop(client_id, None)
 
+    def sweep_is_due(self, commit_no: int) -> bool:
+        distance = commit_no - limits.RECEIPTS_KEPT_COMMITS - self.swept_through
+        return distance >= limits.RECEIPTS_SWEEP_EVERY_COMMITS
+
     def sweep(self, conn: Connection, commit_no: int) -> None:
         """Remove, inside a transaction, what nobody has asked for over many commits."""
         through = commit_no - limits.RECEIPTS_KEPT_COMMITS
-        if through - self._last_sweep < limits.RECEIPTS_SWEEP_EVERY_COMMITS:
-            return
-        self._last_sweep = through
         conn.execute("DELETE FROM hermes_actor_receipts WHERE commit_no <= ?", (through,))
         conn.execute("DELETE FROM hermes_actor_stage WHERE commit_no <= ?", (through,))
         set_own(conn, "swept_through", through)

@@ -38,8 +38,11 @@ class Upkeep:
     def __init__(self, core: WriteConnection, somebody_waits: Callable[[], bool]) -> None:
         self.core = core
         self.watermark = 0
+        self.newest = 0
         self.index_rebuilds = 0
+        self.upkeep_error: BaseException | None = None
         self._somebody_waits = somebody_waits
+        self._all_done = False
         self._met = self._meeting = (-1, -1)
 
     @property
@@ -87,6 +90,7 @@ class Upkeep:
         """
         self.core.authorizer.deferring = layout_of(self.core.conn).deferrable
         self.watermark = derive_watermark(self.core.conn)
+        self.newest = newest_id(self.core.conn)
         self._meeting = seen
 
     # --- checkpoints -----------------------------------------------------------------------------
@@ -121,7 +125,8 @@ class Upkeep:
         """Whether indexing must go on between batches. Costs one look at the newest id."""
         if self.core.broken is not None:
             return False
-        return newest_id(self.core.conn) - self.watermark > limits.INDEX_LAG_URGENT_ROWS
+        self.newest = newest_id(self.core.conn)
+        return self.newest - self.watermark > limits.INDEX_LAG_URGENT_ROWS
 
     def index_slice(self, seconds: float) -> bool:
         """Index for about *seconds*. Returns whether more is left to do."""
@@ -131,7 +136,7 @@ class Upkeep:
             raise failed
         if not layout_of(conn).whole and broken_parts(conn):
             return self._rebuild_index("its triggers are gone")
-        newest = newest_id(conn)
+        self.newest = newest = newest_id(conn)
         if self.watermark >= newest:
             if self._met == self._meeting:
                 self.core.roll_back()
@@ -196,18 +201,22 @@ class Upkeep:
                 raise
             raise lost.cause from None
         self._met = self._meeting
+        self._all_done = False
 
     # --- idle time -------------------------------------------------------------------------------
 
     def idle_slice(self) -> float | None:
         """Do a bounded piece of upkeep.
 
-        Returns after how many seconds the next piece is due, ``None`` if all is done. A foreign
-        lock only postpones the work; other errors of the storage pass to the host.
+        Returns after how many seconds the next piece is due, ``None`` if never. A foreign lock
+        only postpones the work; other errors of the storage pass to the host.
         """
         if self.core.broken is not None:
             return None
         try:
+            self.core.look_at_files()
+            if self._all_done and not self.core.somebody_else_wrote:
+                return limits.FOREIGN_LOOK_SECONDS
             if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
                 return 0.0
             missing = [n for n in OWN_INDEXES if n not in layout_of(self.core.conn).indexes]
@@ -216,7 +225,8 @@ class Upkeep:
             self.checkpoint_if_due(waiting=False)
         except Busy:
             return limits.TRUNCATE_AFTER_IDLE_SECONDS
-        return None if self.checkpoints.truncated else limits.TRUNCATE_AFTER_IDLE_SECONDS
+        self._all_done = self.checkpoints.truncated
+        return limits.FOREIGN_LOOK_SECONDS if self._all_done else limits.TRUNCATE_AFTER_IDLE_SECONDS
 
     def _build_index(self, name: str) -> bool:
         """Build one of our extra indexes unless somebody comes; false if it was given up."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_actor import limits
+from hermes_actor import exits, limits
 from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.barrier import pass_barrier
 from hermes_actor.engine.busy import is_busy, retry_busy
@@ -60,11 +60,23 @@ class WriteConnection:
     """Owner of the connection. The caller holds the owner lock for as long as it lives."""
 
     def __init__(
-        self, place: Place, seams: Seams, on_epoch: Callable[[int], None] = lambda _epoch: None
+        self,
+        place: Place,
+        seams: Seams,
+        on_epoch: Callable[[int], None] = lambda _epoch: None,
+        on_phase: Callable[[str], None] = lambda _phase: None,
+        patience: float = limits.OPEN_BUSY_SECONDS,
+        anchored: bool = False,
     ) -> None:
-        """*on_epoch* is told each epoch that begins, once it is durable."""
+        """*on_epoch* is told each epoch that begins, once it is durable; *on_phase* what takes
+        long while the file is opened; *patience* is for foreign locks meanwhile. *anchored*: see
+        :meth:`_open`."""
         self.place = place
         self._on_epoch = on_epoch
+        self._on_phase = on_phase
+        self._patience = patience
+        self._anchored = anchored
+        self._anchor: Connection | None = None
         self.seams = seams
         self.epoch = 0
         self.file_id = b""
@@ -73,8 +85,11 @@ class WriteConnection:
         self.checkpoints = CheckpointState()
         self.authorizer = Authorizer()
         self.broken: BaseException | None = None
+        self.exit_code = exits.BROKEN
         self.recovered = False
         self.foreign_commits = 0
+        self.last_foreign_commit = float("-inf")
+        self._unfolded = 0
         self._guard = Guard(place, seams)
         self._wal = str(place.wal)
         self._data_version = -1
@@ -86,8 +101,14 @@ class WriteConnection:
             self.file_id = file_id(self.conn)
 
     def _open(self) -> Connection:
-        conn = open_database(self.place, self.seams)
+        conn = open_database(self.place, self.seams, self._on_phase, self._patience)
         conn.set_authorizer(self.authorizer)
+        if self._anchored:
+            # With an anchor, closing the write connection is never the last close, which would
+            # checkpoint for as long as it takes and unlink the WAL under whoever opens just then.
+            self._anchor = self.seams.connect_reader(self.place.db)
+            with contextlib.suppress(sqlite3.Error):
+                self._anchor.execute("PRAGMA schema_version").fetchall()
         return conn
 
     # --- transactions ----------------------------------------------------------------------------
@@ -106,19 +127,31 @@ class WriteConnection:
             return self.explain(error)
         if epoch != self.epoch:
             self.roll_back()
-            self.break_down(ActorBroken(f"another owner has taken over {self.place.db}"))
+            self.break_down(
+                ActorBroken(f"another owner has taken over {self.place.db}"), exits.FENCED
+            )
             return ActorBroken(f"the writer has stopped: {self.broken}")
         return None
 
     def _notice_foreign_commits(self) -> None:
         """Without one the schema is as we left it, and need not be looked at again."""
-        (version,) = self.conn.execute("PRAGMA data_version").fetchone()
+        version = self._version_of_data()
         if version != self._data_version:
             if self._data_version != -1:
                 self.foreign_commits += 1
+                self.last_foreign_commit = self.seams.monotonic()
             self._data_version = version
             self.conn.layout_checked = False
         layout_of(self.conn)
+
+    def _version_of_data(self) -> int:
+        (version,) = self.conn.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    @property
+    def somebody_else_wrote(self) -> bool:
+        """Whether another program has committed since our last transaction. Takes no lock."""
+        return self._data_version != -1 and self._version_of_data() != self._data_version
 
     def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
         """Commit durably, under a new *commit_no* if the transaction changes the order of changes.
@@ -139,6 +172,7 @@ class WriteConnection:
         if not self._guard.intact():
             self._files_changed(commit_no)
         if commit_no is not None:
+            self._unfolded += commit_no - self.commit_no
             self.commit_no = commit_no
         self.checkpoints.wrote(
             writes, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
@@ -152,7 +186,7 @@ class WriteConnection:
             self.roll_back()
             raise TransactionLost(explained) from error
         self._mark_failed_sync()
-        self.break_down(explained)
+        self.break_down(explained, exits.FSYNC_FAILED)
         raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
 
     def _mark_failed_sync(self) -> None:
@@ -167,10 +201,10 @@ class WriteConnection:
             self.conn.execute("ROLLBACK")
         self.conn.layout = None
 
-    def break_down(self, cause: BaseException) -> None:
+    def break_down(self, cause: BaseException, exit_code: int) -> None:
         """The first cause sticks. The connection is neither used nor closed any more."""
         if self.broken is None:
-            self.broken = cause
+            self.broken, self.exit_code = cause, exit_code
             _abandoned.append(self.conn)
             _log.error("the writer of %s has stopped: %s", self.place.db, cause)
 
@@ -187,6 +221,8 @@ class WriteConnection:
         """Try to pass the barrier now. False while something is in the way."""
         try:
             self.pass_barrier(self.seams.monotonic() + seconds)
+        except Busy:
+            pass
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise self.explain(error) from error
@@ -197,11 +233,13 @@ class WriteConnection:
             return
         after_failure = self.place.fsync_failed.exists()
         try:
-            self.epoch = pass_barrier(self.conn, self.seams, deadline, after_failure=after_failure)
+            self.epoch = pass_barrier(
+                self.conn, self.seams, deadline, self.place.shm, after_failure=after_failure
+            )
         except sqlite3.Error as error:
             if primary_code(error) == sqlite3.SQLITE_IOERR:
                 self._mark_failed_sync()
-                self.break_down(self.explain(error))
+                self.break_down(self.explain(error), exits.FSYNC_FAILED)
             raise
         self.place.fsync_failed.unlink(missing_ok=True)
         self.commit_no = get_own(self.conn, "commit_no") or 0
@@ -211,6 +249,12 @@ class WriteConnection:
         self._guard.checkpointed()
         self.recovered = True
 
+    def look_at_files(self) -> None:
+        """In idle time: stop if somebody has replaced the file. When its whole folder is gone,
+        nothing can be saved any more, and the host ends in its own way."""
+        if self.recovered and self.place.db.parent.exists() and not self._guard.intact():
+            self._files_changed(None)
+
     def _files_changed(self, commit_no: int | None) -> None:
         """Somebody has replaced or removed a file under us. Go on only if nothing was written."""
         if self._guard.nobody_wrote() and self._fold_back():
@@ -219,10 +263,10 @@ class WriteConnection:
                 return
         saved = save_orphan_wal(self.place, self.epoch)
         cause = ActorBroken(
-            f"{self.place.db} or its WAL was replaced under its owner; what was written last is in"
-            f" {saved or 'the log only'}"
+            f"{self.place.db} or its WAL was replaced under its owner;"
+            f" {self._unfolded} acknowledged changes are in {saved or 'no file that we could save'}"
         )
-        self.break_down(cause)
+        self.break_down(cause, exits.FILES_REPLACED)
         raise OutcomeUnknown(str(cause))
 
     def _fold_back(self) -> bool:
@@ -230,7 +274,7 @@ class WriteConnection:
         result = run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0)
         if not result.complete:
             return False
-        self.conn.close()
+        self._close_connections()
         self.recovered = False
         self._data_version = -1
         self.conn = self._open()
@@ -245,6 +289,8 @@ class WriteConnection:
         self.checkpoints.ran(
             action, result, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
         )
+        if result.complete:
+            self._unfolded = 0
         self._guard.checkpointed()
 
     def close(self) -> None:
@@ -252,8 +298,17 @@ class WriteConnection:
         if self.broken is not None:
             return
         try:
+            self.look_at_files()
             if self.recovered and self._guard.intact():
                 self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        except OutcomeUnknown:
+            return
         except sqlite3.Error as error:
             _log.warning("the last checkpoint of %s failed: %s", self.place.db, error)
+        self._close_connections()
+
+    def _close_connections(self) -> None:
         self.conn.close()
+        if self._anchor is not None:
+            # Last, and read-only: it can neither checkpoint nor unlink anything.
+            self._anchor.close()

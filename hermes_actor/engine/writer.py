@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from hermes_actor import limits
+from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
 from hermes_actor.engine.indexer import advance
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
@@ -38,6 +39,7 @@ from hermes_actor.errors import (
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
 from hermes_actor.store.sql import names_index
+from hermes_protocol.messages import Changed
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
 
 if TYPE_CHECKING:
@@ -59,14 +61,25 @@ class Writer(Upkeep):
         *,
         somebody_waits: Callable[[], bool] = lambda: False,
         on_epoch: Callable[[int], None] = lambda _epoch: None,
+        on_phase: Callable[[str], None] = lambda _phase: None,
+        changes: ChangeRing | None = None,
+        patience: float = limits.OPEN_BUSY_SECONDS,
+        anchored: bool = False,
     ) -> None:
         """Open the file and bring its schema up to date; see :func:`open_database` for errors.
 
         *somebody_waits* is asked during long idle work, which is then given up. *on_epoch* is
-        told each epoch that begins.
+        told each epoch that begins, *on_phase* what takes long during the opening, in which foreign
+        locks are waited for with *patience*. Every commit goes to *changes*. *anchored*: closing
+        must leave the WAL to those who have the file open, or are about to.
         """
-        super().__init__(WriteConnection(place, seams or Seams(), on_epoch), somebody_waits)
-        self.receipts = Receipts(self.core.swept_through)
+        core = WriteConnection(place, seams or Seams(), on_epoch, on_phase, patience, anchored)
+        super().__init__(core, somebody_waits)
+        self.receipts = Receipts(core.swept_through)
+        self.changes = changes or ChangeRing()
+        self.changes.begin(core.commit_no)
+        self._foreign_told = 0
+        self._changed: list[Changed] = []
 
     def __repr__(self) -> str:
         core = self.core
@@ -125,6 +138,7 @@ class Writer(Upkeep):
             self._roll_back()
             raise TransactionLost(self.core.explain(error)) from error
         self.receipts.committed([r.ticket for r in requests[: len(outcomes)] if r.ticket])
+        self._tell_changes()
         return outcomes
 
     def _apply_all(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -142,9 +156,20 @@ class Writer(Upkeep):
                 break
         return outcomes
 
+    def _tell_changes(self) -> None:
+        """What the transaction that was just committed has changed, for those who follow."""
+        changed, self._changed = self._changed, []
+        if self.core.foreign_commits != self._foreign_told:
+            # Noticed when the transaction began: what was written outside came before it.
+            self._foreign_told = self.core.foreign_commits
+            changed.insert(0, FOREIGN)
+        if changed:
+            self.changes.add(changed)
+
     def _roll_back(self) -> None:
         self.core.roll_back()
         self.receipts.rolled_back()
+        self._changed = []
 
     def _apply_one(self, request: Request, commit_no: int) -> Outcome:
         conn, savepoint = self.core.conn, self.core.authorizer.savepoint
@@ -187,6 +212,7 @@ class Writer(Upkeep):
         if is_storage_failure(error) and primary_code(error) != sqlite3.SQLITE_CORRUPT:
             return None
         conn, trial = self.core.conn, f"{self.core.authorizer.savepoint}_t"
+        changed = len(self._changed)
         conn.execute(f"SAVEPOINT {trial}")
         try:
             for table in TABLES:
@@ -197,6 +223,7 @@ class Writer(Upkeep):
             conn.execute(f"ROLLBACK TO {trial}")
             conn.execute(f"RELEASE {trial}")
             conn.layout = None
+            del self._changed[changed:]
             return None
         conn.execute(f"RELEASE {trial}")
         conn.layout = None
@@ -206,18 +233,19 @@ class Writer(Upkeep):
     def _apply(self, request: Request, commit_no: int) -> Any:
         """Apply a request; with a ticket, write its receipt too and encode the result."""
         operation, ticket = request.operation, request.ticket
-        if ticket is None:
-            return self._apply_operation(operation)
+        if isinstance(operation, Staged) and ticket is not None:
+            operation = take_parts(self.core.conn, ticket.client, operation)
         result: Any = None
-        if isinstance(operation, StagePart):
+        if isinstance(operation, StagePart) and ticket is not None:
             keep_part(self.core.conn, ticket.client, commit_no, operation)
-        elif isinstance(operation, Staged):
-            result = self._apply_operation(take_parts(self.core.conn, ticket.client, operation))
         else:
             result = self._apply_operation(operation)
-        encoded = encode_result(result)
-        self.receipts.record(self.core.conn, ticket, commit_no, encoded)
-        return Raw(encoded)
+        if ticket is not None:
+            encoded = encode_result(result)
+            self.receipts.record(self.core.conn, ticket, commit_no, encoded)
+            result = Raw(encoded)
+        self._changed.append(change_of(operation, commit_no))
+        return result
 
     def _apply_operation(self, operation: Operation[Any]) -> Any:
         conn = self.core.conn
@@ -279,16 +307,30 @@ class Writer(Upkeep):
             return Outcome(error=self.core.explain(error))
         if commit.ticket is not None:
             self.receipts.committed([commit.ticket])
+        self._changed = [change_of(commit.operation, commit_no)]
+        self._tell_changes()
         return Outcome(Raw(encoded), None, commit_no)
 
     def forget(self, client: bytes) -> None:
         """A client will not come back. Its receipts go now, or with a later sweep."""
+        self._tidy(lambda: self.receipts.forget(self.core.conn, client))
+
+    def idle_slice(self) -> float | None:
+        if self.core.broken is None and self.receipts.sweep_is_due(self.core.commit_no):
+            self._tidy(lambda: self.receipts.sweep(self.core.conn, self.core.commit_no))
+        pause = super().idle_slice()
+        self._tell_changes()
+        return pause
+
+    def _tidy(self, work: Callable[[], None]) -> None:
+        """Remove receipts in a transaction of its own; if it fails, later."""
         if self.begin(self.core.seams.monotonic()) is not None:
             return
         try:
-            self.receipts.forget(self.core.conn, client)
-            self.receipts.sweep(self.core.conn, self.core.commit_no)
+            work()
             self.commit()
         except (HermesActorError, sqlite3.Error) as error:
             self._roll_back()
-            _log.warning("receipts of a client were not removed: %s", error)
+            _log.warning("receipts were not removed: %s", error)
+        else:
+            self._tell_changes()

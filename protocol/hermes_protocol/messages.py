@@ -24,6 +24,7 @@ __all__ = [
     "Failed",
     "Gap",
     "GoAway",
+    "Handoff",
     "Hello",
     "LeaseCommit",
     "LeaseOpen",
@@ -83,7 +84,11 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Welcome(_Message, frozen=True, kw_only=True, tag="welcome"):
-    """The actor takes the client, in the named phase; requests may be sent at once."""
+    """The actor takes the client, in the named phase; requests may be sent at once.
+
+    Unless ``ready`` is false: then the file is still being opened, the numbers mean nothing yet,
+    and another Welcome, or a Reject, follows on the same connection. Status may be asked meanwhile.
+    """
 
     protocol: int
     phase: str
@@ -96,6 +101,7 @@ class Welcome(_Message, frozen=True, kw_only=True, tag="welcome"):
     pid: int
     features: list[str] = []
     commit_no: int = 0
+    ready: bool = True
 
 
 class Reject(_Message, frozen=True, kw_only=True, tag="reject"):
@@ -105,6 +111,7 @@ class Reject(_Message, frozen=True, kw_only=True, tag="reject"):
     message: str
     oldest: int = PROTOCOL
     newest: int = PROTOCOL
+    words: str | None = None
 
 
 # --- requests --------------------------------------------------------------------------------
@@ -134,13 +141,18 @@ class Ok(_Message, frozen=True, kw_only=True, tag="ok"):
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
-    """The operation was refused. ``executed`` says what is known about its effect."""
+    """The operation was refused. ``executed`` says what is known about its effect.
+
+    ``done`` of ``total`` is how far the index was, for ``index-behind``.
+    """
 
     seq: int
     code: str
     message: str
     executed: Executed = "no"
     words: str | None = None
+    done: int = 0
+    total: int = 0
 
 
 class Bye(_Message, frozen=True, kw_only=True, tag="bye"):
@@ -218,6 +230,20 @@ class Drain(_Message, frozen=True, kw_only=True, tag="drain"):
     ask: int
 
 
+class Handoff(_Message, frozen=True, kw_only=True, tag="handoff"):
+    """Ask the actor to hand itself over to the build that *python* finds.
+
+    With ``wait`` the connection stays, and ``Done`` comes when the successor serves; otherwise at
+    once, when the request is taken. ``build`` is for people.
+    """
+
+    ask: int
+    python: str
+    build: str = ""
+    allow_older: bool = False
+    wait: bool = True
+
+
 class Done(_Message, frozen=True, kw_only=True, tag="done"):
     """The answer to an ask."""
 
@@ -267,6 +293,7 @@ ClientMessage: TypeAlias = (
     | LeaseRollback
     | StatusRequest
     | Drain
+    | Handoff
     | Subscribe
 )
 ServerMessage: TypeAlias = (

@@ -4,8 +4,13 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def actor_pid(path: Path) -> int | None:
@@ -40,3 +45,72 @@ def _lives(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def folder_of(path: Path) -> Path:
+    """The folder of side files of a store."""
+    return path.with_name(f".{path.name}.actor")
+
+
+def actors_of(path: Path) -> set[int]:
+    """Every process of this host that was started to serve the store."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"serve" in words and os.fsencode(path) in words and _lives(int(entry.name)):
+                found.add(int(entry.name))
+    return found
+
+
+def wait_for(fact: Callable[[], T], patience: float = 60.0) -> T:
+    """Look again and again until something is true; what it was."""
+    give_up = time.monotonic() + patience
+    while not (found := fact()):
+        assert time.monotonic() < give_up, "it does not come true"
+        time.sleep(0.005)
+    return found
+
+
+def wait_nobody(path: Path) -> None:
+    """Wait until no actor of the store is left."""
+    wait_for(lambda: not actors_of(path))
+
+
+def end_actors(path: Path) -> None:
+    """End every actor of the store, also those that its lock file does not name."""
+    for pid in actors_of(path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    wait_nobody(path)
+
+
+def own(path: Path, key: str) -> int:
+    """A number that the store keeps for itself, such as its epoch."""
+    sql = "SELECT value FROM hermes_actor_meta WHERE key = ?"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
+        return conn.execute(sql, (key,)).fetchone()[0]
+
+
+def contents(path: Path, session: str) -> list[str]:
+    """The texts of a session in the order of their ids, read by a connection of its own."""
+    sql = "SELECT content FROM messages WHERE session_id = ? ORDER BY id"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
+        return [content for (content,) in conn.execute(sql, (session,))]
+
+
+def peak_memory(pid: int) -> int:
+    """The most bytes of memory that a process has ever had (VmHWM)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+def descriptors(pid: int) -> list[str]:
+    """What the descriptors of a process lead to."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(entry))
+    return found

@@ -25,14 +25,17 @@ PACKAGES = {
 }
 
 # Layers, and what each one may import at run time (itself always, the standard library always).
-BASE = {"_version", "errors", "paths", "sqlite", "journal", "availability", "limits"}
+BASE = {
+    "_version", "errors", "exits", "holders", "journal", "limits", "availability", "paths", "sqlite",
+}  # fmt: skip
 ALLOWED = {
     "protocol": {"msgspec"},
     "base": set(),
     "store": {"base", "protocol", "msgspec"},
     "engine": {"base", "protocol", "store", "msgspec", "sqlite_utils"},
-    "actor": {"base", "protocol", "store", "engine", "msgspec", "trio"},
-    "client": {"base", "protocol", "store", "msgspec"},
+    "build": {"base", "protocol"},
+    "actor": {"base", "protocol", "store", "engine", "build", "msgspec", "trio"},
+    "client": {"base", "protocol", "store", "build", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
     "methods": {"base", "protocol", "store", "client"},
     "session_db": {"base", "protocol", "store", "client", "methods", "msgspec"},

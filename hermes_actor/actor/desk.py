@@ -1,0 +1,255 @@
+"""Between one connection and the mailbox: brings requests in, and their answers out.
+
+The event loop brings messages; the writer's thread finishes the jobs that they become. A request
+counts as open from its admission until its answer is in the outbox.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import hermes_protocol.messages as wire
+from hermes_actor import limits
+from hermes_actor.actor.conversation import done, failed, ok
+from hermes_actor.engine import jobs
+from hermes_actor.engine.jobs import Outcome, Request, lease_over
+from hermes_actor.engine.receipts import Ticket
+from hermes_actor.errors import Unsupported
+from hermes_protocol.framing import FrameError, OperationError, decode_operation
+from hermes_protocol.operations import SqlLease, SqlStatement
+
+if TYPE_CHECKING:
+    from hermes_actor.actor.mailbox import Mailbox
+    from hermes_actor.actor.metrics import Metrics
+
+__all__ = ["Desk", "LeaseMessage"]
+
+LeaseMessage = wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
+
+
+class _WireCall(jobs.Call):
+    """A request whose operation is decoded when the writer takes it, in the writer's thread."""
+
+    __slots__ = ("private_sql", "raw", "ticket")
+
+    def __init__(
+        self,
+        finish: jobs.Finish,
+        deadline: float,
+        ticket: Ticket,
+        raw: msgspec.Raw,
+        private_sql: bool,
+    ) -> None:
+        jobs.Job.__init__(self, finish, deadline)
+        self.ticket = ticket
+        self.raw = raw
+        self.private_sql = private_sql
+
+    def take(self) -> bool:
+        if not super().take():
+            return False
+        try:
+            operation = decode_operation(self.raw)
+        except OperationError as error:
+            self.finish(
+                Outcome(error=Unsupported(f"this actor cannot read the operation: {error}"))
+            )
+            return False
+        if isinstance(operation, SqlStatement) and not self.private_sql:
+            self.finish(Outcome(error=_switched_off()))
+            return False
+        self.request = Request(operation, self.deadline, self.ticket)
+        return True
+
+
+class Desk:
+    """The open business of one client."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        metrics: Metrics,
+        answer: Callable[[bytes], None],
+        room: Callable[[], None],
+        *,
+        private_sql: bool = True,
+    ) -> None:
+        """*answer* takes a frame, in either thread; *room* is called when the window has room."""
+        self.client_id = b""
+        self.highest_seq = 0
+        self.admitted = 0
+        self.floor = 0
+        self._mailbox = mailbox
+        self._metrics = metrics
+        self._answer = answer
+        self._room = room
+        self._private_sql = private_sql
+        self._guard = threading.Lock()
+        self._requests = 0
+        self._asks = 0
+        self._leases: dict[int, jobs.Lease] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return self._requests + self._asks >= limits.WINDOW_REQUESTS
+
+    @property
+    def open_requests(self) -> int:
+        return self._requests
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._requests and not self._asks
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def request(self, message: wire.Request, landed: Callable[[], None]) -> None:
+        """Admit a request. *landed* is called, in the writer's thread, when it is answered."""
+        self.admitted += 1
+        self.highest_seq = max(self.highest_seq, message.seq)
+        digest = hashlib.blake2b(message.operation, digest_size=8).digest()
+        ticket = Ticket(self.client_id, message.seq, digest, message.after, message.acked_through)
+        arrived = time.monotonic()
+
+        def finish(outcome: Outcome) -> None:
+            self._reply(message.seq, outcome)
+            self._metrics.answered(outcome, time.monotonic() - arrived)
+            landed()
+            self._request_ended()
+
+        deadline = _deadline(message.patience)
+        self._request_began()
+        self._mailbox.put(
+            self.client_id,
+            _WireCall(finish, deadline, ticket, message.operation, self._private_sql),
+        )
+
+    def _reply(self, seq: int, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self._answer(failed(seq, outcome.error))
+        else:
+            self._answer(ok(seq, outcome.commit_no, outcome.result))
+
+    def _request_began(self) -> None:
+        with self._guard:
+            self._requests += 1
+
+    def _request_ended(self) -> None:
+        with self._guard:
+            was_full = self.is_full
+            self._requests -= 1
+        if was_full:
+            self._room()
+
+    # --- asks ------------------------------------------------------------------------------------
+
+    def catch_up(self, message: wire.CatchUp) -> None:
+        """Bring the indexes up to a message, between batches."""
+        finish = self._asked(message.ask)
+        self._mailbox.put(
+            self.client_id, jobs.CatchUp(finish, _deadline(message.patience), message.through)
+        )
+
+    def forget(self) -> None:
+        """The client has said good-bye."""
+        self._mailbox.put(self.client_id, jobs.Forget(lambda _outcome: None, self.client_id))
+
+    def _asked(self, ask: int) -> jobs.Finish:
+        with self._guard:
+            self._asks += 1
+
+        def finish(outcome: Outcome) -> None:
+            self._answer_ask(ask, outcome)
+            with self._guard:
+                was_full = self.is_full
+                self._asks -= 1
+            if was_full:
+                self._room()
+
+        return finish
+
+    def _answer_ask(self, ask: int, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            self._answer(failed(ask, outcome.error))
+        else:
+            self._answer(done(ask, outcome.result))
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    def lease(self, message: LeaseMessage) -> None:
+        """One step of an interactive transaction."""
+        if isinstance(message, wire.LeaseOpen):
+            self._open_lease(message)
+            return
+        lease = self._leases.get(message.lease)
+        if lease is not None and lease.ended:
+            del self._leases[message.lease]
+            lease = None
+        if isinstance(message, wire.LeaseCommit):
+            self._commit_lease(message, lease)
+        elif lease is None:
+            self._answer(failed(message.ask, lease_over()))
+        else:
+            statement, ask = None, message.ask
+            if isinstance(message, wire.LeaseRun):
+                self._metrics.statements += 1
+                statement = _statement(message.statement)
+            lease.put(jobs.Command(statement, None, lambda outcome: self._answer_ask(ask, outcome)))
+
+    def _open_lease(self, message: wire.LeaseOpen) -> None:
+        if not self._private_sql:
+            self._answer(failed(message.ask, _switched_off()))
+            return
+        self._metrics.leases += 1
+        self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
+        lease = jobs.Lease(self._asked(message.ask), _deadline(message.patience))
+        self._leases[message.lease] = lease
+        self._mailbox.put(self.client_id, lease)
+
+    def _commit_lease(self, message: wire.LeaseCommit, lease: jobs.Lease | None) -> None:
+        digest = hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest()
+        ticket = Ticket(
+            self.client_id, message.seq, digest, message.after, message.acked_through, self.floor
+        )
+        self.highest_seq = max(self.highest_seq, message.seq)
+        request = Request(SqlLease(lease=message.lease), _deadline(None), ticket)
+
+        def finish(outcome: Outcome) -> None:
+            self._reply(message.seq, outcome)
+            self._request_ended()
+
+        self._request_began()
+        if lease is not None:
+            lease.put(jobs.Command(None, request, finish))
+        else:
+            # The lease is over or was another connection's: only its receipt can answer.
+            self._mailbox.put(self.client_id, jobs.Call(finish, request))
+
+    def abandon_leases(self) -> None:
+        """The holder is gone or must go: roll back at once."""
+        for lease in self._leases.values():
+            lease.abandon()
+
+
+def _statement(raw: msgspec.Raw) -> SqlStatement:
+    try:
+        operation = decode_operation(raw)
+    except OperationError as error:
+        raise FrameError(str(error)) from error
+    if not isinstance(operation, SqlStatement):
+        raise FrameError("a lease runs statements only")
+    return operation
+
+
+def _deadline(patience: float | None) -> float:
+    return time.monotonic() + (limits.PATIENCE_SECONDS if patience is None else patience)
+
+
+def _switched_off() -> Unsupported:
+    return Unsupported("SQL of clients is switched off (actor.private_sql)")

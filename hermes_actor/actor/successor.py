@@ -1,0 +1,171 @@
+"""The old actor's view of its successor: a child with a socket pair, and a pidfd to end it by.
+
+The passed lock keeps third parties out; it does not keep these two apart. So before the old actor
+opens the database again it has seen the exit of its successor, never only a closed connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from hermes_actor import limits
+from hermes_actor.errors import HandoffFailed
+from hermes_protocol.framing import FrameBuffer, FrameError, frame
+from hermes_protocol.succession import (
+    CannotTakeOver,
+    Ready,
+    Serving,
+    Settled,
+    SuccessorMessage,
+    TakeOver,
+    next_successor_message,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["Successor"]
+
+_log = logging.getLogger("hermes_actor.actor")
+
+
+class Successor:
+    """A child that is to take over. Make it with :meth:`start`, always end it or let it go."""
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+        self.pid = process.pid
+        self.build = ""
+        self._process = process
+        self._pidfd = os.pidfd_open(process.pid)
+        self._channel = channel
+        self._buffer = FrameBuffer(limits.FRAME_MAX_BYTES)
+        self._settled = False
+
+    @classmethod
+    async def start(cls, place: Place, python: str, options: Sequence[str]) -> Successor:
+        """Start *python* with the code that it finds on disk now."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        command = [
+            python, "-P", "-m", "hermes_actor", "serve", "--db", str(place.db),
+            "--successor-fd", str(theirs.fileno()), *options,
+        ]  # fmt: skip
+        try:
+            with theirs:
+                process = await trio.to_thread.run_sync(_popen, place, command, theirs.fileno())
+        except OSError as error:
+            ours.close()
+            raise HandoffFailed(f"{python} cannot be started: {error}") from error
+        _log.info("hand-off: successor pid %d started: %s", process.pid, python)
+        return cls(process, ours)
+
+    async def ready(self) -> Ready:
+        """Wait until it is ready to take over. Raises :class:`HandoffFailed`."""
+        with trio.move_on_after(limits.SUCCESSOR_READY_SECONDS):
+            message = await self._next()
+            if isinstance(message, Ready):
+                self.build = message.build
+                return message
+            raise HandoffFailed(_told(message))
+        raise HandoffFailed(f"successor pid {self.pid} was not ready in time")
+
+    def hand(self, message: TakeOver, listener: int, lock: int) -> None:
+        """Give it the descriptors; from here on it may open the database."""
+        try:
+            socket.send_fds(self._channel, [frame(message)], [listener, lock])
+        except OSError as error:
+            raise HandoffFailed(f"successor pid {self.pid} is gone: {error}") from error
+
+    async def serving(self) -> Serving:
+        """Wait until it serves; every sign of life gives it more time. Raises as :meth:`ready`."""
+        while True:
+            message = None
+            with trio.move_on_after(limits.SUCCESSOR_SERVING_SECONDS):
+                message = await self._next()
+            if isinstance(message, Serving):
+                return message
+            if message is None:
+                raise HandoffFailed(f"successor pid {self.pid} did not serve in time")
+            if isinstance(message, CannotTakeOver | Ready):
+                raise HandoffFailed(_told(message))
+
+    async def exited(self) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+        return self._process.wait()
+
+    async def settled(self) -> None:
+        """Wait until it says that nobody may take back from it; for ever if it never does."""
+        with contextlib.suppress(HandoffFailed):
+            while not isinstance(await self._next(), Settled):
+                pass
+            self._settled = True
+            return
+        await trio.sleep_forever()
+
+    def has_settled(self) -> bool:
+        """Whether it has said so, as far as anything of it is still to be read."""
+        with contextlib.suppress(OSError, FrameError):
+            while not self._settled and (data := self._channel.recv(limits.RECEIVE_BYTES)):
+                self._buffer.feed(data)
+                while (message := next_successor_message(self._buffer)) is not None:
+                    self._settled = self._settled or isinstance(message, Settled)
+        return self._settled
+
+    async def end(self) -> None:
+        """Make sure that it is gone, and see its exit. Waits for as long as that takes."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        code = await self.exited()
+        _log.info("hand-off: successor pid %d has ended with %d", self.pid, code)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """It is on its own now, or gone."""
+        os.close(self._pidfd)
+        self._channel.close()
+        # Its exit is init's business when we are gone; no warning at our own end.
+        self._process.returncode = self._process.returncode or 0
+
+    async def _next(self) -> SuccessorMessage:
+        while True:
+            try:
+                message = next_successor_message(self._buffer)
+                if message is not None:
+                    return message
+                data = self._channel.recv(limits.RECEIVE_BYTES)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._channel)
+                continue
+            except (FrameError, OSError) as error:
+                raise HandoffFailed(f"successor pid {self.pid} makes no sense: {error}") from error
+            if not data:
+                raise HandoffFailed(f"successor pid {self.pid} has ended; its log says why")
+            self._buffer.feed(data)
+
+
+def _popen(place: Place, command: list[str], channel: int) -> subprocess.Popen[bytes]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    log = os.open(place.log, flags, 0o600)
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+            pass_fds=(channel,), start_new_session=True, umask=0o077,
+        )  # fmt: skip
+    finally:
+        os.close(log)
+
+
+def _told(message: SuccessorMessage) -> str:
+    if isinstance(message, CannotTakeOver):
+        return message.message
+    return f"the successor said {type(message).__name__} out of turn"

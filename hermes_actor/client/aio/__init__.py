@@ -1,0 +1,1 @@
+"""The client for event loops: asyncio and trio, through anyio. Nothing here starts a task."""

@@ -1,0 +1,73 @@
+"""Those who wait on one connection: some work for all, the others sleep until they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+__all__ = ["Waiter", "Waiting"]
+
+
+class Waiter:
+    """One task that waits until *done* says so, asleep or at work for all."""
+
+    __slots__ = ("done", "event", "work")
+
+    def __init__(self, done: Callable[[], bool]) -> None:
+        self.done = done
+        self.event: anyio.Event | None = None
+        self.work: anyio.CancelScope | None = None
+
+    def wake(self) -> None:
+        """Have it look again; its work is interrupted, and left to the next."""
+        if self.event is not None:
+            self.event.set()
+        if self.work is not None:
+            self.work.cancel()
+
+
+class Waiting:
+    """The sleepers of one connection.
+
+    At most one of them is on its way to take over work at any time, so that a free place costs
+    one task a wake-up and not all of them. If that one is cancelled on its way, it is forgotten
+    here, and whoever leaves next calls another.
+    """
+
+    def __init__(self) -> None:
+        self._asleep: dict[Waiter, None] = {}
+        self._called: Waiter | None = None
+
+    async def sleep(self, waiter: Waiter, seconds: float) -> None:
+        """Until the waiter is woken, or for some time."""
+        event = waiter.event = anyio.Event()
+        self._asleep[waiter] = None
+        try:
+            with anyio.move_on_after(seconds):
+                await event.wait()
+        finally:
+            waiter.event = None
+            del self._asleep[waiter]
+            if self._called is waiter:
+                self._called = None
+
+    def call_one(self) -> None:
+        """Wake the one that has slept longest, to take over work."""
+        if self._called is not None:
+            return
+        for waiter in self._asleep:
+            if waiter.event is not None and not waiter.event.is_set():
+                self._called = waiter
+                waiter.wake()
+                return
+
+    def wake_done(self) -> None:
+        """Wake those that have what they waited for."""
+        for waiter in self._asleep:
+            if waiter.done():
+                waiter.wake()
+
+    def wake_all(self) -> None:
+        for waiter in self._asleep:
+            waiter.wake()

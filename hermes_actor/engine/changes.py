@@ -1,0 +1,123 @@
+"""What has changed lately, for whoever follows the changes.
+
+The writer's thread adds every commit to a ring; followers read it at their own pace, each from
+its own place. Whoever falls out of the ring is told which changes it has missed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor import limits
+from hermes_protocol.messages import Changed, Gap
+
+if TYPE_CHECKING:
+    from hermes_protocol.operations import Operation
+
+__all__ = ["FOREIGN", "ChangeRing", "Position", "change_of"]
+
+FOREIGN = Changed()
+"""A program outside has committed something."""
+
+
+def change_of(operation: Operation[Any], commit_no: int) -> Changed:
+    """What followers are told of an applied operation."""
+    tag = str(operation.__struct_config__.tag)
+    about = getattr(operation, "session_id", None)
+    if about is None and tag.startswith(("session.", "handoff.")):
+        about = getattr(operation, "id", None) or getattr(operation, "new", None)
+    session_id = about if isinstance(about, str) else None
+    return Changed(commit_no=commit_no, op=tag, session_id=session_id)
+
+
+class Position(NamedTuple):
+    """A place in the ring: the next item to read, and the last ``commit_no`` before it."""
+
+    item: int
+    after: int
+
+
+class ChangeRing:
+    """The last changes of one database. Safe to use from any thread."""
+
+    def __init__(self, size: int = limits.RING_CHANGES) -> None:
+        self._guard = threading.Lock()
+        self._ring: deque[Changed] = deque(maxlen=size)
+        self._added = 0
+        self._floor = 0
+        self._newest = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def begin(self, commit_no: int) -> None:
+        """The writer has opened the file at *commit_no*; what was before is not in the ring."""
+        with self._guard:
+            self._ring.clear()
+            self._floor = self._newest = commit_no
+
+    def add(self, changes: Iterable[Changed]) -> None:
+        """Note committed changes, in their order. In the writer's thread."""
+        with self._guard:
+            for change in changes:
+                if len(self._ring) == self._ring.maxlen:
+                    self._floor = self._ring[0].commit_no or self._floor
+                self._ring.append(change)
+                self._added += 1
+                self._newest = change.commit_no or self._newest
+        for listener in tuple(self._listeners):
+            listener()
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have *listener* called, in the writer's thread, after each addition.
+
+        Returns the function that ends it.
+        """
+        with self._guard:
+            self._listeners = [*self._listeners, listener]
+
+        def remove() -> None:
+            with self._guard:
+                self._listeners = [known for known in self._listeners if known is not listener]
+
+        return remove
+
+    def position_after(self, after: int | None) -> tuple[Position, Gap | None]:
+        """Where to read on after ``commit_no`` *after*; ``None``: from now on.
+
+        The gap tells what the ring no longer has; or, for a number that is yet to come, that the
+        file is not the one in which it was seen.
+        """
+        with self._guard:
+            if after is None or after == self._newest:
+                return Position(self._added, self._newest), None
+            if after > self._newest:
+                gap = Gap(after=after, through=self._newest)
+                return Position(self._added, self._newest), gap
+            if after < self._floor:
+                gap = Gap(after=after, through=self._floor)
+                return Position(self._added - len(self._ring), self._floor), gap
+            first = self._added - len(self._ring)
+            for back, change in enumerate(reversed(self._ring)):
+                if change.commit_no is not None and change.commit_no <= after:
+                    return Position(self._added - back, after), None
+            return Position(first, after), None
+
+    def read(self, position: Position, limit: int) -> tuple[list[Changed | Gap], Position]:
+        """Up to *limit* items from *position* on, and the position after them."""
+        with self._guard:
+            items: list[Changed | Gap] = []
+            first, after = self._added - len(self._ring), position.after
+            start = position.item
+            if start < first:
+                if after < self._floor:
+                    items.append(Gap(after=after, through=self._floor))
+                    after = self._floor
+                start = first
+            found = list(islice(self._ring, start - first, start - first + limit))
+            for change in found:
+                after = change.commit_no or after
+            items.extend(found)
+            return items, Position(start + len(found), after)

@@ -1,0 +1,73 @@
+"""Which processes are in the way: read from ``/proc``, empty where there is none.
+
+Only for people: nothing is ever decided by a pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+__all__ = ["snapshot_holders", "write_openers"]
+
+_READ_MARKS = range(123, 128)
+"""Bytes of the shared memory that SQLite locks for a reader's snapshot (WAL_READ_LOCK(0..4))."""
+
+
+def snapshot_holders(shm: Path) -> list[int]:
+    """Other processes that hold a snapshot of the WAL."""
+    try:
+        found = os.stat(shm)
+        text = Path("/proc/locks").read_text()
+    except OSError:
+        return []
+    where = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    pids = set()
+    for line in text.splitlines():
+        fields = line.split()
+        # "7: POSIX ADVISORY READ 4711 fe:00:2318448 124 124"; a waiting one has "->" second.
+        if len(fields) == 8 and fields[1] == "POSIX" and fields[5] == where:
+            first = int(fields[6])
+            last = first if fields[7] == "EOF" else int(fields[7])
+            if any(first <= mark <= last for mark in _READ_MARKS):
+                pids.add(int(fields[4]))
+    return sorted(pids - {os.getpid(), 0, -1})
+
+
+def write_openers(db: Path) -> dict[int, str]:
+    """Other processes that have *db* open for writing, with their names."""
+    with contextlib.suppress(OSError):
+        wanted = os.stat(db)
+        return {
+            int(entry.name): _name_of(entry)
+            for entry in os.scandir("/proc")
+            if entry.name.isdigit()
+            and int(entry.name) != os.getpid()
+            and _writes(entry.path, (wanted.st_dev, wanted.st_ino))
+        }
+    return {}
+
+
+def _writes(process: str, wanted: tuple[int, int]) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        for descriptor in os.listdir(f"{process}/fd"):
+            with contextlib.suppress(OSError):
+                # Through the link of the descriptor, so nothing is opened.
+                found = os.stat(f"{process}/fd/{descriptor}")
+                if (found.st_dev, found.st_ino) == wanted and _is_for_writing(process, descriptor):
+                    return True
+    return False
+
+
+def _is_for_writing(process: str, descriptor: str) -> bool:
+    for line in Path(f"{process}/fdinfo/{descriptor}").read_text().splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False
+
+
+def _name_of(process: os.DirEntry[str]) -> str:
+    with contextlib.suppress(OSError):
+        return Path(process.path, "comm").read_text().strip()
+    return "?"

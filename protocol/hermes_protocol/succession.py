@@ -1,0 +1,104 @@
+"""What an actor and the one that will take over from it say to each other.
+
+The old actor starts its successor as a child, with one end of a socket pair. Both may be of
+different builds, so this is as much a contract as the messages of clients: tags are never renamed,
+fields are only added, with defaults.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from hermes_protocol.framing import FrameBuffer, FrameError
+from hermes_protocol.messages import PROTOCOL
+
+__all__ = [
+    "CannotTakeOver",
+    "Ready",
+    "Serving",
+    "Settled",
+    "SuccessorMessage",
+    "TakeOver",
+    "TakingOver",
+    "next_successor_message",
+    "next_take_over",
+]
+
+
+class _Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="?"):
+    pass
+
+
+class Ready(_Message, frozen=True, kw_only=True, tag="successor.ready"):
+    """The successor has imported all of its code, has looked at the file, and can take over."""
+
+    build: str
+    pid: int
+    oldest: int = PROTOCOL
+    newest: int = PROTOCOL
+
+
+class TakeOver(_Message, frozen=True, kw_only=True, tag="successor.take-over"):
+    """The file is closed. Comes with two descriptors: the listener and the owner lock."""
+
+    epoch: int
+    commit_no: int
+
+
+class TakingOver(_Message, frozen=True, kw_only=True, tag="successor.phase"):
+    """How far the successor is; a sign of life."""
+
+    phase: str
+
+
+class Serving(_Message, frozen=True, kw_only=True, tag="successor.serving"):
+    """The successor serves."""
+
+    epoch: int
+
+
+class Settled(_Message, frozen=True, kw_only=True, tag="successor.settled"):
+    """The successor is about to end or to hand over itself: nobody may take back from it now.
+
+    The old actor answers by closing the connection.
+    """
+
+
+class CannotTakeOver(_Message, frozen=True, kw_only=True, tag="successor.failed"):
+    """The successor gives up and ends. It has changed nothing."""
+
+    code: str
+    message: str
+
+
+SuccessorMessage: TypeAlias = Ready | TakingOver | Serving | Settled | CannotTakeOver
+
+_from_successor: msgspec.msgpack.Decoder[SuccessorMessage] = msgspec.msgpack.Decoder(
+    SuccessorMessage
+)
+_take_over: msgspec.msgpack.Decoder[TakeOver] = msgspec.msgpack.Decoder(TakeOver)
+
+
+def next_successor_message(buffer: FrameBuffer) -> SuccessorMessage | None:
+    """The next message of a successor if it is complete. Raises :class:`FrameError`."""
+    body = buffer.next_body()
+    if body is None:
+        return None
+    try:
+        return _from_successor.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(str(error)) from error
+
+
+def next_take_over(buffer: FrameBuffer) -> TakeOver | None:
+    """The message of the old actor if it is complete. Raises :class:`FrameError`."""
+    body = buffer.next_body()
+    if body is None:
+        return None
+    try:
+        return _take_over.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(str(error)) from error

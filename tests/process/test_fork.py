@@ -1,0 +1,213 @@
+"""Fork in a client: parent and child go on, each as a client of its own."""
+
+import os
+from collections import Counter
+
+import pytest
+from support.actors import contents, own
+from support.files import query
+from support.processes import run_python
+
+LINES = 50
+
+BOTH_WRITE = """
+import os, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path, lines, end = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+db = SessionDB(path, mode="actor")
+db.create_session("s", "cli")
+db.append_message("s", "user", "before")
+written, connected = os.pipe()
+child = os.fork()
+who = "parent" if child else "child"
+for n in range(lines):
+    db.append_message("s", "user", f"{who} {n}")
+    assert db.get_messages("s")
+if not child:
+    # Both are connected now; the parent looks while this one waits.
+    os.write(connected, b"x")
+    os.close(connected)
+    if end == "os._exit":
+        os._exit(0)
+    if end == "close":
+        db.close()
+    sys.exit(0)
+os.read(written, 1)
+found = db._port.statistics()
+pid, code = os.waitpid(child, 0)
+assert code == 0, code
+# The end of the child has not disturbed the parent.
+db.append_message("s", "user", "after")
+same = db._port.statistics()
+tell({"connections": [c["pid"] for c in found["connections"]], "parent": os.getpid(),
+      "child": child, "requests": [c["requests"] for c in same["connections"]
+      if c["pid"] == os.getpid()], "actor": [found["pid"], same["pid"]]})
+"""
+
+
+@pytest.mark.parametrize("end", ["os._exit", "sys.exit", "close"])
+def test_parent_and_child_write_each_on_its_own_connection(path, end):
+    told = run_python(BOTH_WRITE, path, LINES, end)
+    found = contents(path, "s")
+    assert (found[0], found[-1]) == ("before", "after")
+    for who in ("parent", "child"):
+        lines = [text for text in found if text.startswith(who)]
+        assert lines == [f"{who} {n}" for n in range(LINES)]
+    assert len(found) == 2 * LINES + 2
+    # One connection of the parent, the same from beginning to end.
+    assert told["connections"].count(told["parent"]) == 1
+    assert told["requests"] == [LINES + 3]
+    assert len(set(told["actor"])) == 1
+    assert own(path, "epoch") == 1
+
+
+HELD_OPEN = """
+import os, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path = Path(sys.argv[1])
+db = SessionDB(path, mode="actor")
+db.create_session("s", "cli")
+go, looked = os.pipe()
+child = os.fork()
+if not child:
+    db.append_message("s", "user", "child")
+    os.read(go, 1)
+    os._exit(0)
+db.append_message("s", "user", "parent")
+while len(db._port.statistics()["connections"]) < 2 or len(db.get_messages("s")) < 2:
+    pass
+found = db._port.statistics()["connections"]
+os.write(looked, b"x")
+os.waitpid(child, 0)
+tell({"pids": sorted(c["pid"] for c in found), "expected": sorted([os.getpid(), child])})
+"""
+
+
+def test_child_is_a_client_with_a_pid_of_its_own(path):
+    told = run_python(HELD_OPEN, path)
+    assert told["pids"] == told["expected"]
+    # Two clients have had receipts, under two ids.
+    assert Counter(contents(path, "s")) == {"parent": 1, "child": 1}
+
+
+IN_A_CALL = """
+import os, signal, sys, threading
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path, forks, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+db = SessionDB(path, mode="actor")
+calls = {"s": 0, "t": 0}
+for name in calls:
+    db.create_session(name, "cli")
+stop = threading.Event()
+
+
+def call(name):
+    while not stop.is_set():
+        if kind == "write":
+            db.append_message(name, "user", str(calls[name]))
+        else:
+            db.list_sessions_rich()
+        calls[name] += 1
+
+
+threads = [threading.Thread(target=call, args=(name,)) for name in calls]
+for thread in threads:
+    thread.start()
+for number in range(forks):
+    before = sum(calls.values())
+    while sum(calls.values()) == before:
+        pass  # so that each fork meets them at another point of a call
+    child = os.fork()
+    if not child:
+        # Only this thread is here. What the others held must not be in its way for ever.
+        signal.alarm(10)
+        db.create_session(f"child {number}", "cli")
+        for n in range(5):
+            db.append_message(f"child {number}", "user", str(n))
+        assert [m["content"] for m in db.get_messages(f"child {number}")] == list("01234")
+        os._exit(0)
+    _, code = os.waitpid(child, 0)
+    if code:
+        stop.set()
+        raise SystemExit(f"child {number} of {forks} did not get through: {code}")
+stop.set()
+for thread in threads:
+    thread.join()
+tell(calls)
+"""
+
+
+@pytest.mark.parametrize(("kind", "forks"), [("write", 20), ("read", 20)])
+def test_fork_while_other_threads_are_in_a_call(path, kind, forks):
+    calls = run_python(IN_A_CALL, path, forks, kind)
+    for name, count in calls.items():
+        assert contents(path, name) == [str(n) for n in range(count) if kind == "write"]
+    for number in range(forks):
+        assert contents(path, f"child {number}") == list("01234")
+    assert own(path, "epoch") == 1
+
+
+POOL = """
+import multiprocessing, os, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path, db = Path(sys.argv[1]), None
+
+
+def write(number):
+    return os.getpid(), db.append_message("s", "user", str(number))
+
+
+db = SessionDB(path, mode="actor")
+db.create_session("s", "cli")
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    told = pool.map(write, range(200), chunksize=5)
+db.append_message("s", "user", "after")
+tell(told)
+"""
+
+
+def test_pool_of_forked_workers(path):
+    told = run_python(POOL, path)
+    assert os.getpid() not in {pid for pid, _ in told}
+    rows = query(path, "SELECT id, content FROM messages WHERE session_id = 's' ORDER BY id")
+    assert rows[-1][1] == "after"
+    assert sorted(rows[:-1]) == sorted((number, str(n)) for n, (_, number) in enumerate(told))
+
+
+NO_TRACE = """
+import os, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path = Path(sys.argv[1])
+db = SessionDB(path, mode="actor")
+db.create_session("s", "cli")
+for _ in range(10):
+    child = os.fork()
+    if not child:
+        sys.exit(0)  # it never uses the store, and closes what it has inherited
+    assert os.waitpid(child, 0)[1] == 0
+    db.append_message("s", "user", "x")
+tell(db._port.statistics())
+"""
+
+
+def test_child_that_does_not_use_the_store_leaves_no_trace(path):
+    found = run_python(NO_TRACE, path)
+    assert len(found["connections"]) == 1
+    assert found["connections"][0]["requests"] == 11
+    assert found["receipts_replayed"] == 0
+    assert len(contents(path, "s")) == 10

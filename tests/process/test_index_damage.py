@@ -1,0 +1,164 @@
+"""G7: a damaged full-text index never blocks or loses a change, and is made anew."""
+
+import time
+from contextlib import closing
+
+import pytest
+from support.actors import end_actor
+from support.files import FTS_TABLES, TRIGGERS, names, query, raw
+
+from hermes_actor.errors import StorageError
+
+TEXT = "walrus 北京烤鸭 {}"
+INDEXED = (
+    "COALESCE(content, '') || ' ' || COALESCE(tool_name, '') || ' ' || COALESCE(tool_calls, '')"
+)
+
+
+def script(*statements):
+    def damage(path):
+        with raw(path) as conn:
+            for statement in statements:
+                conn.execute(statement)
+
+    return damage
+
+
+def garble(path):
+    """What a bad disk does to the pages of an index."""
+    with raw(path) as conn:
+        conn.create_function("garble", 1, lambda block: bytes(byte ^ 0x5A for byte in block))
+        for table in FTS_TABLES:
+            conn.execute(f"UPDATE {table}_data SET block = garble(block) WHERE id > 10")
+
+
+ALTERED = """
+CREATE TRIGGER messages_fts_delete AFTER DELETE ON messages
+BEGIN DELETE FROM messages_fts WHERE no_such_column = old.id; END
+"""
+
+DAMAGE = {
+    "words table dropped": script("DROP TABLE messages_fts"),
+    "trigram table dropped": script("DROP TABLE messages_fts_trigram"),
+    "pages garbled": garble,
+    "pages deleted": script(*(f"DELETE FROM {table}_data" for table in FTS_TABLES)),
+    "trigger dropped": script("DROP TRIGGER messages_fts_delete"),
+    "trigger altered": script("DROP TRIGGER messages_fts_delete", ALTERED),
+    "sizes deleted": script("DELETE FROM messages_fts_docsize"),
+    "texts deleted": script("DELETE FROM messages_fts_trigram_content"),
+}
+
+UNCHANGED = {"pages deleted", "texts deleted"}
+"""Like others, seen from a change."""
+
+
+def delete(db):
+    assert db.delete_session("gone") is True
+    return {}
+
+
+def prune(db):
+    assert db.prune_sessions(older_than_days=0) == 1
+    return {}
+
+
+def insert(db):
+    assert db.append_message("gone", "user", TEXT.format("new")) == 7
+    return {4: "gone 0", 5: "gone 1", 6: "gone 2", 7: "new"}
+
+
+def replace(db):
+    assert db.replace_messages("gone", [{"role": "user", "content": TEXT.format("new")}]) is None
+    return {7: "new"}
+
+
+def clear(db):
+    assert db.clear_messages("gone") is None
+    return {}
+
+
+CHANGES = {change.__name__: change for change in (insert, delete, prune, replace, clear)}
+KEPT = {1: "kept 0", 2: "kept 1", 3: "kept 2"}
+
+
+def fill(db):
+    for session in ("kept", "gone"):
+        db.create_session(session, "cli")
+        for n in range(3):
+            db.append_message(session, "user", TEXT.format(f"{session} {n}"))
+    db.end_session("gone", "done")
+    assert found(db) == [1, 2, 3, 4, 5, 6]
+
+
+def search(db, text):
+    """What a search finds. It may say that the index is damaged while it is made anew."""
+    give_up = time.monotonic() + 3.0
+    while True:
+        try:
+            return sorted(hit["id"] for hit in db.search_messages(text, limit=100))
+        except StorageError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+
+
+def found(db):
+    """What a search finds by words; by trigrams it must be the same."""
+    by_words = search(db, "walrus")
+    assert search(db, "北京烤鸭") == by_words
+    return by_words
+
+
+def assert_rows(db, path, wanted):
+    assert dict(query(path, "SELECT id, content FROM messages")) == {
+        number: TEXT.format(text) for number, text in wanted.items()
+    }
+    for session in db.search_sessions():
+        assert session["message_count"] == len(db.get_messages(session["id"]))
+
+
+def assert_index_is_true(path):
+    """Whole again: tables, triggers, and every message once with its present text."""
+    assert names(path, "trigger") == TRIGGERS
+    wanted = query(path, f"SELECT id, {INDEXED} FROM messages ORDER BY id")
+    for table in FTS_TABLES:
+        assert query(path, f"SELECT rowid, content FROM {table} ORDER BY rowid") == wanted
+        sizes = query(path, f"SELECT id FROM {table}_docsize ORDER BY id")
+        assert sizes == [(number,) for number, _ in wanted]
+        query(path, f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("damage", [kind for kind in DAMAGE if kind not in UNCHANGED])
+def test_change_of_a_damaged_file(db, path, damage, change):
+    fill(db)
+    DAMAGE[damage](path)
+    wanted = KEPT | CHANGES[change](db)
+    assert_rows(db, path, wanted)
+    assert found(db) == sorted(wanted)
+    # And it goes on as if nothing had been.
+    wanted[db.append_message("kept", "user", TEXT.format("later"))] = "later"
+    assert found(db) == sorted(wanted)
+    assert_rows(db, path, wanted)
+    assert_index_is_true(path)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_that_only_a_search_meets(db, path, damage):
+    """It finds everything, or says that it cannot; it never passes over a message."""
+    fill(db)
+    DAMAGE[damage](path)
+    assert found(db) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_of_a_file_that_nobody_serves(open_store, path, damage):
+    with closing(open_store(path)) as db:
+        fill(db)
+    end_actor(path)
+    DAMAGE[damage](path)
+    db = open_store(path)
+    wanted = KEPT | replace(db)
+    assert_rows(db, path, wanted)
+    assert found(db) == sorted(wanted)
+    assert_index_is_true(path)

@@ -1,0 +1,591 @@
+"""R3: files are replaced or removed under a living owner. Nothing is acknowledged into the void.
+
+Files are looked at from other processes only: SQLite shares locks and memory inside a process, so
+a look from the owner's own process would see what nobody else does.
+"""
+
+import os
+import re
+import shutil
+import signal
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from support.actors import own, wait_for
+from support.processes import run_python
+from support.served import served
+from support.wire import Wire, append, request
+
+from hermes_actor import SessionDB, exits
+from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.seams import Seams
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import ActorBroken, HermesActorError, OutcomeUnknown
+from hermes_actor.paths import place_of
+from hermes_protocol.operations import MetaSet
+
+ROWS = 12
+FOREIGN_ROWS = 5
+
+QUIET = "from hermes_actor import limits\nlimits.TRUNCATE_AFTER_IDLE_SECONDS = 0.05\n"
+"""An actor that soon has everything in the database and nothing in the WAL."""
+
+
+def in_file(path, sql):
+    """What a program sees that opens the file now."""
+    code = """
+    import json, sqlite3, sys
+    conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+    print(json.dumps(conn.execute(sys.argv[2]).fetchall()))
+    """
+    return run_python(code, path, sql)
+
+
+def texts(path):
+    return [text for (text,) in in_file(path, "SELECT content FROM messages ORDER BY id")]
+
+
+def keys(path):
+    return {key for (key,) in in_file(path, "SELECT key FROM state_meta")}
+
+
+def write_foreign(path, then="leave"):
+    """A foreign program writes; the `commit_no` that it found, and how many messages."""
+    code = """
+    import json, sqlite3, sys
+    conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+    found = conn.execute(
+        "SELECT (SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'),"
+        " (SELECT COUNT(*) FROM messages)"
+    ).fetchone()
+    for n in range(int(sys.argv[2])):
+        conn.execute("INSERT INTO state_meta VALUES (?, 'foreign')", (f"foreign {n}",))
+    if sys.argv[3] == "fold":
+        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    print(json.dumps(found))
+    """
+    return run_python(code, path, FOREIGN_ROWS, then)
+
+
+FOREIGN = {f"foreign {n}" for n in range(FOREIGN_ROWS)}
+OURS = [f"walrus {n}" for n in range(ROWS)]
+
+
+def fill(db):
+    db.create_session("s", "cli")
+    for text in OURS:
+        db.append_message("s", "user", text)
+
+
+@contextmanager
+def standing_still(actor):
+    """What happens in the block happens for the actor in one moment, between two transactions."""
+    while True:
+        os.kill(actor.pid, signal.SIGSTOP)
+        wait_for(lambda: "T" in Path(f"/proc/{actor.pid}/stat").read_text().rpartition(")")[2])
+        if f"POSIX  ADVISORY  WRITE {actor.pid} " not in Path("/proc/locks").read_text():
+            break
+        os.kill(actor.pid, signal.SIGCONT)
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(actor.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def place(path):
+    return place_of(path)
+
+
+@pytest.fixture
+def client(path):
+    opened = []
+
+    def open_():
+        opened.append(SessionDB(path, mode="actor"))
+        return opened[-1]
+
+    yield open_
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another store, closed, that is put in the place of the first."""
+    with_it = SessionDB(tmp_path / "other.db", mode="embedded")
+    with_it.create_session("other", "cli")
+    for n in range(30):
+        with_it.append_message("other", "user", f"okapi {n}")
+    with_it.close()
+    return tmp_path / "other.db"
+
+
+def orphans(path):
+    return sorted(path.parent.glob("*.orphan-wal.*"))
+
+
+def write_on(db, path, tries=4):
+    """Go on writing. What was acknowledged is in the file that is there; the rest is told."""
+    acknowledged, errors = set(), []
+    for n in range(tries):
+        try:
+            db.set_meta(f"after {n}", "v")
+            acknowledged.add(f"after {n}")
+        except HermesActorError as error:
+            errors.append(error)
+    assert {error.executed for error in errors} <= {"no", "unknown"}
+    assert f"after {tries - 1}" in acknowledged, errors
+    assert acknowledged <= keys(path)
+    assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+
+
+def assert_nothing_is_acknowledged(wire, actor):
+    """The actor is asked for changes and ends without a good answer, with its own exit code."""
+    wire.send(*(request(seq, append("s", f"void {seq}")) for seq in range(1, 4)))
+    assert actor.exit_code() == exits.FILES_REPLACED
+    assert [message for message in wire.until_end() if message["t"] == "ok"] == []
+
+
+# (a) The WAL is removed and nobody has written.
+
+
+def test_removed_wal_is_folded_back_and_the_actor_goes_on(path, place, client):
+    with served(path) as actor:
+        db = client()
+        fill(db)
+        wanted = list(OURS)
+        for n in range(3):
+            place.wal.unlink()
+            for k in range(5):
+                db.append_message("s", "user", f"round {n}.{k}")
+                wanted.append(f"round {n}.{k}")
+        assert actor.lives
+        assert orphans(path) == []
+        assert texts(path) == wanted
+        db.close()
+        os.kill(actor.pid, signal.SIGTERM)
+        assert actor.exit_code() == 0
+    assert texts(path) == wanted
+    assert in_file(path, "SELECT message_count FROM sessions") == [[len(wanted)]]
+    assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+
+
+def test_readers_see_everything_after_the_wal_was_removed(path, place, client):
+    """Their connections still hold the WAL that is gone."""
+    with served(path):
+        db = client()
+        fill(db)
+        wanted = list(OURS)
+        assert [m["content"] for m in db.get_messages("s")] == wanted
+        for n in range(3):
+            place.wal.unlink()
+            for k in range(8):
+                db.append_message("s", "user", f"round {n}.{k}")
+                wanted.append(f"round {n}.{k}")
+                assert [m["content"] for m in db.get_messages("s")] == wanted
+                assert db.get_session("s")["message_count"] == len(wanted)
+        assert len(db.search_messages("round", limit=100)) == 24
+
+
+@pytest.mark.parametrize("opener", ["mode=ro", "mode=rw"])
+def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, place, client, opener):
+    """Opening a database is enough to make an empty WAL. Still nobody has written."""
+    code = """
+    import json, sqlite3, sys
+    conn = sqlite3.connect(f"file:{sys.argv[1]}?{sys.argv[2]}", uri=True)
+    try:
+        conn.execute("SELECT COUNT(*) FROM messages").fetchall()
+    except sqlite3.Error as error:
+        print(error, file=sys.stderr)
+    print(json.dumps("seen"))
+    """
+    with served(path) as actor:
+        db = client()
+        fill(db)
+        with standing_still(actor):
+            place.wal.unlink()
+            run_python(code, path, opener)
+            assert place.wal.stat().st_size == 0
+        write_on(db, path)
+        assert texts(path) == OURS
+
+
+# (b) The WAL is removed and somebody else writes.
+
+
+def test_foreign_writer_after_the_wal_was_removed(path, place, client, tmp_path):
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        acknowledged, epoch = own(path, "commit_no"), own(path, "epoch")
+        with standing_still(actor):
+            shutil.copy(place.db, tmp_path / "salvage.db")
+            place.wal.unlink()
+            place.shm.unlink()
+            found, messages = write_foreign(path)
+        assert found < acknowledged
+        assert_nothing_is_acknowledged(wire, actor)
+        words = actor.last_words()
+
+        # What was acknowledged and is not in the file is in the orphan, which is ours alone.
+        (orphan,) = orphans(path)
+        assert orphan.name == f"state.db.orphan-wal.{epoch}"
+        assert orphan.stat().st_mode & 0o777 == 0o600
+        assert str(orphan) in words
+        told = re.search(r"(\d+) acknowledged", words)
+        assert told is not None
+        assert int(told[1]) == acknowledged - found
+        shutil.copy(orphan, tmp_path / "salvage.db-wal")
+        assert texts(tmp_path / "salvage.db")[:ROWS] == OURS
+
+        # The next actor serves the file that is there: all of theirs, and exactly that of ours.
+        write_on(db, path)
+        assert keys(path) >= FOREIGN
+        assert texts(path) == OURS[:messages]
+
+
+def test_foreign_writer_after_an_empty_wal_was_removed(path, place, client):
+    """Everything was in the database; the shared memory now tells of frames that we cannot read."""
+    with served(path, QUIET) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        assert len(db.search_messages("walrus", limit=100)) == ROWS
+        wait_for(lambda: place.wal.stat().st_size == 0)
+        with standing_still(actor):
+            place.wal.unlink()
+            assert write_foreign(path)[1] == ROWS
+        assert_nothing_is_acknowledged(wire, actor)
+        write_on(db, path)
+        assert keys(path) >= FOREIGN
+        assert texts(path) == OURS
+
+
+def test_checkpoint_does_not_write_over_a_file_with_another_wal(path, place, client):
+    """Nobody asks for a change; the actor would fold its WAL back by itself."""
+    with served(path, QUIET.replace("0.05", "1.5")) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        db.set_meta("ours", "v")
+        assert len(db.search_messages("walrus", limit=100)) == ROWS
+        wait_for(lambda: time.time() - place.wal.stat().st_mtime > 0.3)
+        with standing_still(actor):
+            assert place.wal.stat().st_size > 0
+            place.wal.unlink()
+            place.shm.unlink()
+            write_foreign(path, "fold")
+            assert keys(path) >= FOREIGN
+
+        def has_tried():
+            with suppress(AssertionError, OSError):
+                tried = wire.status()["checkpoints"]
+                return any(outcome.startswith("truncate") for outcome in tried)
+            return True  # it has ended
+
+        wait_for(has_tried)
+        assert keys(path) >= FOREIGN
+        assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+        write_on(db, path)
+        assert keys(path) >= FOREIGN
+
+
+# (c) Other files.
+
+
+def copy_over(file):
+    """The same content, another file."""
+    copy = file.with_name(f"{file.name}.copy")
+    shutil.copy(file, copy)
+    os.replace(copy, file)
+
+
+INTACT = {
+    "wal replaced": lambda place: copy_over(place.wal),
+    "shm replaced": lambda place: copy_over(place.shm),
+    "shm removed": lambda place: place.shm.unlink(),
+    "lock replaced": lambda place: copy_over(place.owner_lock),
+    "lock removed": lambda place: place.owner_lock.unlink(),
+}
+
+
+@pytest.mark.parametrize("kind", INTACT)
+def test_side_file_is_replaced(path, place, client, kind):
+    """Database and WAL have it all, so nothing may be missing."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        with standing_still(actor):
+            INTACT[kind](place)
+        assert_nothing_is_acknowledged(wire, actor)
+        write_on(db, path)
+        assert texts(path)[:ROWS] == OURS
+
+
+def test_foreign_writer_after_the_shared_memory_was_removed(path, place, client):
+    """Both write one WAL and do not see each other: whoever comes second must not write."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        with standing_still(actor):
+            place.shm.unlink()
+            assert write_foreign(path)[1] == ROWS
+        assert_nothing_is_acknowledged(wire, actor)
+        write_on(db, path)
+        assert texts(path)[:ROWS] == OURS
+        assert keys(path) >= FOREIGN
+
+
+def without_side_files(place):
+    place.wal.unlink()
+    place.shm.unlink()
+
+
+def rename_over(place, other):
+    without_side_files(place)
+    os.replace(other, place.db)
+
+
+def rename_over_beside_the_wal(place, other):
+    os.replace(other, place.db)
+
+
+def delete_and_make_anew(place, other):
+    without_side_files(place)
+    place.db.unlink()
+    shutil.copy(other, place.db)
+
+
+@pytest.mark.parametrize("replace", [rename_over, rename_over_beside_the_wal, delete_and_make_anew])
+def test_database_is_replaced(path, place, client, other, replace):
+    """The next actor serves the file that is there, unmixed with what was there before."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        assert len(db.get_messages("s")) == ROWS
+        with standing_still(actor):
+            replace(place, other)
+        assert_nothing_is_acknowledged(wire, actor)
+        (orphan,) = orphans(path)
+        assert orphan.stat().st_mode & 0o777 == 0o600
+        write_on(db, path)
+        assert texts(path) == [f"okapi {n}" for n in range(30)]
+        assert [m["content"] for m in db.get_messages("other")] == texts(path)
+        assert db.get_messages("s") == []
+        assert len(db.search_messages("okapi", limit=100)) == 30
+
+
+def test_database_is_deleted(path, place, client):
+    """The actor of a file that is gone ends, and the next change begins a new one."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        with standing_still(actor):
+            for file in (place.db, place.wal, place.shm):
+                file.unlink()
+        wire.send(request(1, append("s", "void")))
+        assert [message for message in wire.until_end() if message["t"] == "ok"] == []
+        assert actor.exit_code() in (0, exits.FILES_REPLACED)
+        write_on(db, path)
+        assert texts(path) == []
+
+
+def test_second_owner_after_the_lock_was_removed(path, place, client):
+    """The lock cannot keep them apart any more; the first one must find out before it answers."""
+    with served(path) as first, Wire(path) as wire:
+        db = client()
+        fill(db)
+        with standing_still(first):
+            place.owner_lock.unlink()
+            with served(path) as second:
+                fresh = run_python(
+                    """
+                    import json, sys
+                    from pathlib import Path
+                    from hermes_actor import SessionDB
+                    db = SessionDB(Path(sys.argv[1]), mode="actor")
+                    db.set_meta("second", "v")
+                    print(json.dumps(db._port.statistics()["pid"]))
+                    db.close()
+                    """,
+                    path,
+                )
+                assert fresh == second.pid
+                os.kill(first.pid, signal.SIGCONT)
+                wire.send(*(request(seq, append("s", f"void {seq}")) for seq in range(1, 4)))
+                assert [message for message in wire.until_end() if message["t"] == "ok"] == []
+                assert first.exit_code() in (exits.FILES_REPLACED, exits.FENCED)
+                write_on(db, path)
+                assert second.lives
+                assert "second" in keys(path)
+                assert texts(path) == OURS
+                db.close()
+
+
+# The writer without a process of its own.
+
+
+@pytest.fixture
+def during():
+    """What happens just before a commit, put there by a test."""
+    return []
+
+
+@pytest.fixture
+def writer(path, during):
+    def failpoint(name):
+        if name == "commit.before" and during:
+            during.pop()()
+
+    writer = Writer(place_of(path), Seams(failpoint=failpoint))
+    yield writer
+    writer.core._close_connections()
+
+
+def put(*names):
+    return [Request(MetaSet(key=name, value="v")) for name in names]
+
+
+def errors(outcomes):
+    return [outcome.error for outcome in outcomes]
+
+
+def contents(place):
+    return {file.name: file.read_bytes() for file in (place.db, place.wal) if file.exists()}
+
+
+@pytest.mark.parametrize("removed", [["wal"], ["wal", "shm"]], ids="+".join)
+def test_writer_folds_back(writer, path, place, removed):
+    assert errors(writer.run_batch(put("1", "2"))) == [None, None]
+    epoch = writer.epoch
+    for name in removed:
+        getattr(place, name).unlink()
+    outcomes = writer.run_batch(put("3", "4"))
+    assert errors(outcomes) == [None, None]
+    assert [outcome.commit_no for outcome in outcomes] == [3, 4]
+    assert writer.epoch == epoch + 1
+    assert errors(writer.run_batch(put("5"))) == [None]
+    assert keys(path) == {"1", "2", "3", "4", "5"}
+    assert orphans(path) == []
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_writer_stops_for_good(writer, path, place, during, when):
+    def replace():
+        place.wal.unlink()
+        place.shm.unlink()
+        write_foreign(path)
+
+    assert errors(writer.run_batch(put("1", "2"))) == [None, None]
+    if when == "before":
+        replace()
+    else:
+        during.append(replace)
+    outcomes = writer.run_batch(put("3", "4", "5"))
+    assert None not in errors(outcomes)
+    assert {outcome.commit_no for outcome in outcomes} == {None}
+    # Nobody can tell what became of a change that was under way.
+    assert {error.executed for error in errors(outcomes)} <= {"no", "unknown"}
+    if when == "during":
+        assert [type(error) for error in errors(outcomes)] == [OutcomeUnknown] * 3
+    assert writer.core.exit_code == exits.FILES_REPLACED
+    (orphan,) = orphans(path)
+    assert orphan.stat().st_mode & 0o777 == 0o600
+    # From here on it neither writes nor closes: both would put stale pages over theirs.
+    there, again = contents(place), writer.run_batch(put("6"))
+    assert [type(error) for error in errors(again)] == [ActorBroken]
+    assert errors(again)[0].executed == "no"
+    writer.checkpoint_if_due(waiting=False)
+    writer.idle_slice()
+    writer.close()
+    assert contents(place) == there
+    assert keys(path) == FOREIGN
+
+
+@pytest.mark.parametrize("where", ["wal", "db"])
+def test_wal_that_was_moved_away_is_saved_too(writer, path, place, where, tmp_path):
+    """It has another name now; the writer knows it by its descriptor."""
+    (tmp_path / "trash").mkdir()
+    assert errors(writer.run_batch(put("1", "2"))) == [None, None]
+    shutil.copy(place.db, tmp_path / "salvage.db")
+    for file in (place.wal, place.shm, place.db)[: 2 if where == "wal" else 3]:
+        os.replace(file, tmp_path / "trash" / file.name)
+    if where == "db":
+        shutil.copy(tmp_path / "salvage.db", place.db)
+    write_foreign(path)
+    (error,) = errors(writer.run_batch(put("3")))
+    assert error.executed in ("no", "unknown")
+    (orphan,) = orphans(path)
+    shutil.copy(orphan, tmp_path / "salvage.db-wal")
+    assert keys(tmp_path / "salvage.db") >= {"1", "2"}
+
+
+# Embedded.
+
+
+@pytest.fixture
+def embedded(path):
+    db = SessionDB(path, mode="embedded")
+    fill(db)
+    yield db
+    db.close()
+
+
+def test_embedded_writer_and_its_readers_go_on(embedded, path, place):
+    wanted = list(OURS)
+    for n in range(2):
+        assert [m["content"] for m in embedded.get_messages("s")] == wanted
+        place.wal.unlink()
+        for k in range(5):
+            embedded.append_message("s", "user", f"round {n}.{k}")
+            wanted.append(f"round {n}.{k}")
+            assert [m["content"] for m in embedded.get_messages("s")] == wanted
+    assert texts(path) == wanted
+    embedded.close()
+    assert texts(path) == wanted
+    assert orphans(path) == []
+
+
+def test_embedded_writer_tells_its_callers(path, place):
+    """And the file is not harmed by what a process that lives on still holds."""
+    code = """
+    import sys
+    from pathlib import Path
+    from support.child import outcome, tell
+    from hermes_actor import SessionDB
+    sys.path.insert(0, sys.argv[2])
+    from test_replaced_files import FOREIGN_ROWS, fill, write_foreign
+
+    path = Path(sys.argv[1])
+    db = SessionDB(path, mode="embedded")
+    fill(db)
+    assert db.search_messages("walrus")
+    for name in ("state.db-wal", "state.db-shm"):
+        path.with_name(name).unlink()
+    write_foreign(path)
+    told = [outcome(lambda: db.set_meta("void", "v"))["classes"] for _ in range(3)]
+    db.close()
+
+    def again():
+        db = SessionDB(path, mode="embedded")
+        try:
+            db.set_meta("again", "v")
+        finally:
+            db.close()
+
+    tell([told, outcome(again)["classes"]])
+    """
+    told, again = run_python(code, path, Path(__file__).parent)
+    kinds = [classes[0].rpartition(".")[2] for classes in told]
+    assert kinds[0] in ("OutcomeUnknown", "ActorBroken")
+    assert kinds[1:] == ["ActorBroken", "ActorBroken"]
+    assert keys(path) >= FOREIGN
+    assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+    # It may refuse to open the file again; what it acknowledges is in the file.
+    if again:
+        assert "hermes_actor.errors.HermesActorError" in again
+    else:
+        assert "again" in keys(path)

@@ -1,0 +1,281 @@
+"""The client's half and the actor's half of the conversation, against each other, without sockets.
+
+Bytes travel in pieces of any size and are lost with the connection; the writer is the real one.
+"""
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import hermes_protocol.messages as wire
+from hermes_actor import errors
+from hermes_actor.actor.conversation import Conversation, State, done, reject, welcome
+from hermes_actor.actor.desk import Desk
+from hermes_actor.actor.mailbox import Mailbox
+from hermes_actor.actor.metrics import Metrics
+from hermes_actor.client.core import ClientCore
+from hermes_actor.engine.jobs import Outcome
+from hermes_actor.engine.ownership import OwnerLock
+from hermes_actor.engine.writer import Writer
+from hermes_actor.paths import place_of
+from hermes_protocol import operations as ops
+from hermes_protocol.framing import FrameError, frame
+
+# --- an actor without input and output ---------------------------------------------------------
+
+
+class Actor:
+    """Mailbox and writer of one file, worked by hand."""
+
+    def __init__(self, path):
+        self.place = place_of(path)
+        self.place.db.parent.mkdir(parents=True, exist_ok=True)
+        self.start()
+
+    def start(self):
+        self.lock = OwnerLock.acquire(self.place)
+        self.mailbox = Mailbox()
+        self.writer = Writer(self.place)
+        self.writer.recover()
+
+    def stop(self):
+        self.writer.close()
+        self.lock.release()
+
+    def work(self):
+        """Run what waits, like the writer's thread does."""
+        jobs = [job for job in self.mailbox.take(0) if job.take()]
+        while jobs:
+            outcomes = self.writer.run_batch([job.request for job in jobs])
+            for job, outcome in zip(jobs, outcomes, strict=False):
+                job.finish(outcome)
+            jobs = jobs[len(outcomes) :]
+
+
+class ActorEnd:
+    """One connection of it."""
+
+    def __init__(self, actor):
+        self.actor = actor
+        self.out = bytearray()
+        self.conversation = Conversation()
+        self.desk = Desk(actor.mailbox, Metrics(), self.out.extend, lambda: None)
+
+    def receive(self, data):
+        self.conversation.feed(data)
+        while (message := self.conversation.next_message()) is not None:
+            if isinstance(message, wire.Hello):
+                self.desk.client_id = message.client_id
+                writer = self.actor.writer
+                self.out += welcome(
+                    "serving",
+                    epoch=writer.epoch,
+                    file_id=writer.core.file_id,
+                    commit_no=writer.commit_no,
+                    ready=True,
+                )
+            elif isinstance(message, wire.Request):
+                self.desk.request(message, lambda: None)
+            elif isinstance(message, wire.StatusRequest):
+                self.out += frame(wire.StatusReply(ask=message.ask, status="{}"))
+
+    def drop(self):
+        """A newer connection of the client has come."""
+        for job in self.actor.mailbox.drop(self.desk.client_id):
+            if job.take():
+                job.finish(Outcome(error=errors.Closed("superseded")))
+
+
+SHARES = st.sampled_from([1.0, 1.0, 1.0, 0.97, 0.5, 0.1])
+"""How much of what is on the way arrives."""
+
+
+class BothEnds(RuleBasedStateMachine):
+    """One client that writes numbered rows, over connections that break at any byte."""
+
+    @initialize()
+    def begin(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="hermes-actor-ends-")
+        self.actor = Actor(Path(self.folder.name) / "state.db")
+        self.core = ClientCore(name="model")
+        self.sent, self.to_actor = 0, bytearray()
+        self.replies = []
+        self.end = None
+        self.connect()
+
+    @rule()
+    def connect(self):
+        """Connect, or connect again: what was on the way is lost."""
+        if self.end is not None:
+            self.end.drop()
+        self.end = ActorEnd(self.actor)
+        self.end.receive(self.core.hello())
+        self.core.receive(bytes(self.end.out))
+        self.end.out.clear()
+        assert self.core.welcome is not None
+        self.to_actor = bytearray(self.core.resend())
+
+    @precondition(lambda self: self.core.has_room)
+    @rule()
+    def write(self):
+        operation = ops.MetaSet(key="order", value=str(self.sent))
+        if self.sent % 3 == 0:
+            operation = ops.SessionCreate(id=f"s{self.sent}", source="cli", started_at=1.0)
+        reply, data = self.core.request(self.core.encode(operation), 30.0)
+        self.replies.append((self.sent, reply))
+        self.sent += 1
+        self.to_actor += data
+
+    @rule(share=SHARES)
+    def travel_there(self, share):
+        count = round(share * len(self.to_actor))
+        self.end.receive(bytes(self.to_actor[:count]))
+        del self.to_actor[:count]
+
+    @rule()
+    def work(self):
+        self.actor.work()
+
+    @rule(share=SHARES)
+    def travel_back(self, share):
+        count = round(share * len(self.end.out))
+        self.core.receive(bytes(self.end.out[:count]))
+        del self.end.out[:count]
+
+    @rule()
+    def another_owner(self):
+        """The actor ends, and another one opens the file."""
+        self.actor.stop()
+        self.actor.start()
+        self.end = None
+        self.connect()
+
+    @invariant()
+    def answers_come_once_and_in_order(self):
+        if not hasattr(self, "core"):
+            return
+        numbers = [reply.commit_no for _, reply in self.replies if reply.done]
+        assert all(reply.error is None for _, reply in self.replies)
+        assert numbers == sorted(set(numbers))
+
+    def teardown(self):
+        if not hasattr(self, "core"):
+            return
+        self.connect()
+        while any(not reply.done for _, reply in self.replies):
+            self.travel_there(1)
+            self.actor.work()
+            self.travel_back(1)
+        applied = self.actor.writer.commit_no
+        assert applied == self.sent == len({reply.commit_no for _, reply in self.replies})
+        self.actor.stop()
+        self.folder.cleanup()
+
+
+BothEnds.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBothEnds = BothEnds.TestCase
+
+
+# --- the actor's half alone ----------------------------------------------------------------------
+
+HELLO = wire.Hello(client_id=b"c" * 16)
+REQUEST = wire.Request(seq=1, operation=msgspec.Raw(msgspec.msgpack.encode({"op": "x"})))
+
+
+def conversation(*messages):
+    one = Conversation()
+    for message in messages:
+        one.feed(frame(message))
+        assert one.next_message() == message
+    return one
+
+
+def refuses(one, message):
+    one.feed(frame(message))
+    with pytest.raises(FrameError):
+        one.next_message()
+
+
+def test_nothing_comes_before_hello():
+    refuses(Conversation(), REQUEST)
+    refuses(Conversation(), wire.Bye())
+    refuses(Conversation(), wire.Hello(client_id=b"c" * 16, magic="other"))
+    refuses(Conversation(), wire.Hello(client_id=b"short"))
+
+
+def test_hello_comes_once():
+    refuses(conversation(HELLO), HELLO)
+
+
+def test_nothing_comes_after_bye():
+    one = conversation(HELLO, wire.Bye())
+    assert one.state is State.OVER
+    refuses(one, REQUEST)
+
+
+def test_follower_only_asks():
+    one = conversation(HELLO, wire.Subscribe(after=1), wire.StatusRequest(ask=-1))
+    assert one.state is State.FOLLOWING
+    refuses(one, REQUEST)
+    conversation(HELLO, wire.Subscribe(), wire.Bye())
+
+
+def test_length_is_known_before_the_body():
+    one = conversation(HELLO)
+    data = frame(REQUEST)
+    one.feed(data[:4])
+    assert one.needed() == len(data) - 4
+    assert one.next_message() is None
+    one.feed(data[4:])
+    assert one.next_message() == REQUEST
+
+
+def test_length_over_the_limit_is_refused_before_the_body():
+    one = Conversation(frame_max_bytes=100)
+    one.feed((101).to_bytes(4, "big"))
+    with pytest.raises(FrameError):
+        one.needed()
+
+
+# --- the frames that open ------------------------------------------------------------------------
+
+
+def test_client_waits_while_the_file_is_opened():
+    core = ClientCore()
+    core.hello()
+    core.receive(welcome("migrating 40%", ready=False))
+    assert core.welcome is None
+    assert core.phase == "migrating 40%"
+    core.receive(welcome("serving", epoch=3, commit_no=7, ready=True))
+    assert core.welcome.epoch == 3
+
+
+def test_status_is_answered_while_the_file_is_opened():
+    core = ClientCore()
+    core.hello()
+    reply, _ = core.ask(lambda ask: wire.StatusRequest(ask=ask))
+    core.receive(welcome("opening", ready=False))
+    core.receive(frame(wire.StatusReply(ask=reply.number, status="{}")))
+    assert reply.done
+    assert core.welcome is None
+
+
+def test_file_that_cannot_be_opened_is_a_typed_error():
+    core = ClientCore()
+    core.hello()
+    told = errors.NotADatabase("file is not a database: x", words="file is not a database")
+    with pytest.raises(errors.NotADatabase) as caught:
+        core.receive(reject(told))
+    assert caught.value.words == "file is not a database"
+
+
+def test_done_carries_a_result():
+    core = ClientCore()
+    reply, _ = core.ask(lambda ask: wire.CatchUp(ask=ask, through=1))
+    core.receive(done(reply.number, 7))
+    assert msgspec.msgpack.decode(reply.result) == 7
