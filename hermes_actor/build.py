@@ -1,6 +1,6 @@
 """Which build this is: the version, and a digest of the code that is running it.
 
-Two checkouts of one version differ in the digest; a newer build is one with a higher version.
+Two checkouts of one version differ in the digest. ``versions`` tells which build is newer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import hermes_protocol
 from hermes_actor._version import __version__
 
-__all__ = ["build_id", "is_newer", "version_of"]
+__all__ = ["build_id"]
 
 _DIGEST_CHARACTERS = 12
 
@@ -29,16 +29,3 @@ def build_id() -> str:
             digest.update(f"{package.name}/{path.relative_to(package)}\0".encode())
             digest.update(path.read_bytes())
     return f"{__version__}+{digest.hexdigest()[:_DIGEST_CHARACTERS]}"
-
-
-def version_of(build: str) -> tuple[int, ...]:
-    """The version of a build as numbers that compare; empty, below all others, if it has none."""
-    numbers = build.partition("+")[0].split(".")
-    if not all(number.isdecimal() for number in numbers):
-        return ()
-    return tuple(map(int, numbers))
-
-
-def is_newer(build: str, than: str) -> bool:
-    """Whether the version of *build* is higher. Two builds of one version are not."""
-    return version_of(build) > version_of(than)

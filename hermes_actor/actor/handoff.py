@@ -19,8 +19,9 @@ import trio.lowlevel
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.successor import Successor
-from hermes_actor.build import build_id, is_newer
+from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
+from hermes_actor.versions import is_newer
 from hermes_protocol.succession import TakeOver
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class HandOff:
         self.request = request
         self.step = "starting the successor"
         self.error: HandoffFailed | None = None
+        self.refused = False
+        """Whether the build that was found may not take over; then it is no failed update."""
         self.finished = trio.Event()
         self.at = time.time()
         self._successor: Successor | None = None
@@ -65,6 +68,7 @@ class HandOff:
         """Have a successor that is ready. Nothing has happened to the file yet."""
         self._successor = await Successor.start(place, self.request.python, options)
         ready = await self._successor.ready()
+        self.refused = True
         if not ready.oldest <= wire.PROTOCOL <= ready.newest:
             raise HandoffFailed(
                 f"build {ready.build} speaks protocol {ready.oldest} to {ready.newest}, and the"
@@ -75,6 +79,12 @@ class HandOff:
                 f"build {ready.build} is older than {build_id()}, which serves; to go back use"
                 f" --allow-older"
             )
+        if not self.request.wait and not is_newer(ready.build, than=build_id()):
+            # Else two builds that each claim to be newer would hand over to and fro.
+            raise HandoffFailed(
+                f"{self.request.python} has build {ready.build}, which is not newer"
+            )
+        self.refused = False
         _log.info("hand-off: successor pid %d, build %s, is ready", ready.pid, ready.build)
         self.step = "closing the file"
 

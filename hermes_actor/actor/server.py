@@ -34,10 +34,11 @@ from hermes_actor.actor.reception import Reception
 from hermes_actor.actor.status import Foreigners, describe
 from hermes_actor.actor.succeeding import Predecessor
 from hermes_actor.actor.writing import Writing
-from hermes_actor.build import build_id, is_newer
+from hermes_actor.build import build_id
 from hermes_actor.engine.changes import ChangeRing
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import DeadlineExceeded, HandoffFailed
+from hermes_actor.versions import is_newer
 from hermes_protocol.succession import TakeOver
 
 if TYPE_CHECKING:
@@ -305,8 +306,10 @@ class Server:
     @property
     def failed_update(self) -> str | None:
         """Why the last hand-off failed (G12)."""
-        failed = None if self.handoff is None else self.handoff.error
-        return None if failed is None else str(failed)
+        handoff = self.handoff
+        if handoff is None or handoff.error is None or handoff.refused:
+            return None
+        return str(handoff.error)
 
     # --- around it -------------------------------------------------------------------------------
 
@@ -322,7 +325,8 @@ class Server:
         while True:
             await trio.sleep(min(limits.HOME_CHECK_SECONDS, self._idle_exit or 3600))
             # One that knows of a failed update stays: the next start might not come up (G12).
-            if self.reception.connections or self.mailbox.waiting() or self.handoff is not None:
+            handing_over = self.handoff is not None and not self.handoff.refused
+            if self.reception.connections or self.mailbox.waiting() or handing_over:
                 quiet_since = trio.current_time()
             if self.writer is not None:
                 self.foreigners.look(self.writer.core.foreign_commits)

@@ -7,6 +7,7 @@ order and with the same numbers, after every reconnection. Crash, drain and hand
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -73,12 +74,16 @@ def rejection(message: wire.Reject) -> HermesActorError:
 class ClientCore:
     """Numbers, window, resending. Not thread-safe: its shell serialises all calls."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(
+        self, name: str = "", after_welcome: Callable[[ClientCore], bytes] = lambda _core: b""
+    ) -> None:
+        """*after_welcome* gives what goes out behind everything that is sent again."""
         self.client_id = os.urandom(16)
         self.welcome: wire.Welcome | None = None
         self.phase = ""
         self.going_away = False
         self._name = name
+        self._after_welcome = after_welcome
         self._next_seq = 1
         self._next_ask = -1
         self._next_stage = 1
@@ -115,7 +120,8 @@ class ClientCore:
             ask.error = ConnectionResetError("the connection was lost")
             ask.done = True
         self._asks.clear()
-        return b"".join(data for _, (_, data) in sorted(self._open.items()))
+        again = b"".join(data for _, (_, data) in sorted(self._open.items()))
+        return again + self._after_welcome(self)
 
     def encode(self, operation: Operation[Any]) -> bytes | None:
         """The bytes of an operation; ``None`` if it must be staged (see :meth:`stages`)."""

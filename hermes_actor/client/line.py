@@ -18,6 +18,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.client.reaching import GRACE_SECONDS, connect, program_name
+from hermes_actor.client.upgrading import upgrade_request
 from hermes_actor.errors import HermesActorError, OutcomeUnknown
 from hermes_protocol.framing import FrameError, frame
 
@@ -38,7 +39,7 @@ class Line:
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ClientCore(name=program_name())
+        self.core = ClientCore(program_name(), upgrade_request)
         self.held = threading.Condition(threading.RLock())
         self.sock: socket.socket | None = None
         self._leading = False

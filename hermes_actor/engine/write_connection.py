@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,8 @@ class WriteConnection:
             self.file_id = file_id(self.conn)
 
     def _open(self) -> Connection:
+        # Told before and after: at no time are two processes between such a pair of lines.
+        _log.info("database opened by pid %d at %.6f", os.getpid(), self.seams.monotonic())
         conn = open_database(self.place, self.seams, self._on_phase, self._patience)
         conn.set_authorizer(self.authorizer)
         if self._anchored:
@@ -312,3 +315,4 @@ class WriteConnection:
         if self._anchor is not None:
             # Last, and read-only: it can neither checkpoint nor unlink anything.
             self._anchor.close()
+        _log.info("database closed by pid %d at %.6f", os.getpid(), self.seams.monotonic())

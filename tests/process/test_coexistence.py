@@ -151,6 +151,7 @@ def test_both_sides_write_at_the_same_time(path, ours):
     assert_sound(path)
     found = status(ours)
     assert found["foreign_commits"] > 0
+    assert found["index"]["rebuilds"] == 0
     assert any(text.startswith("foreign writer") for text in found["degraded"])
 
 

@@ -3,6 +3,7 @@
 Nothing here measures time. The order of all changes (``commit_no``) tells who waited for whom.
 """
 
+import json
 import selectors
 from contextlib import ExitStack, closing, suppress
 from itertools import count, pairwise
@@ -111,3 +112,16 @@ def admitted(db):
     """How many requests by hand the actor has read."""
     found = db._port.statistics()["connections"]
     return sum(c["requests"] for c in found if c["name"] == "by hand")
+
+
+def test_burst_of_questions_does_not_hold_up_a_writer(path, db):
+    """What somebody else writes meanwhile is done before the last of them is answered."""
+    burst = 1500
+    with closing(Wire(path)) as curious, closing(Wire(path)) as writer:
+        curious.send(frame({"t": "status", "ask": -1}) * burst)
+        first = json.loads(curious.receive()["status"])
+        writer.send(request(1, append("lone", "meanwhile")))
+        for _ in range(burst - 1):
+            last = json.loads(curious.receive()["status"])
+        assert writer.answer(1)["commit_no"] == first["commit_no"] + 1
+        assert last["commit_no"] == first["commit_no"] + 1

@@ -27,6 +27,7 @@ PACKAGES = {
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
     "_version", "errors", "exits", "holders", "journal", "limits", "availability", "paths", "sqlite",
+    "versions",
 }  # fmt: skip
 ALLOWED = {
     "protocol": {"msgspec"},
@@ -35,7 +36,7 @@ ALLOWED = {
     "engine": {"base", "protocol", "store", "msgspec", "sqlite_utils"},
     "build": {"base", "protocol"},
     "actor": {"base", "protocol", "store", "engine", "build", "msgspec", "trio"},
-    "client": {"base", "protocol", "store", "build", "msgspec"},
+    "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
     "methods": {"base", "protocol", "store", "client"},
     "session_db": {"base", "protocol", "store", "client", "methods", "msgspec"},

@@ -27,6 +27,7 @@ from hermes_actor.client.aio.reaching import close_socket, reach
 from hermes_actor.client.aio.waiting import Waiter, Waiting
 from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.client.reaching import GRACE_SECONDS, Attempts, program_name
+from hermes_actor.client.upgrading import upgrade_request
 from hermes_actor.errors import (
     Closed,
     DeadlineExceeded,
@@ -56,7 +57,7 @@ class AsyncLine:
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ClientCore(name=program_name())
+        self.core = ClientCore(program_name(), upgrade_request)
         self.sock: socket.socket | None = None
         self._connecting: anyio.Lock | None = None
         self._waiting = Waiting()

@@ -1,0 +1,45 @@
+"""A client that is newer than its actor asks for a hand-off to its own build.
+
+Nobody waits for it: the call that noticed goes on at once, and if the new build cannot take over,
+the old actor serves on. The actor decides whether to try (never to an older build, each build at
+most once a minute), so however many versions run side by side there is no loop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hermes_protocol.messages as wire
+from hermes_actor._version import __version__
+from hermes_actor.versions import is_newer
+
+if TYPE_CHECKING:
+    from hermes_actor.client.core import ClientCore
+
+__all__ = ["upgrade_request"]
+
+
+def upgrade_request(core: ClientCore) -> bytes:
+    """After Welcome: the frame that asks for a hand-off, empty if there is no reason to.
+
+    ``HERMES_ACTOR_UPGRADE``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run
+    ``hermes-actor handoff`` when they want to.
+    """
+    assert core.welcome is not None
+    if not is_newer(__version__, than=core.welcome.build):
+        return b""
+    if os.environ.get("HERMES_ACTOR_UPGRADE", "auto") != "auto" or _found_through_environment():
+        return b""
+    _, data = core.ask(
+        lambda n: wire.Handoff(ask=n, python=sys.executable, build=__version__, wait=False)
+    )
+    return data
+
+
+def _found_through_environment() -> bool:
+    """A successor has the environment of the actor, so it would not find our code."""
+    package = str(Path(__file__).parents[2])
+    return package in os.environ.get("PYTHONPATH", "").split(os.pathsep)
