@@ -9,14 +9,27 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["snapshot_holders", "write_openers"]
+__all__ = ["snapshot_holders", "write_lock_holders", "write_openers"]
 
 _READ_MARKS = range(123, 128)
 """Bytes of the shared memory that SQLite locks for a reader's snapshot (WAL_READ_LOCK(0..4))."""
 
 
+_WRITE_LOCK = range(120, 121)
+"""The byte that SQLite locks for a write transaction (WAL_WRITE_LOCK)."""
+
+
 def snapshot_holders(shm: Path) -> list[int]:
     """Other processes that hold a snapshot of the WAL."""
+    return _lock_holders(shm, _READ_MARKS)
+
+
+def write_lock_holders(shm: Path) -> list[int]:
+    """Another process that is inside a write transaction, if there is one."""
+    return _lock_holders(shm, _WRITE_LOCK)
+
+
+def _lock_holders(shm: Path, marks: range) -> list[int]:
     try:
         found = os.stat(shm)
         text = Path("/proc/locks").read_text()
@@ -30,7 +43,7 @@ def snapshot_holders(shm: Path) -> list[int]:
         if len(fields) == 8 and fields[1] == "POSIX" and fields[5] == where:
             first = int(fields[6])
             last = first if fields[7] == "EOF" else int(fields[7])
-            if any(first <= mark <= last for mark in _READ_MARKS):
+            if any(first <= mark <= last for mark in marks):
                 pids.add(int(fields[4]))
     return sorted(pids - {os.getpid(), 0, -1})
 

@@ -43,8 +43,8 @@ __all__ = [
     "LISTEN_BACKLOG",
     "LOG_MAX_BYTES",
     "OPEN_BUSY_SECONDS",
-    "OWNED_SECONDS",
     "OUTBOX_MAX_BYTES",
+    "OWNED_SECONDS",
     "PATIENCE_SECONDS",
     "PHASE_TELL_SECONDS",
     "RECEIPTS_KEPT_COMMITS",
@@ -53,6 +53,8 @@ __all__ = [
     "RECEIVE_BYTES",
     "RECONNECT_FIRST_SECONDS",
     "RECONNECT_MAX_SECONDS",
+    "RESCUE_RECENT_SECONDS",
+    "RESCUE_SECONDS",
     "RESTART_ABOVE_FRAMES",
     "RESTART_BUDGET_SECONDS",
     "RESTART_MAX_INTERVAL_SECONDS",
@@ -248,6 +250,12 @@ EXPIRY_CHECK_SECONDS = 0.01
 
 EXPIRY_IDLE_SECONDS = 0.1
 """The same while nothing waits: an idle actor must not show in anybody's battery."""
+
+RESCUE_RECENT_SECONDS = 60.0
+"""A home that is deleted while somebody has been connected within this time is saved."""
+
+RESCUE_SECONDS = 300.0
+"""How long that copy may take."""
 
 HOME_CHECK_SECONDS = 1.0
 """Between two looks whether the database is still where it was."""

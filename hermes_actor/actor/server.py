@@ -35,9 +35,11 @@ from hermes_actor.actor.status import Foreigners, describe
 from hermes_actor.actor.succeeding import Predecessor
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
+from hermes_actor.engine import jobs
 from hermes_actor.engine.changes import ChangeRing
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import DeadlineExceeded, HandoffFailed
+from hermes_actor.rescue import is_wanted, rescue_path
 from hermes_actor.versions import is_newer
 from hermes_protocol.succession import TakeOver
 
@@ -331,9 +333,32 @@ class Server:
             if self.writer is not None:
                 self.foreigners.look(self.writer.core.foreign_commits)
             if self.opened.is_set() and not self.place.db.parent.exists():
+                await self._rescue(recently=trio.current_time() - quiet_since)
                 self.drain("the home is gone")
             elif self._idle_exit and trio.current_time() - quiet_since >= self._idle_exit:
                 self.drain("idle")
+
+    async def _rescue(self, recently: float) -> None:
+        """Save the store of a home that was deleted while somebody used it."""
+        if recently > limits.RESCUE_RECENT_SECONDS or self.writer is None:
+            return
+        target = rescue_path(self.place)
+        if not is_wanted(self.place, self.writer.core.file_bytes):
+            return
+        done = trio.Event()
+        outcomes: list[Outcome] = []
+
+        def finish(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            self.in_loop(done.set)
+
+        self.mailbox.put(b"", jobs.Rescue(finish, target))
+        with trio.move_on_after(limits.RESCUE_SECONDS):
+            await done.wait()
+        if outcomes and outcomes[0].error is None:
+            _log.warning("the home is gone; the store was saved as %s", target)
+        else:
+            _log.error("the home is gone; the store could not be saved: %s", outcomes)
 
     async def _expire(self) -> None:
         """Answer requests whose deadline passes while the writer is busy with something long."""

@@ -71,6 +71,8 @@ class Writing:
             return "broken"
         if self.writer is None:
             return self._phase
+        if self.writer.core.damage is not None:
+            return "damaged"
         return "serving" if self.writer.core.recovered else "recovering"
 
     def start(self) -> None:

@@ -15,6 +15,7 @@ __all__ = ["run"]
 
 _GROUPS = {
     "backup": "hermes_actor.cli.update:backup",
+    "demo": "hermes_actor.cli.demo:demo",
     "drain": "hermes_actor.cli.handoff:drain",
     "handoff": "hermes_actor.cli.handoff:handoff",
     "serve": "hermes_actor.cli.serve:serve",

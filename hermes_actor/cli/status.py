@@ -13,6 +13,7 @@ from hermes_actor import exits
 from hermes_actor._version import __version__
 from hermes_actor.client.asking import ask_status
 from hermes_actor.paths import default_db_path, place_of
+from hermes_actor.rescue import rescued
 
 __all__ = ["status"]
 
@@ -37,9 +38,12 @@ def status(db: Path | None, as_json: bool) -> int:
     found = ask_status(place)
     if found is None:
         if as_json:
-            print(json.dumps({"phase": "not running", "database": str(place.db)}))
+            saved = [str(copy) for copy in rescued()]
+            print(json.dumps({"phase": "not running", "database": str(place.db), "rescued": saved}))
         else:
             print(f"not running: no actor serves {place.db}; the next client starts one")
+            for copy in rescued():
+                print(f"  saved when its home was deleted: {copy}")
         return exits.NOT_RUNNING
     if as_json:
         print(json.dumps(found))

@@ -15,6 +15,8 @@ from hermes_actor import limits
 from hermes_actor.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_actor.engine.receipts import Ticket
     from hermes_protocol.operations import Operation, SqlStatement
 
@@ -28,6 +30,7 @@ __all__ = [
     "Lease",
     "Outcome",
     "Request",
+    "Rescue",
     "Stop",
 ]
 
@@ -89,6 +92,16 @@ class CatchUp(Job):
     def __init__(self, finish: Finish, deadline: float, through: int) -> None:
         super().__init__(finish, deadline)
         self.through = through
+
+
+class Rescue(Job):
+    """Copy the database to a path outside of a home that is gone."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, finish: Finish, target: Path) -> None:
+        super().__init__(finish)
+        self.target = target
 
 
 class Forget(Job):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Stop
+from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Rescue, Stop
 from hermes_actor.errors import (
     ActorBroken,
     Closed,
@@ -181,6 +181,8 @@ class _Loop:
         try:
             if isinstance(job, Forget):
                 self._writer.forget(job.client)
+            elif isinstance(job, Rescue):
+                self._writer.core.copy_to(job.target)
             elif isinstance(job, Lease):
                 self._lease(job)
                 return

@@ -29,12 +29,16 @@ from hermes_actor.errors import (
     HermesActorError,
     OutcomeUnknown,
     StorageError,
+    cannot_use,
     from_sqlite,
 )
+from hermes_actor.holders import write_lock_holders
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store.layout import layout_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_actor.engine.seams import Seams
     from hermes_actor.paths import Place
 
@@ -87,10 +91,13 @@ class WriteConnection:
         self.authorizer = Authorizer()
         self.broken: BaseException | None = None
         self.exit_code = exits.BROKEN
+        self.damage: BaseException | None = None
+        self.fault: str | None = None
         self.recovered = False
         self.foreign_commits = 0
         self.last_foreign_commit = float("-inf")
         self._unfolded = 0
+        self.file_bytes = seams.size(str(place.db))
         self._guard = Guard(place, seams)
         self._wal = str(place.wal)
         self._data_version = -1
@@ -120,6 +127,8 @@ class WriteConnection:
         """Begin under our epoch. Returns why not, if not; nothing is executed then."""
         if self.broken is not None:
             return ActorBroken(f"the writer has stopped: {self.broken}")
+        if self.damage is not None:
+            return ActorBroken(f"no change is made to a damaged file: {self.damage}")
         try:
             self.pass_barrier(deadline)
             retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
@@ -127,7 +136,7 @@ class WriteConnection:
             epoch = get_own(self.conn, "epoch")
         except Exception as error:
             self.roll_back()
-            return self.explain(error)
+            return self._noted(self.explain(error))
         if epoch != self.epoch:
             self.roll_back()
             self.break_down(
@@ -135,6 +144,24 @@ class WriteConnection:
             )
             return ActorBroken(f"the writer has stopped: {self.broken}")
         return None
+
+    def _noted(self, error: HermesActorError) -> HermesActorError:
+        """Remember a fault of the storage until a commit succeeds; name the holder of a lock."""
+        if isinstance(error, Busy):
+            holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self.place.shm))
+            if holders:
+                error = Busy(f"{error} (held by {holders})", words=error.words)
+        if isinstance(error, StorageError | Busy):
+            if self.fault != str(error):
+                _log.warning("changes of %s fail: %s", self.place.db, error)
+            self.fault = str(error)
+        return error
+
+    def refuse_changes(self, damage: BaseException) -> None:
+        """A table is damaged: reads go on, changes end, until the file has been mended."""
+        if self.damage is None:
+            self.damage = damage
+            _log.error("%s is damaged, changes are refused: %s", self.place.db, damage)
 
     def _notice_foreign_commits(self) -> None:
         """Without one the schema is as we left it, and need not be looked at again."""
@@ -172,6 +199,7 @@ class WriteConnection:
         except (sqlite3.Error, MemoryError) as error:
             self._commit_failed(error)
         self.seams.failpoint("commit.after")
+        self.fault = None
         if not self._guard.intact():
             self._files_changed(commit_no)
         if commit_no is not None:
@@ -187,7 +215,7 @@ class WriteConnection:
         # means not executed.
         if isinstance(explained, ConstraintFailed | Busy | DiskFull):
             self.roll_back()
-            raise TransactionLost(explained) from error
+            raise TransactionLost(self._noted(explained)) from error
         self._mark_failed_sync()
         self.break_down(explained, exits.FSYNC_FAILED)
         raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
@@ -294,7 +322,19 @@ class WriteConnection:
         )
         if result.complete:
             self._unfolded = 0
+        self.file_bytes = self.seams.size(str(self.place.db)) or self.file_bytes
         self._guard.checkpointed()
+
+    def copy_to(self, target: Path) -> None:
+        """Copy everything that is committed to a new, private file."""
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            with contextlib.closing(sqlite3.connect(target)) as copy:
+                self.conn.backup(copy)
+        except OSError as error:
+            raise cannot_use(self.place.db, target, error) from error
+        except sqlite3.Error as error:
+            raise self.explain(error) from error
 
     def close(self) -> None:
         """Fold the WAL back as far as readers allow and close. A broken one stays open."""

@@ -192,6 +192,8 @@ class Writer(Upkeep):
             conn.execute(f"RELEASE {savepoint}")
             if mended is not None:
                 return mended
+            if _is_damage(error) and not isinstance(request.operation, SqlStatement):
+                self.core.refuse_changes(explained)
             if request.ticket is not None:
                 self.receipts.refused(request.ticket, explained)
             return Outcome(error=explained)
@@ -334,3 +336,9 @@ class Writer(Upkeep):
             _log.warning("receipts were not removed: %s", error)
         else:
             self._tell_changes()
+
+
+def _is_damage(error: BaseException) -> bool:
+    """Whether a table is malformed; a full-text index that is has a code of its own."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return primary_code(error) == sqlite3.SQLITE_CORRUPT and code != sqlite3.SQLITE_CORRUPT_VTAB

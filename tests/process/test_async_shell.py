@@ -180,7 +180,8 @@ path, backend = Path(sys.argv[1]), sys.argv[2]
 async def write(db, name, first):
     return [await db.append_message("s", "user", f"{name}{n}") for n in range(first, first + 20)]
 
-async def child(inherited):
+async def child(inherited, sock):
+    assert sock.fileno() == -1  # a copy would keep the parent's connection open after its end
     async with AsyncSessionDB(path, mode="actor") as own:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write, own, "own", 0)
@@ -193,12 +194,13 @@ async def parent():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write, db, "beside", 0)  # under way while we fork
             await write(db, "parent", 0)
+            sock = db._channel(db._db)._line.sock
             pid = os.fork()
             if pid == 0:
                 # A thread without a running loop, as a program that forks has it.
                 def run():
                     try:
-                        anyio.run(child, db, backend=backend)
+                        anyio.run(child, db, sock, backend=backend)
                         os._exit(0)
                     except BaseException:
                         sys.excepthook(*sys.exc_info())

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.actors import contents, end_actor, own, wait_for
+from support.actors import contents, own, wait_for
 from support.files import raw
 from support.processes import run_python
 from support.served import served
@@ -56,14 +56,15 @@ def test_nothing_of_the_batch_is_acknowledged(path, place, client):
     with served(path, prelude(path)) as actor, Wire(path) as wire:
         fill(wire)
         epoch = own(path, "epoch")
-        # Nobody else has the file open: had the actor closed it, the WAL would be folded and gone.
         before = place.db.read_bytes()
         sign_for(path).touch()
         assert [answer for answer in send_batch(wire) if answer["t"] == "ok"] == []
         assert actor.exit_code() == exits.FSYNC_FAILED
         assert place.fsync_failed.exists()
+        # It has neither folded the WAL back nor closed anything.
         assert place.db.read_bytes() == before
         assert place.wal.stat().st_size > 0
+        assert not path.with_name("closed").exists()
         assert "disk I/O error" in actor.last_words()
 
     # The next start goes through the barrier, takes the mark away and serves.
@@ -235,10 +236,3 @@ def test_owner_after_a_mere_kill_serves_at_once_and_names_the_reader(path, place
         wait_for(lambda: named in status(path)["degraded"])
         pinned.rollback()
     assert contents(path, "s") == [*OURS, "last", "at once"]
-
-
-def test_killed_owner_leaves_no_mark(path, place, client):
-    db = client()
-    db.create_session("s", "cli")
-    end_actor(path, signal.SIGKILL)
-    assert not place.fsync_failed.exists()

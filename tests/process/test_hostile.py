@@ -173,6 +173,17 @@ def test_largest_frame_is_taken(path, neighbour):
     assert len(neighbour.get_meta("large")) == size
 
 
+def test_frame_one_byte_larger_is_not_even_read(path, neighbour):
+    with closing(Wire(path)) as wire:
+        small = request(1, {"op": "meta.set", "key": "too large", "value": "x" * 70_000})
+        size = LARGEST - len(body(small)) + 70_000 + 1
+        whole = frame(request(1, {"op": "meta.set", "key": "too large", "value": "x" * size}))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            wire.send(whole)
+        assert wire.until_end() == []
+    assert neighbour.get_meta("too large") is None
+
+
 def test_bytes_after_bye_are_not_executed(path):
     with closing(Wire(path)) as wire:
         wire.send({"t": "bye"}, request(1, append("s", "after bye")))

@@ -153,7 +153,8 @@ def test_root_does_not_serve_in_the_home_of_another_user(open_folder):
     """Its files would lock that user out."""
     path = Path(open_folder) / "state.db"
     words = [sys.executable, "-m", "hermes_actor", "serve", "--db", str(path)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(words, **pipes) as child:
         try:
             line = child.stdout.readline()
             assert str(NOBODY) in line

@@ -72,22 +72,30 @@ def _failing(connection: sqlite3.Connection, statement: str, times: float) -> An
 def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
     """In the actor that this process will be: when *sign* is there, syncs fail from *moment* on.
 
-    *moment* is the name of a failpoint. With *once*, only the next statement that begins so fails:
+    *moment* is the name of a failpoint. A connection that is closed after that leaves the file
+    ``closed`` beside the sign. With *once*, only the next statement that begins so fails:
     filters cannot be taken back.
     """
     from hermes_actor.engine import write_connection, writer
+    from hermes_actor.sqlite import Connection
 
     plain_seams, plain_init = writer.Seams, write_connection.WriteConnection.__init__
+    plain_close = Connection.close
     cores = []
 
     def failpoint(name: str) -> None:
         if name == moment and sign.exists():
             sign.unlink()
+            Connection.close = close  # type: ignore[method-assign]
             core = cores[-1]
             if once:
                 core.conn = _failing(core.conn, once, 1)
             elif not forbid_syncs():
                 core.conn = _failing(core.conn, "COMMIT", float("inf"))
+
+    def close(self: Connection) -> None:
+        sign.with_name("closed").touch()
+        plain_close(self)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         cores.append(self)

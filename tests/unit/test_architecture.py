@@ -26,8 +26,8 @@ PACKAGES = {
 
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
-    "_version", "errors", "exits", "holders", "journal", "limits", "availability", "paths", "sqlite",
-    "versions",
+    "_version", "availability", "backup", "errors", "exits", "holders", "journal", "limits",
+    "paths", "rescue", "sqlite", "versions",
 }  # fmt: skip
 ALLOWED = {
     "protocol": {"msgspec"},
@@ -38,10 +38,20 @@ ALLOWED = {
     "actor": {"base", "protocol", "store", "engine", "build", "msgspec", "trio"},
     "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
-    "methods": {"base", "protocol", "store", "client"},
+    "methods": {"base", "protocol", "store", "client", "msgspec"},
     "session_db": {"base", "protocol", "store", "client", "methods", "msgspec"},
-    "pipeline": {"base"},
-    "async_session_db": {"base", "pipeline", "session_db", "anyio"},
+    "pipeline": {"base", "methods"},
+    "aio": {"base", "protocol", "store", "client", "msgspec", "anyio"},
+    "async_pipeline": {"base", "protocol", "client", "aio", "methods", "anyio"},
+    "async_session_db": {
+        "base",
+        "client",
+        "aio",
+        "methods",
+        "async_pipeline",
+        "session_db",
+        "anyio",
+    },
     "hermes_actor": {"base", "session_db"},
     "hermes_state": {"base", "store", "session_db"},
     "cli": {"base", "protocol", "store", "client", "session_db", "hermes_actor"}
@@ -116,6 +126,8 @@ def layer_of(module):
         return package
     if not rest:
         return "hermes_actor"
+    if rest[:2] == ["client", "aio"]:
+        return "aio"
     return "base" if rest[0] in BASE else rest[0]
 
 
@@ -152,7 +164,14 @@ def test_every_layer_is_known():
         (r"(_sqlite3|pysqlite3|apsw)(\.|$)", set()),
         (r"sqlite_utils(\.|$)", {"hermes_actor.engine.migrations", "hermes_actor.cli"}),
         (r"trio(\.|$)", {"hermes_actor.actor"}),
-        (r"anyio(\.|$)", {"hermes_actor.async_session_db"}),
+        (
+            r"anyio(\.|$)",
+            {
+                "hermes_actor.async_session_db",
+                "hermes_actor.async_pipeline",
+                "hermes_actor.client.aio",
+            },
+        ),
         (r"(click|rich)(\.|$)", {"hermes_actor.cli"}),
     ],
 )

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from hermes_actor import limits
+from hermes_actor import __version__, limits
 from hermes_actor.client.aio import channels, line
 from hermes_actor.client.aio.channel import AsyncChannel
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, TitleInUse
@@ -75,7 +75,7 @@ class Peer:
         self.say(
             wire.Welcome(
                 protocol=1, phase="serving", epoch=1, file_id=b"file", durability="fsync",
-                limits=wire.Limits(window=window), schema_version=11, build="0", pid=1,
+                limits=wire.Limits(window=window), schema_version=11, build=__version__, pid=1,
                 commit_no=commit_no, ready=ready,
             )
         )  # fmt: skip
@@ -310,6 +310,40 @@ async def test_answer_that_arrives_with_the_cancellation_is_not_lost_for_others(
         peer.ok(2)
         first.scope.cancel()
     assert second.error is None
+
+
+async def test_what_was_read_is_passed_on_by_whoever_is_cancelled_meanwhile(
+    channel, script, monkeypatch
+):
+    async with calls(channel) as start:
+        first = await start("a")
+        peer = await script.welcome()
+        second = await start("b")
+        assert [await peer.request() for _ in range(2)] == [(1, "a"), (2, "b")]
+
+        async def wait_readable(sock):
+            await anyio.wait_readable(sock)
+            first.scope.cancel()
+
+        # Whoever reads next; the first does when it has seen its own half.
+        monkeypatch.setattr(line, "anyio", Patched(anyio, wait_readable=wait_readable))
+        peer.sock.sendall(b"\x00")
+        await settle()
+        peer.sock.sendall(frame(wire.Ok(seq=2, commit_no=2))[1:])
+        await first.ended.wait()
+    assert not hasattr(first, "result")
+    assert second.error is None
+
+
+class Patched:
+    """A module with some names exchanged."""
+
+    def __init__(self, module, **names):
+        self._module = module
+        vars(self).update(names)
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
 
 
 # --- cancelling ------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The demonstration: writers and readers while the actor is updated, killed and ended."""
