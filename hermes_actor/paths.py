@@ -133,9 +133,9 @@ def socket_of(place: Place) -> Path:
 
 
 @contextlib.contextmanager
-def address_of(place: Place) -> Iterator[str]:
+def address_of(place: Place, name: str = "sock") -> Iterator[str]:
     """An address for ``bind`` or ``connect`` that is valid inside the block."""
-    path = socket_of(place)
+    path = socket_of(place).with_name(name)
     if path.is_symlink():
         raise PermissionDenied(f"{path} is a symbolic link; it is not followed")
     if _is_short(path):
@@ -143,7 +143,7 @@ def address_of(place: Place) -> Iterator[str]:
         return
     folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        yield f"{_DESCRIPTORS}/{folder}/sock"
+        yield f"{_DESCRIPTORS}/{folder}/{name}"
     finally:
         os.close(folder)
 

@@ -16,17 +16,24 @@ __all__ = ["bind", "remove_socket"]
 
 
 def bind(place: Place) -> socket.socket:
-    """Listen. The caller holds the owner lock, so a socket file that exists is stale."""
-    remove_socket(place)
+    """Listen. The caller holds the owner lock, so a socket file that exists is stale.
+
+    The socket appears under its name when it listens: between bind and listen a client would be
+    refused, and would take that for the proof that nobody serves.
+    """
+    path = socket_of(place)
+    unborn = path.with_name("sock.new")
+    unborn.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
     mask = os.umask(0o177)
     try:
-        with address_of(place) as address:
+        with address_of(place, unborn.name) as address:
             listener.bind(address)
     finally:
         os.umask(mask)
     listener.listen(limits.LISTEN_BACKLOG)
+    unborn.replace(path)
     return listener
 
 

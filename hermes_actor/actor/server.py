@@ -27,6 +27,7 @@ from hermes_actor import exits, limits
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.followers import Followers
 from hermes_actor.actor.handoff import HandOff
+from hermes_actor.actor.housekeeping import expire, show_status, watch
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
@@ -35,11 +36,8 @@ from hermes_actor.actor.status import Foreigners, describe
 from hermes_actor.actor.succeeding import Predecessor
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
-from hermes_actor.engine import jobs
 from hermes_actor.engine.changes import ChangeRing
-from hermes_actor.engine.jobs import Outcome
-from hermes_actor.errors import DeadlineExceeded, HandoffFailed
-from hermes_actor.rescue import is_wanted, rescue_path
+from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
 from hermes_protocol.succession import TakeOver
 
@@ -164,10 +162,10 @@ class Server:
                 self._nursery = nursery
                 self._begin_period()
                 nursery.start_soon(self._follow_signals, signals)
-                nursery.start_soon(self._watch)
-                nursery.start_soon(self._expire)
+                nursery.start_soon(watch, self, self._idle_exit)
+                nursery.start_soon(expire, self)
                 if self._on_status is not None:
-                    nursery.start_soon(self._show_status, self._on_status)
+                    nursery.start_soon(show_status, self, self._on_status)
                 handed_over = await self._own(listener)
                 nursery.cancel_scope.cancel()
         if not handed_over:
@@ -184,7 +182,7 @@ class Server:
             on_epoch=self._lock.describe,
             on_phase=self._on_phase,
             on_ready=self._on_ready,
-            sent=self._sent,
+            sent=self.flush_answers,
             measured=self.metrics.batch,
         )
         self._writing.start()
@@ -321,60 +319,6 @@ class Server:
                 self.reception.hurry()
             self.drain(signal.Signals(number).name)
 
-    async def _watch(self) -> None:
-        """End when nobody has been here for long, or when the file is gone."""
-        quiet_since = trio.current_time()
-        while True:
-            await trio.sleep(min(limits.HOME_CHECK_SECONDS, self._idle_exit or 3600))
-            # One that knows of a failed update stays: the next start might not come up (G12).
-            handing_over = self.handoff is not None and not self.handoff.refused
-            if self.reception.connections or self.mailbox.waiting() or handing_over:
-                quiet_since = trio.current_time()
-            if self.writer is not None:
-                self.foreigners.look(self.writer.core.foreign_commits)
-            if self.opened.is_set() and not self.place.db.parent.exists():
-                await self._rescue(recently=trio.current_time() - quiet_since)
-                self.drain("the home is gone")
-            elif self._idle_exit and trio.current_time() - quiet_since >= self._idle_exit:
-                self.drain("idle")
-
-    async def _rescue(self, recently: float) -> None:
-        """Save the store of a home that was deleted while somebody used it."""
-        if recently > limits.RESCUE_RECENT_SECONDS or self.writer is None:
-            return
-        target = rescue_path(self.place)
-        if not is_wanted(self.place, self.writer.core.file_bytes):
-            return
-        done = trio.Event()
-        outcomes: list[Outcome] = []
-
-        def finish(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            self.in_loop(done.set)
-
-        self.mailbox.put(b"", jobs.Rescue(finish, target))
-        with trio.move_on_after(limits.RESCUE_SECONDS):
-            await done.wait()
-        if outcomes and outcomes[0].error is None:
-            _log.warning("the home is gone; the store was saved as %s", target)
-        else:
-            _log.error("the home is gone; the store could not be saved: %s", outcomes)
-
-    async def _expire(self) -> None:
-        """Answer requests whose deadline passes while the writer is busy with something long."""
-        while True:
-            waiting = self.mailbox.waiting()
-            await trio.sleep(limits.EXPIRY_CHECK_SECONDS if waiting else limits.EXPIRY_IDLE_SECONDS)
-            for job in self.mailbox.take_expired(time.monotonic()):
-                if job.take():
-                    job.finish(Outcome(error=DeadlineExceeded("the writer was busy for too long")))
-            self._sent()
-
-    async def _show_status(self, show: Callable[[dict[str, Any]], None]) -> None:
-        while True:
-            await trio.to_thread.run_sync(show, self.status(), abandon_on_cancel=True)
-            await trio.sleep(limits.SHOW_STATUS_SECONDS)
-
     async def follow(self, outbox: Outbox, after: int | None) -> None:
         """Feed changes to a connection that has subscribed."""
         await self.opened.wait()
@@ -391,7 +335,8 @@ class Server:
         """Answers wait in *outbox*; they leave together at the end of the batch."""
         self._dirty.append(outbox)
 
-    def _sent(self) -> None:
+    def flush_answers(self) -> None:
+        """Send the answers that wait in outboxes."""
         # A deque, because the event loop answers too, now and then.
         while self._dirty:
             with contextlib.suppress(IndexError):

@@ -110,7 +110,7 @@ def _of_the_file(server: Server) -> dict[str, Any]:
         },
         "foreign_commits": writer.core.foreign_commits,
         "degraded": _degraded(server, writer, pinned),
-        "broken": _text(writer.core.broken or writer.core.damage or server.failure),
+        "broken": _text(writer.core.broken or writer.core.faults.damage or server.failure),
     }
 
 
@@ -124,8 +124,8 @@ def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
         found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
     if server.failed_update is not None:
         found.append(f"update failed, still serving: {server.failed_update}")
-    if writer.core.fault is not None:
-        found.append(writer.core.fault)
+    if writer.core.faults.passing is not None:
+        found.append(writer.core.faults.passing)
     if writer.upkeep_error is not None:
         found.append(f"upkeep fails: {writer.upkeep_error}")
     return found

@@ -71,7 +71,7 @@ class Writing:
             return "broken"
         if self.writer is None:
             return self._phase
-        if self.writer.core.damage is not None:
+        if self.writer.core.faults.damage is not None:
             return "damaged"
         return "serving" if self.writer.core.recovered else "recovering"
 

@@ -18,6 +18,7 @@ from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.barrier import pass_barrier
 from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
+from hermes_actor.engine.faults import Faults
 from hermes_actor.engine.guard import Guard, save_orphan_wal
 from hermes_actor.engine.opening import open_database
 from hermes_actor.engine.own_tables import file_id, get_own, has_own_tables, set_own
@@ -32,7 +33,6 @@ from hermes_actor.errors import (
     cannot_use,
     from_sqlite,
 )
-from hermes_actor.holders import write_lock_holders
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store.layout import layout_of
 
@@ -91,8 +91,7 @@ class WriteConnection:
         self.authorizer = Authorizer()
         self.broken: BaseException | None = None
         self.exit_code = exits.BROKEN
-        self.damage: BaseException | None = None
-        self.fault: str | None = None
+        self.faults = Faults(place)
         self.recovered = False
         self.foreign_commits = 0
         self.last_foreign_commit = float("-inf")
@@ -127,8 +126,9 @@ class WriteConnection:
         """Begin under our epoch. Returns why not, if not; nothing is executed then."""
         if self.broken is not None:
             return ActorBroken(f"the writer has stopped: {self.broken}")
-        if self.damage is not None:
-            return ActorBroken(f"no change is made to a damaged file: {self.damage}")
+        refusal = self.faults.refusal()
+        if refusal is not None:
+            return refusal
         try:
             self.pass_barrier(deadline)
             retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
@@ -136,7 +136,7 @@ class WriteConnection:
             epoch = get_own(self.conn, "epoch")
         except Exception as error:
             self.roll_back()
-            return self._noted(self.explain(error))
+            return self.faults.note(self.explain(error))
         if epoch != self.epoch:
             self.roll_back()
             self.break_down(
@@ -144,24 +144,6 @@ class WriteConnection:
             )
             return ActorBroken(f"the writer has stopped: {self.broken}")
         return None
-
-    def _noted(self, error: HermesActorError) -> HermesActorError:
-        """Remember a fault of the storage until a commit succeeds; name the holder of a lock."""
-        if isinstance(error, Busy):
-            holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self.place.shm))
-            if holders:
-                error = Busy(f"{error} (held by {holders})", words=error.words)
-        if isinstance(error, StorageError | Busy):
-            if self.fault != str(error):
-                _log.warning("changes of %s fail: %s", self.place.db, error)
-            self.fault = str(error)
-        return error
-
-    def refuse_changes(self, damage: BaseException) -> None:
-        """A table is damaged: reads go on, changes end, until the file has been mended."""
-        if self.damage is None:
-            self.damage = damage
-            _log.error("%s is damaged, changes are refused: %s", self.place.db, damage)
 
     def _notice_foreign_commits(self) -> None:
         """Without one the schema is as we left it, and need not be looked at again."""
@@ -199,7 +181,7 @@ class WriteConnection:
         except (sqlite3.Error, MemoryError) as error:
             self._commit_failed(error)
         self.seams.failpoint("commit.after")
-        self.fault = None
+        self.faults.over()
         if not self._guard.intact():
             self._files_changed(commit_no)
         if commit_no is not None:
@@ -215,7 +197,7 @@ class WriteConnection:
         # means not executed.
         if isinstance(explained, ConstraintFailed | Busy | DiskFull):
             self.roll_back()
-            raise TransactionLost(self._noted(explained)) from error
+            raise TransactionLost(self.faults.note(explained)) from error
         self._mark_failed_sync()
         self.break_down(explained, exits.FSYNC_FAILED)
         raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error

@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from hermes_actor import limits
 from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
+from hermes_actor.engine.faults import is_damage
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
 from hermes_actor.engine.indexer import advance
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
@@ -192,8 +193,8 @@ class Writer(Upkeep):
             conn.execute(f"RELEASE {savepoint}")
             if mended is not None:
                 return mended
-            if _is_damage(error) and not isinstance(request.operation, SqlStatement):
-                self.core.refuse_changes(explained)
+            if is_damage(error) and not isinstance(request.operation, SqlStatement):
+                self.core.faults.found_damage(explained)
             if request.ticket is not None:
                 self.receipts.refused(request.ticket, explained)
             return Outcome(error=explained)
@@ -336,9 +337,3 @@ class Writer(Upkeep):
             _log.warning("receipts were not removed: %s", error)
         else:
             self._tell_changes()
-
-
-def _is_damage(error: BaseException) -> bool:
-    """Whether a table is malformed; a full-text index that is has a code of its own."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return primary_code(error) == sqlite3.SQLITE_CORRUPT and code != sqlite3.SQLITE_CORRUPT_VTAB
