@@ -11,7 +11,7 @@ BSTAMP := $(BENCH)/.installed
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run test lint bench bench-writers stress clean
+.PHONY: help run demo test lint bench bench-writers bench-handoff stress clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -19,6 +19,9 @@ help:  ## show this list
 
 run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a live view on a terminal
 	@exec $(BIN)/hermes-actor serve
+
+demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
+	@exec $(BIN)/hermes-actor demo
 
 test: lint  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest
@@ -33,6 +36,9 @@ bench: $(BSTAMP)  ## compare with the peer program in one run (figures for the R
 
 bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside the peer
 	@$(BENCH)/bin/python stress/bench_writers.py
+
+bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
+	@$(BIN)/python stress/bench_handoff.py
 
 stress: $(STAMP)  ## the verification programme
 	@$(BIN)/python -m pytest tests -k "model or atomic" --hypothesis-profile=long

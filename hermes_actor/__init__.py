@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_actor._version import __version__
 from hermes_actor.session_db import SessionDB
+from hermes_protocol.messages import Changed, Gap
 
 if TYPE_CHECKING:
     from hermes_actor.async_session_db import AsyncSessionDB
 
-__all__ = ["AsyncSessionDB", "SessionDB", "__version__"]
+__all__ = ["AsyncSessionDB", "Changed", "Gap", "SessionDB", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ from hermes_actor.actor.successor import Successor
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
-from hermes_protocol.succession import TakeOver
+from hermes_protocol.succession import Ready, TakeOver
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -44,16 +44,17 @@ class HandOff:
         self.finished = trio.Event()
         self.at = time.time()
         self._successor: Successor | None = None
+        self._pid: int | None = None
+        self._build = request.build
 
     def report(self) -> dict[str, Any]:
         """For the status document."""
         failed = None if self.error is None else str(self.error)
-        successor = self._successor
         return {
             "step": self.step,
             "at": self.at,
-            "pid": successor.pid if successor else None,
-            "build": successor.build if successor else self.request.build,
+            "pid": self._pid,
+            "build": self._build,
             "failed": failed,
         }
 
@@ -67,7 +68,9 @@ class HandOff:
     async def prepare(self, place: Place, options: Sequence[str]) -> None:
         """Have a successor that is ready. Nothing has happened to the file yet."""
         self._successor = await Successor.start(place, self.request.python, options)
-        ready = await self._successor.ready()
+        self._pid = self._successor.pid
+        ready = await self._ready(self._successor)
+        self._build = ready.build
         self.refused = True
         if not ready.oldest <= wire.PROTOCOL <= ready.newest:
             raise HandoffFailed(
@@ -87,6 +90,16 @@ class HandOff:
         self.refused = False
         _log.info("hand-off: successor pid %d, build %s, is ready", ready.pid, ready.build)
         self.step = "closing the file"
+
+    async def _ready(self, successor: Successor) -> Ready:
+        try:
+            return await successor.ready()
+        except HandoffFailed as error:
+            if self._successor is None:
+                # Somebody is ending it, who will say why.
+                await self.finished.wait()
+                raise self.error or error from None
+            raise
 
     async def give(self, message: TakeOver, listener: int, lock: int) -> None:
         """The file is closed: give it away and wait until it is served. Raises if it is not."""
@@ -132,6 +145,9 @@ class HandOff:
             await successor.end()
 
     def fail(self, error: HandoffFailed) -> None:
+        """The first cause is the one that is told."""
+        if self.error is not None:
+            return
         _log.error("hand-off: failed while %s: %s", self.step, error)
         self.error = error
         self.finished.set()

@@ -62,7 +62,7 @@ class Successor:
         try:
             with theirs:
                 process = await trio.to_thread.run_sync(_popen, place, command, theirs.fileno())
-        except OSError as error:
+        except (OSError, ValueError) as error:
             ours.close()
             raise HandoffFailed(f"{python} cannot be started: {error}") from error
         _log.info("hand-off: successor pid %d started: %s", process.pid, python)
@@ -72,10 +72,16 @@ class Successor:
         """Wait until it is ready to take over. Raises :class:`HandoffFailed`."""
         with trio.move_on_after(limits.SUCCESSOR_READY_SECONDS):
             message = await self._next()
-            if isinstance(message, Ready):
-                self.build = message.build
-                return message
-            raise HandoffFailed(_told(message))
+            if not isinstance(message, Ready):
+                raise HandoffFailed(_told(message))
+            if message.pid != self.pid:
+                # It would outlive its wrapper, whose exit is all that we would see.
+                raise HandoffFailed(
+                    f"the successor is pid {message.pid}, not pid {self.pid} that we have started:"
+                    f" a wrapper around Python must exec it"
+                )
+            self.build = message.build
+            return message
         raise HandoffFailed(f"successor pid {self.pid} was not ready in time")
 
     def hand(self, message: TakeOver, listener: int, lock: int) -> None:
@@ -95,7 +101,7 @@ class Successor:
                 return message
             if message is None:
                 raise HandoffFailed(f"successor pid {self.pid} did not serve in time")
-            if isinstance(message, CannotTakeOver | Ready):
+            if isinstance(message, CannotTakeOver | Ready | Settled):
                 raise HandoffFailed(_told(message))
 
     async def exited(self) -> int:
@@ -168,4 +174,6 @@ def _popen(place: Place, command: list[str], channel: int) -> subprocess.Popen[b
 def _told(message: SuccessorMessage) -> str:
     if isinstance(message, CannotTakeOver):
         return message.message
+    if isinstance(message, Settled):
+        return "the successor gave up before it served; the log says why"
     return f"the successor said {type(message).__name__} out of turn"

@@ -8,7 +8,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hermes_actor.demo.crew import History
-    from hermes_actor.demo.show import Event, Show
+    from hermes_actor.demo.show import Show
 
 __all__ = ["demo"]
 
@@ -30,20 +30,22 @@ _WIDTH = 80
 _EVENTS_SHOWN = 9
 _CURVE = 60
 """Characters of the curve of writes, from the beginning to the end of the show."""
+_STYLES = {"handoff": "green", "broken": "magenta", "kill": "red", "term": "yellow"}
 
 
 @click.command()
 @click.option(
     "--seconds", type=click.FloatRange(min=5, max=600), default=15.0, show_default=True,
-    help="How long it goes on.",
+    metavar="N", help="How long it goes on.",
 )  # fmt: skip
 @click.option(
     "--writers", type=click.IntRange(min=1, max=64), default=8, show_default=True,
-    help="Processes that write.",
+    metavar="N", help="Processes that write.",
 )  # fmt: skip
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Another seed, another order of events."
-)
+    "--seed", type=int, default=0, show_default=True, metavar="N",
+    help="Another seed, another order of events.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
 def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
     """Watch many processes write while their actor is updated, killed and ended.
@@ -67,12 +69,15 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
         _interruptible(),
         Show(seconds, writers, _READERS, seed, hand_over) as show,
     ):
-        with _view(as_json) as view:
-            view.draw(show, 0)
-            show.start()
-            while show.running:
-                time.sleep(_LOOK_SECONDS)
-                view.draw(show, show.poll())
+        try:
+            with _view(as_json) as view:
+                view.draw(show, 0)
+                show.start()
+                while show.running:
+                    time.sleep(_LOOK_SECONDS)
+                    view.draw(show, show.poll())
+        except TimeoutError as error:
+            raise click.ClickException(str(error)) from error
         document = _judge(show, show.finish())
         show.keep = not document["good"]
         if as_json:
@@ -186,16 +191,7 @@ def _view(as_json: bool) -> Iterator[_View]:
         from rich.live import Live
 
         with Live(auto_refresh=False, transient=True) as live:
-
-            class Panel:
-                curve = [0] * _CURVE
-
-                def draw(self, show: Show, made: int) -> None:
-                    at = min(_CURVE - 1, int(show.elapsed / show.seconds * _CURVE))
-                    self.curve[at if show.began else 0] += made
-                    live.update(_render(show, self.curve[: at + 1]), refresh=True)
-
-            yield Panel()
+            yield _Picture(lambda picture: live.update(picture, refresh=True))
 
 
 class _NoView:
@@ -211,7 +207,10 @@ class _Lines:
 
     def draw(self, show: Show, made: int) -> None:
         if not show.began:
-            print(f"{show.writers} writers and {show.readers} readers start in {show.home}")
+            print(
+                f"{show.writers} writers and {show.readers} readers start in {show.home}",
+                flush=True,
+            )
             return
         self._made += made
         if show.elapsed >= self._next:
@@ -225,63 +224,81 @@ class _Lines:
             self._events += len(events)
 
 
-def _render(show: Show, curve: list[int]) -> RenderableType:
-    from rich.console import Group
-    from rich.panel import Panel
+class _Picture:
+    """A panel that fits a terminal of 80 by 24."""
+
+    def __init__(self, update: Callable[[RenderableType], None]) -> None:
+        self._update = update
+        self._curve: list[int] = []
+
+    def draw(self, show: Show, made: int) -> None:
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.text import Text
+
+        where = f"{show.writers} writers and {show.readers} readers"
+        body: RenderableType = Text(f"{where} start in {show.home}")
+        progress = "starting"
+        if show.began:
+            bar = int(show.elapsed / show.seconds * _CURVE)
+            self._curve += [0] * (bar + 1 - len(self._curve))
+            self._curve[-1] += made
+            body = Group(self._facts(show), Text(""), _log(show))
+            progress = f"{min(show.elapsed, show.seconds):.0f} of {show.seconds:g} s"
+        self._update(
+            Panel(
+                body, width=_WIDTH, title=Text(f"hermes-actor demo: {where}"), title_align="left",
+                subtitle=f"{progress}, Ctrl-C ends it", subtitle_align="right",
+            )
+        )  # fmt: skip
+
+    def _facts(self, show: Show) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        now, looks = show.now, show.crew.looks
+        doing = Text(now.what, style=_STYLES[now.kind]) if now else Text("writing", style="green")
+        rate = show.acknowledged / max(show.elapsed, 1e-3)
+        compared = sum(look.compared for look in looks)
+        unseen = sum(len(look.missing) for look in looks)
+        facts = Table.grid(padding=(0, 2))
+        facts.add_column(style="dim", no_wrap=True)
+        facts.add_column(no_wrap=True)
+        for name, told in (
+            ("now", doing.append(f", pid {show.pid} serves", style="default")),
+            ("writes", f"{show.acknowledged:,} acknowledged, {show.failed} failed,"
+                       f" {rate:,.0f} a second"),
+            ("", Text(_bars(self._curve[-_CURVE - 1 : -1]), style="cyan")),
+            ("reads", f"{len(looks):,} compared {compared:,} messages, {unseen} unseen"),
+            ("pause", f"{_ms(show.longest):g} ms, the longest that a writer has seen"),
+            ("survived", f"{show.done('handoff')} hand-offs, {show.done('kill')} kill -9,"
+                         f" {show.done('term')} SIGTERM, {show.done('broken')} broken update"),
+        ):  # fmt: skip
+            facts.add_row(name, told)
+        return facts
+
+
+def _log(show: Show) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    if not show.began:
-        text = Text(f"{show.writers} writers and {show.readers} readers start in {show.home}")
-        return Panel(text, title="hermes-actor demo", title_align="left", width=_WIDTH)
-    looks = show.crew.looks
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(no_wrap=True)
-    now = show.now
-    doing = Text(now.what, style="bold yellow") if now else Text("writing", style="green")
-    facts.add_row("now", doing)
-    facts.add_row("actor", f"pid {show.pid}")
-    rate = show.acknowledged / max(show.elapsed, 1e-3)
-    facts.add_row(
-        "writes", f"{show.acknowledged:,} acknowledged, {rate:,.0f} a second, {show.failed} failed"
-    )
-    facts.add_row("", Text(_bars(curve), style="cyan"))
-    unseen = sum(len(look.missing) for look in looks)
-    compared = sum(look.compared for look in looks)
-    facts.add_row("reads", f"{len(looks):,} compared {compared:,} messages, {unseen} unseen")
-    facts.add_row("pause", f"{_ms(show.longest):g} ms is the longest that a writer has seen")
-    facts.add_row(
-        "survived",
-        f"{show.done('handoff')} hand-offs, {show.done('broken')} broken update,"
-        f" {show.done('kill')} kill -9, {show.done('term')} SIGTERM",
-    )
-    log = Table.grid(padding=(0, 1))
-    for justify in ("right", "left", "right"):
-        log.add_column(justify=justify, no_wrap=True, overflow="ellipsis")
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(justify="right", width=7, style="dim")
+    table.add_column(no_wrap=True, overflow="ellipsis", width=22)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(justify="right", width=17)
     for event in show.events[-_EVENTS_SHOWN:]:
-        log.add_row(
-            f"{event.began - show.began:.1f} s", _told(event), f"{1e3 * event.longest:.0f} ms"
+        outcome = event.outcome if event.ended else "…"
+        table.add_row(
+            f"{event.began - show.began:.1f} s",
+            Text(event.what, style=_STYLES[event.kind]),
+            Text(outcome, style="" if event.good else "bold red"),
+            f"pause {1e3 * event.longest:,.0f} ms",
         )
-    return Panel(
-        Group(facts, Text(""), log),
-        title=Text(f"hermes-actor demo: {show.writers} writers, {show.readers} readers"),
-        title_align="left",
-        subtitle=f"{show.elapsed:.0f} of {show.seconds:g} s, Ctrl-C ends it",
-        subtitle_align="right",
-        width=_WIDTH,
-    )
-
-
-def _told(event: Event) -> RenderableType:
-    from rich.text import Text
-
-    style = {"handoff": "green", "broken": "magenta", "kill": "red", "term": "yellow"}[event.kind]
-    text = Text(event.what, style=style if event.good else "bold red")
-    return text.append(f"  {event.outcome}" if event.outcome else " …", style="default")
+    return table
 
 
 def _bars(curve: list[int]) -> str:
-    """Eight heights, relative to the highest."""
+    """Eight heights, relative to the highest: an interruption is a dent."""
     top = max([*curve, 1])
     return "".join("▁▂▃▄▅▆▇█"[min(7, 8 * value // top)] for value in curve)

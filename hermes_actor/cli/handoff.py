@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import exits, limits
 from hermes_actor.client.asking import ask, ask_status
+from hermes_actor.client.core import decode_result
 from hermes_actor.errors import HandoffFailed, NotRunning
 from hermes_actor.paths import Place, default_db_path, place_of
 
@@ -38,7 +38,7 @@ def hand_over(place: Place, python: str, *, allow_older: bool = False) -> dict[s
         _PATIENCE_SECONDS,
         name="handoff",
     )
-    result: dict[str, Any] = msgspec.msgpack.decode(told)
+    result: dict[str, Any] = decode_result(told, dict[str, Any])
     return result
 
 

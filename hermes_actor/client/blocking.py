@@ -10,7 +10,6 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.changes import ActorChanges
 from hermes_actor.client.core import Reply, decode_result
 from hermes_actor.client.leases import Leases
 from hermes_actor.client.line import Line
@@ -90,6 +89,8 @@ class Channel:
         return document
 
     def subscribe(self, after: int | None, patience: float) -> ChangeSource:
+        from hermes_actor.client.changes import ActorChanges  # few programs follow
+
         return ActorChanges(self.place, after, patience)
 
     def release(self) -> None:

@@ -109,7 +109,9 @@ class ActorChanges:
         sock.close()
 
     def _connect(self, until: float | None) -> None:
-        attempts = self._attempts = self._attempts or Attempts(self._place, _now() + self._patience)
+        attempts = self._attempts or Attempts(self._place, _now() + self._patience)
+        # Kept only while there is hope: once the caller was told, patience begins anew.
+        self._attempts = None
 
         def wait(sock: socket.socket, deadline: float) -> None:
             if not self._poll(sock, deadline if until is None else min(until, deadline)):
@@ -117,9 +119,7 @@ class ActorChanges:
 
         try:
             self._sock = reach(self._place, self._follower, attempts.deadline, wait)
-            self._attempts = None
         except (SpawnFailed, OSError) as error:
-            self._attempts = None
             pause = attempts.failed(error)
             self._attempts = attempts
             self._poll(None, _now() + pause if until is None else min(until, _now() + pause))

@@ -39,6 +39,8 @@ _SERVE_SECONDS = 30.0
 _END_SECONDS = 10.0
 """A drain takes half of it at most."""
 _HANDOFF_EVERY_SECONDS = 1.0
+_BREATH_SECONDS = 0.25
+"""Between two events, so that each shows its own pause."""
 
 
 @dataclass(slots=True)
@@ -165,6 +167,8 @@ class Show:
                 if late < 0 and self._over.wait(-late):
                     return
                 act()
+                if self._over.wait(_BREATH_SECONDS):
+                    return
             self._over.wait(max(0.0, self.seconds - self.elapsed))
         except Exception as error:
             if not self._over.is_set():
@@ -201,28 +205,27 @@ class Show:
         except HermesActorError as error:
             self._end(event, str(error), good=False)
             return
-        self._end(event, f"pid {self.pid} → {self._now_serves(told['pid'])}")
+        self._end(event, f"{self.pid} → {self._now_serves(told['pid'])}")
 
     def _break(self) -> None:
-        event = self._begin("broken", "update to a broken build")
+        event = self._begin("broken", "broken update")
         try:
             told = self.hand_over(self.place, str(self.home / "broken-python"))
         except HandoffFailed:
             served = self._await_served()
-            same = served == self.pid
-            self._end(event, f"rolled back, pid {served} serves on", good=same)
+            self._end(event, f"rolled back, {served} serves on", good=served == self.pid)
         except HermesActorError as error:
             self._end(event, str(error), good=False)
         else:
             self._end(event, f"pid {told['pid']} serves", good=False)
 
     def _kill(self) -> None:
-        event = self._begin("kill", f"kill -9 of pid {self.pid}")
+        event = self._begin("kill", "kill -9")
         os.kill(self._await_served(), signal.SIGKILL)
         self._end(event, self._successor_of_the_dead())
 
     def _kill_in_handoff(self) -> None:
-        event = self._begin("kill", f"kill -9 of pid {self.pid} in a hand-off")
+        event = self._begin("kill", "kill -9 in a hand-off")
         pid = self._await_served()
 
         def ask() -> None:
@@ -237,15 +240,14 @@ class Show:
         self._end(event, self._successor_of_the_dead())
 
     def _term(self) -> None:
-        event = self._begin("term", f"SIGTERM to pid {self.pid}")
+        event = self._begin("term", "SIGTERM")
         os.kill(self._await_served(), signal.SIGTERM)
         self._end(event, self._successor_of_the_dead())
 
     def _successor_of_the_dead(self) -> str:
         dead, served = self.pid, self._await_served(other_than=self.pid)
-        known = served in self._pids
-        self._now_serves(served)
-        return f"pid {served} {'took back' if known else 'took over'} from {dead}"
+        took_back = ", which took back" if served in self._pids else ""
+        return f"{dead} → {self._now_serves(served)}{took_back}"
 
     def done(self, kind: str) -> int:
         """How many events of a kind have ended well."""
@@ -285,17 +287,34 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_actors(place: Place) -> None:
-    """End the actors of a store, one after the other, until nobody holds its owner lock."""
+    """End the actors of a store, one after the other, until nobody holds its owner lock.
+
+    Returns when they are gone, or after 20 s.
+    """
     told: dict[int, int] = {}
-    give_up = time.monotonic() + 2 * _END_SECONDS
     insist = time.monotonic() + _END_SECONDS
-    while (pid := _owner(place)) is not None and time.monotonic() < give_up:
+    give_up = insist + _END_SECONDS
+    while time.monotonic() < give_up:
+        pid = _owner(place)
+        if pid is None and not any(map(_lives, told)):
+            return
         number = signal.SIGTERM if time.monotonic() < insist else signal.SIGKILL
-        if told.get(pid) != number:
+        if pid is not None and told.get(pid) != number:
             told[pid] = number
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         time.sleep(0.01)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with contextlib.suppress(OSError):
+        # Nobody may have collected it yet.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
 
 
 def _owner(place: Place) -> int | None:

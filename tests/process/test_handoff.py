@@ -1,6 +1,7 @@
 """Hand-off: another process takes over, and nobody who writes notices."""
 
 import os
+import sys
 
 from support.actors import own
 from support.builds import serving
@@ -8,9 +9,9 @@ from support.load import check_owners, load
 
 from hermes_actor.cli.handoff import hand_over
 from hermes_actor.paths import place_of
-import sys
 
 HANDOFFS = 200 if os.environ.get("HERMES_ACTOR_LONG") else 20
+
 
 def test_many_in_a_row_under_load(path):
     with serving(path) as first, load(path, 4) as running:

@@ -26,8 +26,8 @@ from support.builds import (
     while_there,
 )
 from support.files import names, write_lock
-from support.load import check_owners, load
-from support.wire import Wire, append, create, request, status
+from support.load import check_owners, load, owners
+from support.wire import Wire, append, create, hello, request, status
 
 from hermes_actor import SessionDB
 from hermes_actor.backup import back_up
@@ -134,7 +134,7 @@ def without_the_package(build):
 
 
 def exits_at_once(build):
-    build.append("hermes_actor", "import os; os._exit(0)")
+    build.append("hermes_actor.__init__", "import os; os._exit(0)")
     return build.python
 
 
@@ -263,7 +263,9 @@ def test_wrapper_that_does_not_become_python_is_refused(path, build, tmp_path):
     assert check_owners(path) == [old.pid, new]
 
 
-@pytest.mark.parametrize("python", ["a\0b", "", "x" * 100_000, "\ud800".encode("utf-16").hex()])
+@pytest.mark.parametrize(
+    "python", ["a\0b", "", "x" * 1_000_000, "ä\n"], ids=["NUL", "empty", "long", "odd"]
+)
 def test_name_that_no_interpreter_can_have_does_not_harm_the_actor(path, python):
     with serving(path) as old, Wire(path) as wire:
         wire.send({"t": "handoff", "ask": -1, "python": python})
@@ -352,7 +354,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
             assert found["pid"] == old.pid
             assert f"pid {stuck}" in found["phase"]
             assert "cannot be ended" in found["phase"]
-            assert [pid for _, pid, _ in owners_of(path)] == [old.pid, old.pid]
+            assert [pid for _, pid, _ in owners(path)] == [old.pid, old.pid]
             done = command("status", "--db", path)
             assert done.returncode == 5
             assert "cannot be ended" in done.stdout
@@ -362,12 +364,6 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
         assert "did not serve in time" in said
         assert status(path)["phase"] == "serving"
     assert check_owners(path) == [old.pid, old.pid]
-
-
-def owners_of(path):
-    from support.load import owners
-
-    return owners(path)
 
 
 # --- it serves, and then it dies -----------------------------------------------------------------
@@ -383,9 +379,7 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
         found = status(path)
         assert found["pid"] == old.pid
         assert "served and then ended" in found["handoff"]["failed"]
-        assert found["degraded"] == [
-            f"update failed, still serving: {found['handoff']['failed']}"
-        ]
+        assert found["degraded"] == [f"update failed, still serving: {found['handoff']['failed']}"]
         second = succeed(path)
         running.goes_on()
     assert check_owners(path, {first}) == [old.pid, first, old.pid, second]
@@ -407,18 +401,17 @@ def test_old_actor_takes_back_from_a_successor_that_ends_by_itself(path, build, 
 
 
 def test_nobody_takes_back_from_a_successor_that_was_told_to_end(path):
-    with serving(path) as old:
-        with closing(SessionDB(path)) as db:
-            db.create_session("s", "cli")
-            new = succeed(path)
-            os.kill(new, signal.SIGTERM)
-            assert old.exit_code() == 0
-            wait_gone(new)
-            assert not (folder_of(path) / "sock").exists()
-            # Whoever writes next starts another one.
-            db.append_message("s", "user", "x")
-            assert actors_of(path) == {actor_pid(path)}
-            assert actor_pid(path) not in (old.pid, new)
+    with serving(path) as old, closing(SessionDB(path)) as db:
+        db.create_session("s", "cli")
+        new = succeed(path)
+        os.kill(new, signal.SIGTERM)
+        assert old.exit_code() == 0
+        wait_gone(new)
+        assert not (folder_of(path) / "sock").exists()
+        # Whoever writes next starts another one.
+        db.append_message("s", "user", "x")
+        assert actors_of(path) == {actor_pid(path)}
+        assert actor_pid(path) not in (old.pid, new)
     assert check_owners(path)[:2] == [old.pid, new]
     assert contents(path, "s") == ["x"]
 
@@ -498,13 +491,117 @@ def test_handoff_during_a_drain_finds_nobody(path):
             wait_for(lambda: sum(c["requests"] for c in other.status()["connections"]) == 11)
             os.kill(old.pid, signal.SIGTERM)
             assert other.until_end()[-1]["t"] == "goaway"
-            with in_background("handoff", "--db", path) as process:
-                # It waits in the queue of a socket that nobody will look at again.
-                wait_for(lambda: waits_for_an_answer(process.pid))
-                threading.Event()
-        with in_background("handoff", "--db", path) as process:
+            # It drains now, and somebody asks whom it has not let in any more.
+            late = Wire(path, greet=False)
+            late.send(hello(late.client_id), ask_for(sys.executable))
+        with late:
+            assert late.until_end() == []
+        assert old.exit_code() == 0
+    assert not logged(path, "hand-off")
+    done = handoff(path, sys.executable)
+    assert (done.returncode, actors_of(path)) == (3, set())
+    assert "not running" in done.stdout
+    assert contents(path, "s") == [str(n) for n in range(2, 12)]
+
+
+def ask_for(python):
+    return {"t": "handoff", "ask": -1, "python": str(python)}
+
+
+def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, tmp_path):
+    build.around(INHERIT, before=wait_until(tmp_path / "never"))
+    with serving(path) as old, load(path) as running:
+        with in_background("handoff", "--db", path, "--python", build.python) as process:
+            wait_for(lambda: logged(path, "started:"))
+            os.kill(old.pid, signal.SIGTERM)
             code, said = told(process)
         assert old.exit_code() == 0
-    assert code == 3
-    assert "not running" in said
-    assert contents(path, "s") == [str(n) for n in range(2, 12)]
+        assert code == 1
+        assert "the actor was told to end" in said
+        running.goes_on()
+        (next_one,) = actors_of(path)
+        assert status(path)["version"] == OURS
+    assert check_owners(path) == [old.pid, next_one]
+
+
+@pytest.mark.parametrize("end", ["", DIE], ids=["serves", "dies"])
+def test_drain_after_the_descriptors(path, build, tmp_path, end):
+    """It is too late to keep the successor from serving; if it does not, the next one does."""
+    here, go = tmp_path / "here", tmp_path / "go"
+    build.around(INHERIT, after=f"{touch(here)}\n{wait_until(go)}\n{end}")
+    with serving(path) as old, load(path) as running:
+        with in_background("handoff", "--db", path, "--python", build.python) as process:
+            wait_for(here.exists)
+            os.kill(old.pid, signal.SIGTERM)
+            go.touch()
+            code, said = told(process)
+        assert old.exit_code() == 0
+        running.goes_on()
+        (new,) = actors_of(path)
+        if end:
+            assert code == 1
+            assert "has ended" in said
+            assert status(path)["version"] == OURS
+        else:
+            assert code == 0
+            assert f"pid {new} serves" in said
+            assert status(path)["version"] == NEWER
+    assert check_owners(path) == [old.pid, new]
+
+
+BUSY = {
+    "index slice": "hermes_actor.engine.upkeep:advance",
+    "checkpoint": "hermes_actor.engine.write_connection:run_checkpoint",
+}
+
+
+@pytest.mark.parametrize("busy", BUSY)
+def test_handoff_waits_for_what_the_writer_is_doing(path, tmp_path, busy):
+    """The successor is ready while the writer is in the middle of something."""
+    armed, here, go = tmp_path / "armed", tmp_path / "here", tmp_path / "go"
+    prelude = around(
+        BUSY[busy],
+        before=f"if os.path.exists({str(armed)!r}):\n    {touch(here)}\n    {wait_until(go)}",
+    )
+    with serving(path, prelude=prelude) as old, load(path, 2) as running:
+        running.goes_on()
+        armed.touch()
+        with closing(SessionDB(path)) as db:
+            searching = threading.Thread(target=db.search_messages, args=("7",))
+            searching.start()
+            wait_for(here.exists)
+            with in_background("handoff", "--db", path) as process:
+                wait_for(lambda: logged(path, "is ready"))
+                assert [what for what, *_ in owners(path)] == ["opened"]
+                go.touch()
+                code, said = told(process)
+            assert code == 0, said
+            searching.join()
+            running.goes_on()
+            # The one that took over goes on where the other stopped.
+            db.create_session("s", "cli")
+            db.append_message("s", "user", "walrus")
+            assert [hit["session_id"] for hit in db.search_messages("walrus")] == ["s"]
+    new = status(path)["pid"]
+    assert check_owners(path) == [old.pid, new]
+
+
+def test_handoff_while_a_backup_runs(path, tmp_path):
+    copy = tmp_path / "copy.db"
+    pids = []
+
+    def hand_over_once(_done, _total):
+        if not pids:
+            before.extend(contents(path, "writer 0"))
+            pids.append(succeed(path))
+            running.goes_on()
+
+    before = []
+    with serving(path) as old, load(path) as running:
+        running.goes_on()
+        back_up(path, copy, hand_over_once)
+    assert check_owners(path) == [old.pid, *pids]
+    copied = contents(copy, "writer 0")
+    # What it began with, whatever came after.
+    assert copied == before[: len(copied)]
+    assert len(copied) >= 10

@@ -163,7 +163,7 @@ def test_actor_of_a_home_that_was_made_anew_ends_and_leaves_its_successor_alone(
         db.create_session("old", "cli")
         old = actor_pid(path)
     # It has done all that there is to do, so it has no reason to look at the file again.
-    wait_for(lambda: query(path, "SELECT COUNT(*) FROM hermes_actor_receipts") == [(0,)])
+    wait_for(lambda: wal_bytes(path) == 0)
     for entry in path.parent.iterdir():
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     with closing(SessionDB(path, mode="actor")) as db:

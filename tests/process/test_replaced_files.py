@@ -79,6 +79,12 @@ def fill(db):
         db.append_message("s", "user", text)
 
 
+def settle(db, place):
+    """Wait until the actor has done its upkeep: what it does next is what it is asked for."""
+    assert len(db.search_messages("walrus", limit=100)) == ROWS
+    wait_for(lambda: time.time() - place.wal.stat().st_mtime > 0.3)
+
+
 @contextmanager
 def standing_still(actor):
     """What happens in the block happens for the actor in one moment, between two transactions."""
@@ -271,8 +277,7 @@ def test_checkpoint_does_not_write_over_a_file_with_another_wal(path, place, cli
         db = client()
         fill(db)
         db.set_meta("ours", "v")
-        assert len(db.search_messages("walrus", limit=100)) == ROWS
-        wait_for(lambda: time.time() - place.wal.stat().st_mtime > 0.3)
+        settle(db, place)
         with standing_still(actor):
             assert place.wal.stat().st_size > 0
             place.wal.unlink()
@@ -330,6 +335,7 @@ def test_foreign_writer_after_the_shared_memory_was_removed(path, place, client)
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
+        settle(db, place)
         with standing_still(actor):
             place.shm.unlink()
             assert write_foreign(path)[1] == ROWS

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import textwrap
 import venv
 from collections.abc import Iterator
@@ -17,12 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from support.actors import folder_of
-from support.served import Served
-
 import hermes_actor
 import hermes_protocol
 from hermes_actor._version import __version__
+from support.actors import folder_of
+from support.served import Served
 
 OLDER, OURS, NEWER, NEWEST = "0.0.9", __version__, "7.0.0", "8.0.0"
 
@@ -45,7 +43,7 @@ class Build:
         self.python = folder / "bin" / "python"
         (self.packages,) = folder.glob("lib/python*/site-packages")
         # What the product needs comes from where it is; its own packages are found before.
-        shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        shared = [folder for folder in sys.path if folder.endswith("-packages")]
         (self.packages / "shared.pth").write_text("\n".join(shared))
         self.install(version)
 
@@ -96,9 +94,7 @@ def _around(function):
 """
     body = body.replace("{before}", textwrap.indent(textwrap.dedent(before), " " * 8).strip() or "")
     body = body.replace("{after}", textwrap.indent(textwrap.dedent(after), " " * 8).strip() or "")
-    return (
-        f"import {module} as module\n{body}\n{owner}.{function} = _around({owner}.{function})\n"
-    )
+    return f"import {module} as module\n{body}\n{owner}.{function} = _around({owner}.{function})\n"
 
 
 def touch(file: Path) -> str:

@@ -10,9 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.actors import folder_of, own, wait_for
-
 from hermes_actor.sqlite import connect_reader
+from support.actors import folder_of, own, wait_for
 
 _CODE = """
 import json, os, select, sys

@@ -52,8 +52,9 @@ ALLOWED = {
         "session_db",
         "anyio",
     },
-    "hermes_actor": {"base", "session_db"},
+    "hermes_actor": {"base", "protocol", "session_db"},
     "hermes_state": {"base", "store", "session_db"},
+    "demo": {"base", "client", "session_db"},
     "cli": {"base", "protocol", "store", "client", "session_db", "hermes_actor"}
     | {"click", "rich", "sqlite_utils"},
     "__main__": set(),
@@ -63,7 +64,7 @@ ALLOWED = {
 LATE = {
     "session_db": {"engine", "embedded", "pipeline"},
     "hermes_actor": {"async_session_db"},
-    "cli": {"actor", "engine", "embedded"},
+    "cli": {"actor", "demo", "engine", "embedded"},
     "__main__": {"cli"},
 }
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.processes import run_python
 
 from hermes_actor import AsyncSessionDB, SessionDB, errors
 from hermes_actor.client.changes import ActorChanges
@@ -613,3 +614,25 @@ async def test_async_is_for_one_task_at_a_time(adb):
         with pytest.raises(anyio.BusyResourceError):
             await changes.get(0)
         tasks.cancel_scope.cancel()
+
+
+def test_program_ends_although_a_wait_was_cancelled(tmp_path, mode, anyio_backend):
+    """The thread in which an embedded writer is waited for does not stay behind."""
+    code = """
+        import sys
+        from pathlib import Path
+        import anyio
+        from hermes_actor import AsyncSessionDB, SessionDB
+
+        blocking = SessionDB(Path(sys.argv[1]), mode=sys.argv[2])
+
+        async def main():
+            async with AsyncSessionDB(blocking) as db:
+                changes = db.subscribe()
+                with anyio.move_on_after(0.05):
+                    await changes.get()
+            print("1", flush=True)
+
+        anyio.run(main, backend=sys.argv[3])
+    """
+    assert run_python(code, tmp_path / "state.db", mode, anyio_backend) == 1

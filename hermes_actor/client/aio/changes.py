@@ -14,7 +14,7 @@ from hermes_actor import limits
 from hermes_actor.client.aio.reaching import close_socket, reach
 from hermes_actor.client.following import Change, Follower
 from hermes_actor.client.reaching import Attempts, program_name
-from hermes_actor.errors import Closed, SpawnFailed
+from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
@@ -84,16 +84,20 @@ class AsyncActorChanges:
             self._place, time.monotonic() + self._patience
         )
         try:
-            sock = await reach(self._place, self._follower, attempts.deadline)
-            self._sock, self._attempts = sock, None
-            sock.send(self._follower.resend())
+            self._sock = await reach(self._place, self._follower, attempts.deadline)
+            self._sock.send(self._follower.resend())
+            self._attempts = None
         except (SpawnFailed, OSError) as error:
             if self._sock is not None:
                 self._lost(self._sock)
+            # Kept only while there is hope: once the caller was told, patience begins anew.
             self._attempts = None
             pause = attempts.failed(error)
             self._attempts = attempts
             await anyio.sleep(pause)
+        except HermesActorError:
+            self._attempts = None
+            raise
 
     def _lost(self, sock: socket.socket) -> None:
         if self._sock is sock:

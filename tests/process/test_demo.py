@@ -1,0 +1,246 @@
+"""The demonstration: its verdict is right, it fits a terminal, and nothing of it is left behind."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from support.actors import wait_for
+
+from hermes_actor import SessionDB
+from hermes_actor.cli import demo, run
+from hermes_actor.demo import show as stage
+from hermes_actor.demo.crew import History, Look, Record, check
+from hermes_actor.demo.show import Event
+
+COMMAND = [sys.executable, "-m", "hermes_actor", "demo"]
+
+
+def processes_of(home):
+    """Every process that was started with a path in *home*."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if os.fsencode(home) in command:
+                found.append((int(entry.name), command))
+    return found
+
+
+@pytest.mark.slow
+def test_whole_show_has_a_clean_verdict_and_leaves_nothing():
+    done = subprocess.run(
+        [*COMMAND, "--seconds", "6", "--writers", "3", "--seed", "1", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["good"]
+    assert found["faults"] == []
+    assert found["acknowledged"] == found["present"] > 50
+    zeros = ("lost", "doubled", "out_of_order", "failed", "unseen")
+    assert [found[name] for name in zeros] == [0] * 5
+    assert (found["kills"], found["terms"], found["rolled_back"]) == (2, 1, 1)
+    assert found["handoffs"] >= 1
+    assert found["compared"] > found["acknowledged"]
+    assert found["longest_pause_ms"] >= max(event["longest_ms"] for event in found["events"])
+    assert not Path(found["home"]).exists()
+    assert processes_of(found["home"]) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_show_leaves_nothing(number):
+    with subprocess.Popen(
+        [*COMMAND, "--writers", "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        first = process.stdout.readline()
+        (home,) = re.findall(r"start in (\S+)", first)
+        # Later than that a hand-off is under way.
+        assert "writes" in process.stdout.readline()
+        assert processes_of(home)
+        process.send_signal(number)
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    assert not Path(home).exists()
+    wait_for(lambda: not processes_of(home), patience=5)
+
+
+# --- the check -------------------------------------------------------------------------------
+
+
+def record(number, ident, text):
+    return Record(number, ident, f"{number} {text}", 0.0, 0.1)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A store with what one writer has written, and its records."""
+    path = tmp_path / "state.db"
+    db = SessionDB(path, mode="embedded")
+    db.create_session("w", "cli")
+    records = [record(n, db.append_message("w", "user", f"{n} a"), "a") for n in range(4)]
+    yield db, path, records
+    db.close()
+
+
+def test_check_finds_nothing_wrong_in_a_good_history(kept):
+    _, path, records = kept
+    assert check(path, {"w": records}) == History(4, 4, 0, 0, 0, 0, [])
+
+
+def test_check_finds_what_was_lost(kept):
+    _, path, records = kept
+    told = [*records, record(4, 999, "a")]
+    assert check(path, {"w": told}) == History(5, 4, 1, 0, 0, 0, [])
+
+
+def test_check_finds_what_has_another_text_or_another_place(kept):
+    _, path, records = kept
+    told = [records[0], record(1, records[1].ident, "b"), records[2], record(3, 999, "a")]
+    assert check(path, {"w": told}).lost == 2
+
+
+def test_check_finds_what_is_doubled_and_out_of_order(kept):
+    db, path, records = kept
+    db.append_message("w", "user", "1 a")
+    assert check(path, {"w": records}) == History(4, 5, 0, 1, 1, 0, [])
+
+
+def test_check_finds_what_nobody_was_told_of(kept):
+    db, path, records = kept
+    db.append_message("w", "user", "4 a")
+    assert check(path, {"w": records}).faults == [
+        "1 messages are there that no writer has an answer for"
+    ]
+
+
+def test_failed_write_may_be_there_or_not_and_is_a_fault(kept):
+    _, path, records = kept
+    unknown = Record(3, None, "OutcomeUnknown: x", 0.0, 0.1)
+    absent = Record(4, None, "Busy: y", 0.0, 0.1)
+    found = check(path, {"w": [*records[:3], unknown, absent]})
+    assert found[:6] == (3, 4, 0, 0, 0, 2)
+    assert found.faults == ["a write has failed: OutcomeUnknown: x", "a write has failed: Busy: y"]
+
+
+# --- the command -----------------------------------------------------------------------------
+
+GOOD = History(10, 10, 0, 0, 0, 0, [])
+
+
+def events(**longest):
+    kinds = ("handoff", "kill", "kill", "term", "broken")
+    return [Event(kind, kind, 1.0 + n, 1.5 + n, "1 → 2") for n, kind in enumerate(kinds)]
+
+
+class Played:
+    """A show that is over."""
+
+    history = GOOD
+
+    def __init__(self, seconds, writers, readers, seed, hand_over):
+        self.seconds, self.writers, self.readers, self.seed = seconds, writers, readers, seed
+        self.crew = SimpleNamespace(looks=[Look(10, [], 0.0, 0.002)])
+        self.events, self.faults, self.home = events(), [], Path("the home")
+        self.acknowledged, self.failed, self.longest, self.began, self.elapsed = 10, 0, 0.5, 1.0, 9
+        self.running, self.now, self.pid, self.keep = False, None, 4711, False
+        Played.last = self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self):
+        pass
+
+    def finish(self):
+        return self.history
+
+    def done(self, kind):
+        return sum(event.kind == kind for event in self.events)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    monkeypatch.setattr(stage, "Show", Played)
+    return lambda **values: [monkeypatch.setattr(Played, *item) for item in values.items()]
+
+
+def test_good_verdict(played, capsys):
+    assert run(["demo"]) == 0
+    told = capsys.readouterr().out
+    assert "acknowledged   10 writes of 8 processes\n" in told
+    assert told.endswith("Nothing was lost, doubled or reordered, and every write succeeded.\n")
+    assert not Played.last.keep
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        GOOD._replace(lost=1),
+        GOOD._replace(doubled=1),
+        GOOD._replace(out_of_order=1),
+        GOOD._replace(failed=1),
+        GOOD._replace(present=9),
+        GOOD._replace(faults=["quick_check: broken"]),
+        History(0, 0, 0, 0, 0, 0, []),
+    ],
+)
+def test_bad_verdict_keeps_the_home_and_says_where(history, played, capsys):
+    played(history=history)
+    assert run(["demo"]) == 1
+    assert "The verdict is bad; everything is kept in the home" in capsys.readouterr().out
+    assert Played.last.keep
+
+
+def test_planned_event_that_did_not_happen_is_a_bad_verdict(played, capsys):
+    played(done=lambda self, kind: 1)
+    assert run(["demo", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["faults"]
+
+
+def test_read_that_missed_something_is_a_bad_verdict(played, monkeypatch, capsys):
+    looks = [Look(10, ["writer-1 3 x"], 0.0, 0.002)]
+    start = lambda self: setattr(self.crew, "looks", looks)  # noqa: E731
+    monkeypatch.setattr(Played, "start", start)
+    assert run(["demo"]) == 1
+    assert "WRONG a reader did not see writer-1 3 x" in capsys.readouterr().out
+
+
+def test_panel_fits_a_small_terminal():
+    shown = []
+    picture = demo._Picture(shown.append)
+    show = Played(15, 64, 2, 0, None)
+    show.events = [
+        Event("kill", "kill -9 in a hand-off", 1.0, 2.0, "4194303 → 4194304, which took back")
+    ] * 40
+    show.acknowledged, show.longest, show.now = 12_345_678, 12.3456, show.events[-1]
+    for show.elapsed in (0.1, 5.0, 20.0):
+        picture.draw(show, 1000)
+    console = Console(file=io.StringIO(), width=80, height=24)
+    console.print(shown[-1])
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    assert any("which took" in line for line in lines)
+
+
+def test_event_knows_the_longest_write_that_met_it():
+    event = Event("kill", "kill -9", 10.0, 11.0)
+    for began, ended in ((8.0, 9.9), (9.8, 10.1), (10.9, 11.5), (11.1, 19.0)):
+        event.met(Record(0, 1, "", began, ended))
+    assert event.longest == pytest.approx(0.6)
