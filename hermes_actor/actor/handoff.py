@@ -62,13 +62,16 @@ class HandOff:
         """What whoever asked is told. Raises what went wrong."""
         if self.error is not None:
             raise HandoffFailed(str(self.error))
-        assert self._successor is not None
-        return {"pid": self._successor.pid, "build": self._successor.build}
+        return {"pid": self._pid, "build": self._build}
 
     async def prepare(self, place: Place, options: Sequence[str]) -> None:
         """Have a successor that is ready. Nothing has happened to the file yet."""
         self._successor = await Successor.start(place, self.request.python, options)
         self._pid = self._successor.pid
+        if self.error is not None:
+            # Called off while it was being started.
+            await self.end_successor()
+            raise self.error
         ready = await self._ready(self._successor)
         self._build = ready.build
         self.refused = True

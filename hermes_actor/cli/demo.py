@@ -284,16 +284,17 @@ def _log(show: Show) -> RenderableType:
 
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(justify="right", width=7, style="dim")
-    table.add_column(no_wrap=True, overflow="ellipsis", width=22)
+    table.add_column(no_wrap=True, width=22)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_column(justify="right", width=17)
+    table.add_column(justify="right", width=10)
+    table.add_row("at", "what", "process", "pause", style="dim")
     for event in show.events[-_EVENTS_SHOWN:]:
         outcome = event.outcome if event.ended else "…"
         table.add_row(
             f"{event.began - show.began:.1f} s",
             Text(event.what, style=_STYLES[event.kind]),
             Text(outcome, style="" if event.good else "bold red"),
-            f"pause {1e3 * event.longest:,.0f} ms",
+            f"{1e3 * event.longest:,.0f} ms",
         )
     return table
 

@@ -25,7 +25,7 @@ _db = click.option(
     "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
 )
 _keep = click.option(
-    "--keep", type=click.IntRange(min=1), default=_KEPT, show_default=True,
+    "--keep", type=click.IntRange(min=1), metavar="N", default=_KEPT, show_default=True,
     help="How many copies are kept.",
 )  # fmt: skip
 

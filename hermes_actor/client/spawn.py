@@ -37,6 +37,7 @@ __all__ = ["start_actor"]
 _KEPT_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ",
     "HERMES_ACTOR_IDLE_EXIT", "HERMES_ACTOR_DRAIN_SECONDS", "HERMES_ACTOR_PRIVATE_SQL",
+    "HERMES_ACTOR_RESCUE", "XDG_STATE_HOME",
 )  # fmt: skip
 """The actor must not depend on who happened to start it."""
 

@@ -212,9 +212,6 @@ def test_successor_that_is_not_ready_in_time_is_ended(path, build, tmp_path, stu
 
 def test_build_of_another_protocol_is_refused(path, build):
     """The clients that are there could not talk to it."""
-    build.append(
-        "hermes_protocol.succession", "import functools; Ready = functools.partial(Ready, oldest=2)"
-    )
     build.append("hermes_protocol.messages", "PROTOCOL = 2")
     with serving(path) as old, load(path):
         done = handoff(path, build.python)
@@ -223,8 +220,9 @@ def test_build_of_another_protocol_is_refused(path, build):
     assert check_owners(path) == [old.pid, new]
 
 
-def test_older_build_is_refused_unless_it_is_asked_for(path, build):
+def test_older_build_is_refused_unless_it_is_asked_for(path, build, monkeypatch):
     build.install(OLDER)
+    monkeypatch.setenv("HERMES_ACTOR_UPGRADE", "never")
     with serving(path) as old, load(path) as running:
         done = handoff(path, build.python)
         check_failed(path, old, done, OLDER, "older", "--allow-older", refused=True)
@@ -238,6 +236,22 @@ def test_older_build_is_refused_unless_it_is_asked_for(path, build):
         # And forward again.
         new = succeed(path)
     assert check_owners(path) == [old.pid, found["pid"], new]
+
+
+def test_newer_clients_do_not_undo_what_was_asked_for(path, build):
+    """Whoever goes back after a bad update does not want it again with the next connection."""
+    build.install(OLDER)
+    with serving(path), load(path) as running:
+        done = command("handoff", "--db", path, "--allow-older", build.python)
+        assert done.returncode == 0
+        older = actor_pid(path)
+        running.goes_on(100)
+        with closing(SessionDB(path)) as db:
+            db.set_meta("k", "v")
+        assert not logged(path, "hand-off: failed")
+        found = status(path)
+        assert (found["pid"], found["version"]) == (older, OLDER)
+        assert found["handoff"] is None
 
 
 def test_older_build_that_does_not_know_the_file_is_refused_even_if_asked_for(path, build):
@@ -509,7 +523,7 @@ def ask_for(python):
 
 
 def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, tmp_path):
-    build.around(INHERIT, before=wait_until(tmp_path / "never"))
+    build.around(INHERIT, before=HANG)
     with serving(path) as old, load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "started:"))
@@ -522,6 +536,22 @@ def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, 
         (next_one,) = actors_of(path)
         assert status(path)["version"] == OURS
     assert check_owners(path) == [old.pid, next_one]
+
+
+def test_drain_while_the_successor_is_being_started_leaves_none_behind(path, build, tmp_path):
+    here, go = tmp_path / "here", tmp_path / "go"
+    build.around(INHERIT, before=HANG)
+    prelude = around("hermes_actor.actor.successor:_popen", f"{touch(here)}\n{wait_until(go)}")
+    with serving(path, prelude=prelude) as old:
+        with in_background("handoff", "--db", path, "--python", build.python) as process:
+            wait_for(here.exists)
+            os.kill(old.pid, signal.SIGTERM)
+            code, said = told(process)
+            assert code == 1
+            assert "the actor was told to end" in said
+            go.touch()
+        assert old.exit_code() == 0
+    wait_for(lambda: not actors_of(path))
 
 
 @pytest.mark.parametrize("end", ["", DIE], ids=["serves", "dies"])
