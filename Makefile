@@ -7,6 +7,10 @@ BENCH  := .venv-bench
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BSTAMP := $(BENCH)/.installed
+PSTAMP := $(VENV)/peer/.installed
+
+# The program that the tests run beside; its version is named in one place, the extra `bench`.
+PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
@@ -23,7 +27,7 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
 
-test: lint  ## lint, type-check and run every test
+test: lint $(PSTAMP)  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest
 
 lint: $(STAMP)  ## ruff and mypy
@@ -57,6 +61,15 @@ $(STAMP): pyproject.toml
 	$(call make_venv,$(VENV))
 	@echo "installing hermes-actor into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@
+
+# The peer's store needs nothing but the standard library: it comes without its dependencies, into a
+# folder of its own, and stays out of our environment.
+$(PSTAMP): pyproject.toml | $(STAMP)
+	@echo "installing the peer of the tests into $(VENV)/peer"
+	@rm -rf $(VENV)/peer
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-compile \
+	  --only-binary :all: --target $(VENV)/peer '$(PEER)'
 	@touch $@
 
 $(BSTAMP): pyproject.toml

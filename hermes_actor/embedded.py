@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hermes_actor import limits
+from hermes_actor import exits, limits
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.loop import serve
@@ -132,6 +132,11 @@ class EmbeddedWriter:
     def stopped(self) -> bool:
         return self._stopped is not None
 
+    @property
+    def files_replaced(self) -> bool:
+        core = self._writer.core
+        return core.broken is not None and core.exit_code == exits.FILES_REPLACED
+
     def submit(self, operation: Operation[R], patience: float) -> R:
         (answer,) = self.send([operation], patience)
         return cast("R", answer.result())
@@ -147,9 +152,11 @@ class EmbeddedWriter:
             answers.append(_Answer(self, waiter, job))
         return answers
 
-    def catch_up(self, through: int, patience: float) -> None:
+    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
         waiter = _Waiter()
-        self._wait(waiter, jobs.CatchUp(waiter.finish, time.monotonic() + patience, through))
+        self._wait(
+            waiter, jobs.CatchUp(waiter.finish, time.monotonic() + patience, through, verify)
+        )
 
     def lease(self, patience: float) -> Lease:
         waiter = _Waiter()
@@ -330,6 +337,7 @@ class _Registry:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
+        self._replaced: set[Path] = set()
         self._users: dict[Path, tuple[EmbeddedWriter, int]] = {}
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -339,6 +347,10 @@ class _Registry:
             writer, users = self._users.get(place.db, (None, 0))
             if writer is not None and writer.stopped:
                 raise writer.why_stopped()
+            if place.db in self._replaced:
+                raise ActorBroken(
+                    f"the files of {place.db} were replaced under this process; start it again"
+                )
             if writer is None:
                 writer = EmbeddedWriter(place)
             self._users[place.db] = (writer, users + 1)
@@ -354,6 +366,8 @@ class _Registry:
                 return
             del self._users[writer._place.db]
             writer.stop()
+            if writer.files_replaced:
+                self._replaced.add(writer._place.db)
 
     def stop_all(self) -> None:
         with self._guard:

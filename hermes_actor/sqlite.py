@@ -39,7 +39,7 @@ class Connection(sqlite3.Connection):
     layout: Layout | None = None
     layout_cookie: int = -1
     layout_checked: bool = False
-    identity: tuple[int, int] | None = None
+    identity: tuple[int, ...] | None = None
 
 
 def connect_writer(path: Path) -> Connection:

@@ -110,6 +110,7 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     ),
     "bye": wire.Bye(),
     "catch-up": wire.CatchUp(ask=-1, through=2, patience=5.0),
+    "catch-up.verify": wire.CatchUp(ask=-5, through=0, verify=True),
     "catch-up.defaults": wire.CatchUp(ask=-128, through=0),
     "lease.open": wire.LeaseOpen(ask=-2, lease=4, patience=30.0),
     "lease.open.defaults": wire.LeaseOpen(ask=-1, lease=1),

@@ -152,8 +152,9 @@ class Desk:
     def catch_up(self, message: wire.CatchUp) -> None:
         """Bring the indexes up to a message, between batches."""
         finish = self._asked(message.ask)
+        deadline = _deadline(message.patience)
         self._mailbox.put(
-            self.client_id, jobs.CatchUp(finish, _deadline(message.patience), message.through)
+            self.client_id, jobs.CatchUp(finish, deadline, message.through, message.verify)
         )
 
     def forget(self) -> None:

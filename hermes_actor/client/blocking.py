@@ -72,9 +72,9 @@ class Channel:
             line.send(b"".join(waiting))
         return answers
 
-    def catch_up(self, through: int, patience: float) -> None:
+    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
         self._ask(
-            lambda ask: wire.CatchUp(ask=ask, through=through, patience=patience),
+            lambda ask: wire.CatchUp(ask=ask, through=through, patience=patience, verify=verify),
             time.monotonic() + patience,
         )
 

@@ -73,8 +73,11 @@ class WriterPort(Protocol):
         """Send several operations, in order, without waiting for any."""
         ...
 
-    def catch_up(self, through: int, patience: float) -> None:
-        """Return when both full-text indexes cover all messages up to *through*."""
+    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+        """Return when both full-text indexes cover all messages up to *through*.
+
+        *verify*: a search has met damage; they are looked at first, and made anew if need be.
+        """
         ...
 
     def lease(self, patience: float) -> Lease:

@@ -50,8 +50,9 @@ class Reader:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._path = str(place.db)
+        self._wal = str(place.wal)
         self._idle: list[Connection] = []
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, ...] | None = None
         self._look_again = 0.0
         self._closed = False
         _readers.add(self)
@@ -112,9 +113,15 @@ class Reader:
         except OSError as error:
             words = "unable to open database file"
             raise CannotRead(f"{words}: {self._path} ({error.strerror})", words=words) from error
-        if self._identity != (found.st_dev, found.st_ino):
+        # A connection holds the WAL that it met; after that was removed, its frames are others.
+        try:
+            wal = os.stat(self._wal).st_ino
+        except OSError:
+            wal = 0
+        identity = (found.st_dev, found.st_ino, wal)
+        if self._identity != identity:
             self._drop(self._idle)
-            self._identity = (found.st_dev, found.st_ino)
+            self._identity = identity
         for conn in self._idle:
             conn.layout_checked = False
         self._look_again = _now() + _LOOK_EVERY_SECONDS

@@ -234,7 +234,7 @@ class Crew:
         environment = {**os.environ, "HERMES_HOME": str(self._db.parent)}
         # An actor that nobody ends ends by itself.
         environment.setdefault("HERMES_ACTOR_IDLE_EXIT", "10")
-        with (self._folder / f"{order.name}.stderr").open("wb") as errors:
+        with (self._folder / f"stderr-{order.name}").open("wb") as errors:
             self._workers[order.name] = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, json.dumps(asdict(order))],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
@@ -281,7 +281,7 @@ class Crew:
 
     def _last_words(self, name: str) -> str:
         with contextlib.suppress(OSError, IndexError):
-            return (self._folder / f"{name}.stderr").read_text().splitlines()[-1]
+            return (self._folder / f"stderr-{name}").read_text().splitlines()[-1]
         return "nothing"
 
 

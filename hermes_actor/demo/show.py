@@ -41,6 +41,8 @@ _END_SECONDS = 10.0
 _HANDOFF_EVERY_SECONDS = 1.0
 _BREATH_SECONDS = 0.25
 """Between two events, so that each shows its own pause."""
+_MISSING = "hermes_actor.engine.writer"
+"""The module that the broken build lacks."""
 
 
 @dataclass(slots=True)
@@ -71,19 +73,23 @@ class Show:
     readers: int
     seed: int
     hand_over: Callable[[Place, str], dict[str, Any]]
-    events: list[Event] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    acknowledged: int = 0
-    failed: int = 0
-    longest: float = 0.0
-    began: float = 0.0
-    pid: int = 0
+    events: list[Event] = field(init=False, default_factory=list)
+    faults: list[str] = field(init=False, default_factory=list)
+    acknowledged: int = field(init=False, default=0)
+    failed: int = field(init=False, default=0)
+    longest: float = field(init=False, default=0.0)
+    """Seconds of the longest write."""
+    began: float = field(init=False, default=0.0)
+    """0 until the crew is there."""
+    pid: int = field(init=False, default=0)
+    """Who serves, as far as the director knows."""
+    keep: bool = field(init=False, default=False)
+    """Whether the home stays."""
 
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
         self.place = place_of(self.home / "state.db")
         self.crew = Crew(self.place.db, self.home / "records", self.seed, 2 * self.seconds + 60)
-        self.keep = False
         self._rng = random.Random(self.seed)
         self._over = threading.Event()
         self._director = threading.Thread(target=self._direct, name="director", daemon=True)
@@ -106,8 +112,12 @@ class Show:
             self._over.set()
             self.crew.stop(2.0)
             end_actors(self.place)
-            if not self.keep:
+            # Again if an actor that ends was about to write something.
+            for _ in range(0 if self.keep else 5):
                 shutil.rmtree(self.home, ignore_errors=True)
+                if not self.home.exists():
+                    break
+                time.sleep(0.1)
         finally:
             for number, handler in former:
                 signal.signal(number, handler)
@@ -164,6 +174,8 @@ class Show:
                 late = self.elapsed - at
                 if kind == "handoff" and late > _HANDOFF_EVERY_SECONDS:
                     continue  # they do not pile up on a slow machine
+                if late > self.seconds + _SERVE_SECONDS:
+                    raise TimeoutError("this machine is too slow for the show")
                 if late < 0 and self._over.wait(-late):
                     return
                 act()
@@ -213,7 +225,9 @@ class Show:
             told = self.hand_over(self.place, str(self.home / "broken-python"))
         except HandoffFailed:
             served = self._await_served()
-            self._end(event, f"rolled back, {served} serves on", good=served == self.pid)
+            # It must be the broken build that has failed, and for that reason.
+            good = served == self.pid and _MISSING in self.place.log.read_text()
+            self._end(event, f"rolled back, {served} serves on", good=good)
         except HermesActorError as error:
             self._end(event, str(error), good=False)
         else:
@@ -276,7 +290,7 @@ class Show:
         package = Path(__file__).parents[1]
         copy = self.home / "broken" / package.name
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        (copy / "engine" / "writer.py").unlink()
+        (copy / "engine" / f"{_MISSING.rpartition('.')[2]}.py").unlink()
         python = self.home / "broken-python"
         found, real = shlex.quote(str(copy.parent)), shlex.quote(sys.executable)
         python.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {real} "$@"\n')

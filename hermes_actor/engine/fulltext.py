@@ -22,6 +22,7 @@ __all__ = [
     "broken_parts",
     "create_fulltext",
     "drop_fulltext",
+    "find_damage",
     "drop_triggers",
     "is_inline",
     "is_usable",
@@ -66,6 +67,24 @@ def broken_parts(conn: Connection) -> list[str]:
         if triggers & present or _can_serve(conn, table):
             broken.append(table)
     return broken
+
+
+def find_damage(conn: Connection) -> str | None:
+    """Look at the full-text tables themselves, inside a transaction; what is wrong, if anything."""
+    if broken_parts(conn):
+        return "a table or a trigger is missing"
+    for table in TABLES:
+        if not is_usable(conn, table):
+            continue
+        try:
+            conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+            (sizes,) = conn.execute(f"SELECT COUNT(*) FROM {table}_docsize").fetchone()
+            (texts,) = conn.execute(f"SELECT COUNT(*) FROM {table}_content").fetchone()
+        except sqlite3.DatabaseError as error:
+            return f"{table}: {error}"
+        if sizes != texts:
+            return f"{table}: {sizes} sizes of {texts} texts"
+    return None
 
 
 def is_inline(conn: Connection, table: str) -> bool:

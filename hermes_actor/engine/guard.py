@@ -43,16 +43,34 @@ class Guard:
     def intact(self) -> bool:
         return self._known is None or self._look() == self._known
 
+    @property
+    def wal(self) -> object:
+        """The identity of our WAL, wherever it may be by now."""
+        return self._known and self._known[1]
+
+    def remove_stale(self) -> None:
+        """Another database is in the place of ours, and our WAL still lies beside it.
+
+        Whoever opened the two together would put our pages into somebody else's file.
+        """
+        db, wal, shm, _ = self._look()
+        known = self._known
+        if known is not None and db not in (None, known[0]) and (wal, shm) == known[1:3]:
+            os.unlink(self._paths[1])
+            os.unlink(self._paths[2])
+
     def checkpointed(self) -> None:
         """Remember how our own checkpoint has left the database."""
         self._after_checkpoint = self._fingerprint()
 
     def nobody_wrote(self) -> bool:
         """Only the WAL is missing, and the database is as our last checkpoint left it."""
-        db, wal, _, lock = self._look()
+        db, _, _, lock = self._look()
         return (
             self._known is not None
-            and (db, wal, lock) == (self._known[0], None, self._known[3])
+            and (db, lock) == (self._known[0], self._known[3])
+            # Whoever opens a database without a WAL makes an empty one: readers of ours, too.
+            and self._seams.size(self._paths[1]) == 0
             and self._after_checkpoint is not None
             and self._fingerprint() == self._after_checkpoint
         )
@@ -64,7 +82,7 @@ class Guard:
         return None
 
 
-def save_orphan_wal(place: Place, epoch: int) -> Path | None:
+def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
     """Copy the WAL that we still hold open beside the database, for ``doctor`` to salvage.
 
     Read through the descriptor that SQLite has: opening and closing the file again could drop
@@ -74,9 +92,7 @@ def save_orphan_wal(place: Place, epoch: int) -> Path | None:
         return None
     target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}")
     try:
-        source = next(
-            int(name) for name in os.listdir("/proc/self/fd") if _leads_to(name, place.wal)
-        )
+        source = next(int(name) for name in os.listdir("/proc/self/fd") if _is(name, wal))
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, StopIteration) as error:
         _log.error("the orphaned WAL of %s could not be saved: %r", place.db, error)
@@ -91,8 +107,8 @@ def save_orphan_wal(place: Place, epoch: int) -> Path | None:
     return target
 
 
-def _leads_to(descriptor: str, path: Path) -> bool:
+def _is(descriptor: str, wanted: object) -> bool:
     with contextlib.suppress(OSError):
-        link = os.readlink(f"/proc/self/fd/{descriptor}")
-        return link.removesuffix(" (deleted)") == str(path)
+        found = os.stat(f"/proc/self/fd/{descriptor}")
+        return (found.st_dev, found.st_ino) == wanted
     return False

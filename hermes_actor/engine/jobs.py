@@ -85,13 +85,14 @@ class Call(Job):
 
 
 class CatchUp(Job):
-    """Bring the full-text indexes up to a message."""
+    """Bring the full-text indexes up to a message; *verify*: make them anew if they are damaged."""
 
-    __slots__ = ("through",)
+    __slots__ = ("through", "verify")
 
-    def __init__(self, finish: Finish, deadline: float, through: int) -> None:
+    def __init__(self, finish: Finish, deadline: float, through: int, verify: bool = False) -> None:
         super().__init__(finish, deadline)
         self.through = through
+        self.verify = verify
 
 
 class Rescue(Job):

@@ -176,6 +176,8 @@ class _Loop:
 
     def _run_other(self, job: Job) -> None:
         if isinstance(job, CatchUp):
+            if job.verify:
+                self._upkeep(self._writer.verify_index)
             self._searches.append(job)
             return
         try:

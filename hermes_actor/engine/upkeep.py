@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from hermes_actor import limits
 from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, decide
-from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext, drop_fulltext
+from hermes_actor.engine.fulltext import (
+    TABLES,
+    broken_parts,
+    create_fulltext,
+    drop_fulltext,
+    find_damage,
+)
 from hermes_actor.engine.indexer import advance, derive_watermark, mend_holes, newest_id
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.engine.write_connection import TransactionLost
@@ -159,6 +165,17 @@ class Upkeep:
         self.checkpoint_if_due(waiting=self._somebody_waits())
         return watermark < newest
 
+    def verify_index(self) -> None:
+        """A search has met damage: make the indexes anew if they are to blame."""
+        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        damage = find_damage(self.core.conn)
+        if damage is not None:
+            self._rebuild_index(damage)
+        else:
+            self.core.roll_back()
+
     def _mend_holes(self) -> bool:
         """Look for unindexed rows below the watermark; true while there is more to look at."""
         checked = get_own(self.core.conn, "holes_checked")
@@ -188,6 +205,7 @@ class Upkeep:
             raise self.core.explain(error) from error
         self._meeting = (-1, -1)
         self.commit()
+        self.watermark = 0
         self.core.conn.layout = None
         self.index_rebuilds += 1
         return True

@@ -131,9 +131,15 @@ class WriteConnection:
             return refusal
         try:
             self.pass_barrier(deadline)
+            # Before writing, too: a commit beside a foreign WAL or shared memory harms others.
+            if not self._guard.intact():
+                self._files_changed(None)
             retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
             self._notice_foreign_commits()
             epoch = get_own(self.conn, "epoch")
+        except OutcomeUnknown:
+            # Of the files: nothing was begun.
+            return ActorBroken(f"the writer has stopped: {self.broken}")
         except Exception as error:
             self.roll_back()
             return self.faults.note(self.explain(error))
@@ -219,6 +225,10 @@ class WriteConnection:
         if self.broken is None:
             self.broken, self.exit_code = cause, exit_code
             _abandoned.append(self.conn)
+            import ctypes  # only for a bad end
+
+            # The interpreter closes what is in modules when it ends; this one it must not.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.conn))
             _log.error("the writer of %s has stopped: %s", self.place.db, cause)
 
     def explain(self, error: BaseException) -> HermesActorError:
@@ -274,7 +284,8 @@ class WriteConnection:
             _log.warning("the WAL of %s was removed; all of it is in the file again", self.place.db)
             if commit_no is None or self.commit_no == commit_no:
                 return
-        saved = save_orphan_wal(self.place, self.epoch)
+        saved = save_orphan_wal(self.place, self.epoch, self._guard.wal)
+        self._guard.remove_stale()
         cause = ActorBroken(
             f"{self.place.db} or its WAL was replaced under its owner;"
             f" {self._unfolded} acknowledged changes are in {saved or 'no file that we could save'}"
@@ -298,7 +309,13 @@ class WriteConnection:
 
     def checkpoint(self, action: Action, budget: float) -> None:
         self.seams.failpoint("checkpoint.before")
-        result = run_checkpoint(self.conn, action, self.seams, budget)
+        try:
+            result = run_checkpoint(self.conn, action, self.seams, budget)
+        except sqlite3.Error as error:
+            if primary_code(error) == sqlite3.SQLITE_IOERR:
+                self._mark_failed_sync()
+                self.break_down(self.explain(error), exits.FSYNC_FAILED)
+            raise
         self.checkpoints.ran(
             action, result, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import Closed
+from hermes_actor.errors import Closed, Damaged
 from hermes_actor.store import search
 from hermes_actor.store.surrogates import without_surrogates
 
@@ -48,11 +48,18 @@ class Methods:
             behind = search.index_lag(conn)
             return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
-        behind, result = self._reader.snapshot(ask)
+        port = self._port
+        if port is None:
+            raise Closed("this SessionDB is closed")
+        try:
+            behind, result = self._reader.snapshot(ask)
+        except Damaged:
+            # A damaged index is the owner's to find out and to make anew; a damaged table shows
+            # again below.
+            port.catch_up(0, self._patience, verify=True)
+            behind, result = self._reader.snapshot(ask)
         if behind is None:
             return result  # type: ignore[return-value]
-        if self._port is None:
-            raise Closed("this SessionDB is closed")
         # Once the owner has caught up, messages that arrived meanwhile are not waited for.
-        self._port.catch_up(behind, self._patience)
+        port.catch_up(behind, self._patience)
         return self._reader.snapshot(function, *arguments)

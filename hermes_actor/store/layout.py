@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     deferrable: bool
     """Both full-text tables and all six triggers have exactly the shape of version 11."""
     whole: bool
-    """Whatever their shape, all six triggers are there, so no change is missed."""
+    """Whatever their shape, both tables and all six triggers are there, so no change is missed."""
     watermark: bool
     """``hermes_actor_meta`` is there, so the watermark can be read."""
     indexes: frozenset[str]
@@ -93,7 +93,9 @@ def _read(conn: Connection) -> Layout:
             name in objects and canonical(objects[name]) == shape
             for name, shape in FTS_SHAPE.items()
         ),
-        whole=all(name in objects for name in FTS_TRIGGERS),
+        whole=all(
+            name in objects for name in ("messages_fts", "messages_fts_trigram", *FTS_TRIGGERS)
+        ),
         watermark="hermes_actor_meta" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
     )

@@ -58,8 +58,8 @@ def index_lag(conn: Connection) -> int | None:
         return None
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
-    complete = watermark >= newest and (layout.whole or not layout.words)
-    return None if complete else newest
+    # What is missing is for the owner to make anew, if it can.
+    return None if watermark >= newest and layout.whole else newest
 
 
 def search_messages(

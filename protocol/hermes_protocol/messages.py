@@ -175,11 +175,16 @@ class GoAway(_Message, frozen=True, kw_only=True, tag="goaway"):
 
 
 class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
-    """Bring both full-text indexes up to a message id."""
+    """Bring both full-text indexes up to a message id.
+
+    ``verify``: a reader has met damage in a search; they are looked at first, and made anew if
+    they are to blame.
+    """
 
     ask: int
     through: int
     patience: float | None = None
+    verify: bool = False
 
 
 class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):

@@ -13,6 +13,7 @@ from support.actors import actor_pid, actors_of, contents, folder_of, own, wait_
 from support.builds import (
     DIE,
     HANG,
+    LEAVE,
     NEWER,
     OLDER,
     OURS,
@@ -26,7 +27,7 @@ from support.builds import (
     while_there,
 )
 from support.files import names, write_lock
-from support.load import check_owners, load, owners
+from support.load import check_owners, kill, load, owners
 from support.wire import Wire, append, create, hello, request, status
 
 from hermes_actor import SessionDB
@@ -387,7 +388,7 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
     with serving(path) as old, load(path) as running:
         first = succeed(path)
         running.goes_on()
-        os.kill(first, signal.SIGKILL)
+        kill(path, first)
         wait_for(lambda: actor_pid(path) == old.pid)
         running.goes_on()
         found = status(path)
@@ -396,11 +397,11 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
         assert found["degraded"] == [f"update failed, still serving: {found['handoff']['failed']}"]
         second = succeed(path)
         running.goes_on()
-    assert check_owners(path, {first}) == [old.pid, first, old.pid, second]
+    assert check_owners(path) == [old.pid, first, old.pid, second]
     assert own(path, "epoch") == 4
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", DIE], ids=["without an error", "with an error"])
+@pytest.mark.parametrize("end", [LEAVE, DIE], ids=["without an error", "with an error"])
 def test_old_actor_takes_back_from_a_successor_that_ends_by_itself(path, build, end):
     """It has not said that it is about to: that it serves was the last that was heard."""
     build.around(TELL_SERVING, after=end)
@@ -451,7 +452,7 @@ def test_third_in_a_row_with_the_middle_one_killed_while_it_stays(path):
     with serving(path) as old, load(path) as running:
         second = succeed(path)
         third = succeed(path)
-        os.kill(second, signal.SIGKILL)
+        kill(path, second)
         fourth = succeed(path)
         running.goes_on()
         assert old.exit_code() == 0

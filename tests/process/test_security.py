@@ -24,7 +24,7 @@ from support.processes import run_python
 from support.wire import Wire, append, connect, frame, request, status
 
 from hermes_actor import SessionDB
-from hermes_actor.errors import HermesActorError, PermissionDenied
+from hermes_actor.errors import DeadlineExceeded, HermesActorError, PermissionDenied
 
 needs_users = pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
 
@@ -178,6 +178,12 @@ def try_to_open(path):
     return None
 
 
+def make_store(path):
+    """A store that nobody serves at the moment."""
+    SessionDB(path, mode="actor").close()
+    end_actor(path)
+
+
 @pytest.mark.parametrize("name", ["owner.lock", "start.lock", "log", "sock"])
 @pytest.mark.parametrize("target", ["a file", "nothing"])
 def test_symbolic_link_in_the_folder_is_not_followed(path, name, target):
@@ -212,12 +218,11 @@ def test_symbolic_link_in_the_folder_is_not_followed(path, name, target):
 def test_socket_that_leads_to_another_actor_is_not_used(path, tmp_path):
     """Or else the words of one agent would end in the store of another."""
     other = tmp_path / "other" / "state.db"
+    make_store(path)
     with closing(SessionDB(other, mode="actor")) as db:
         db.create_session("other", "cli")
-        folder_of(path).mkdir(0o700)
         (folder_of(path) / "sock").symlink_to(folder_of(other) / "sock")
         try_to_open(path)
-        assert db.get_session("s") is None
         assert [row["id"] for row in db.search_sessions()] == ["other"]
     end_actor(other)
 
@@ -349,16 +354,12 @@ def test_log_and_status_hold_no_text_of_messages(path):
 
 def test_stranger_who_sits_on_the_socket_first_is_not_believed(path):
     """A connection proves nothing; only a Welcome does."""
-    folder_of(path).mkdir(0o700)
+    make_store(path)
     with closing(socket.socket(socket.AF_UNIX)) as stranger:
         stranger.bind(str(folder_of(path) / "sock"))
         stranger.listen(8)
-        error = None
-        try:
-            SessionDB(path, mode="actor", patience=0.5).close()
-        except HermesActorError as caught:
-            error = caught
-        assert error is not None
-        assert error.executed == "no"
+        with pytest.raises(DeadlineExceeded) as caught:
+            SessionDB(path, mode="actor", patience=0.5)
+        assert caught.value.executed == "no"
     # He has left, and the first who comes starts the real one.
     wait_for(lambda: try_to_open(path) is None)

@@ -54,6 +54,11 @@ def folder_of(path: Path) -> Path:
 
 def actors_of(path: Path) -> set[int]:
     """Every process of this host that was started to serve the store."""
+    # One look can miss a process that forks and ends meanwhile, and its child too; two cannot.
+    return _actors_of(path) or _actors_of(path)
+
+
+def _actors_of(path: Path) -> set[int]:
     found = set()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

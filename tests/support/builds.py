@@ -7,6 +7,7 @@ fail at a chosen step.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -24,8 +25,10 @@ from support.served import Served
 
 OLDER, OURS, NEWER, NEWEST = "0.0.9", __version__, "7.0.0", "8.0.0"
 
-DIE = "os._exit(9)"
-KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+_TELL = "print(f'killed pid {os.getpid()}', file=sys.stderr, flush=True); "
+DIE = _TELL + "os._exit(9)"
+LEAVE = _TELL + "os._exit(0)"
+KILL = _TELL + "os.kill(os.getpid(), signal.SIGKILL)"
 STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
 HANG = "time.sleep(600)"
 
@@ -145,9 +148,19 @@ def serving(
             assert line.startswith("serving"), f"{line}{log.read_text()}"
             yield Served(process, log)
         finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(60)
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """In order if that is possible, in any case."""
+    if process.poll() is None:
+        process.terminate()
+        process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
 
 def command(

@@ -1,11 +1,13 @@
 """Processes that write while something happens, and remember what was acknowledged."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,24 +106,32 @@ def load(path: Path, writers: int = 3, python: str | Path = sys.executable) -> I
                 running.end()
 
 
+def kill(path: Path, pid: int) -> None:
+    """Kill a process that may have the store open, which cannot tell the end of that itself."""
+    with (folder_of(path) / "log").open("a") as log:
+        log.write(f"killed pid {pid}\n")
+    os.kill(pid, signal.SIGKILL)
+
+
 def owners(path: Path) -> list[tuple[str, int, float]]:
-    """What the log says about the file: who opened and closed it, and which successor is gone."""
+    """What the log says about the file: who opened and closed it, and who was gone when."""
     told = []
     for line in (folder_of(path) / "log").read_text().splitlines():
         if found := re.search(r"database (opened|closed) by pid (\d+) at ([\d.]+)$", line):
             told.append((found[1], int(found[2]), float(found[3])))
+        elif found := re.search(r"killed pid (\d+)$", line):
+            told.append(("killed", int(found[1]), 0.0))
         elif found := re.search(r"successor pid (\d+) has ended with", line):
             told.append(("ended", int(found[1]), 0.0))
     return told
 
 
-def check_owners(path: Path, killed: Iterable[int] = ()) -> list[int]:
+def check_owners(path: Path) -> list[int]:
     """At no time did two processes have the file open; who had it, in order.
 
-    Each line is written before an opening and after a closing, into one file. *killed* are those
-    that could not tell the end of theirs.
+    A line is written before each opening and after each closing, all into one file.
     """
-    owner, latest, order = None, 0.0, []
+    owner, latest, order, killed = None, 0.0, [], set()
     for what, pid, at in owners(path):
         if what == "opened":
             assert owner is None or owner in killed, f"{pid} opened what {owner} had open"
@@ -132,6 +142,6 @@ def check_owners(path: Path, killed: Iterable[int] = ()) -> list[int]:
             assert owner == pid
             assert at > latest
             owner, latest = None, at
-        elif owner == pid:
-            owner = None
+        else:
+            killed.add(pid)
     return order
