@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_actor.errors import Damaged, StorageError, cannot_use, from_sqlite
+from hermes_actor.errors import Damaged, HermesActorError, cannot_use, from_sqlite
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["back_up", "backup_path", "verify", "weed"]
@@ -28,8 +29,11 @@ _SUFFIX = ".backup.db"
 
 
 def backup_path(db: Path, now: datetime | None = None) -> Path:
-    """Where the next copy of *db* goes: a name that sorts by time, in ``backups`` beside it."""
-    stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f")
+    """Where the next copy of *db* goes: a name that sorts by time, in ``backups`` beside it.
+
+    The time is UTC: a clock that is set back in autumn must not make the newest the oldest.
+    """
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S-%f")
     return db.parent / "backups" / f"{db.stem}-{stamp}{_SUFFIX}"
 
 
@@ -51,9 +55,9 @@ def back_up(
         _sync(part)
         part.replace(target)
         _sync(target.parent)
+    except HermesActorError:
+        raise
     except OSError as error:
-        if isinstance(error, StorageError):
-            raise
         raise cannot_use(db, target, error) from error
     except sqlite3.Error as error:
         raise from_sqlite(error, db) from error
@@ -81,7 +85,7 @@ def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
 
 def verify(copy: Path) -> None:
     """Open *copy* and look at all of it. Raises :class:`Damaged` if it is not whole."""
-    with contextlib.closing(sqlite3.connect(f"file:{copy}?mode=ro", uri=True)) as conn:
+    with contextlib.closing(connect_reader(copy)) as conn:
         found = [text for (text,) in conn.execute("PRAGMA quick_check(3)")]
     if found != ["ok"]:
         raise Damaged(f"the copy {copy} is damaged: {'; '.join(found)}")
@@ -97,7 +101,10 @@ def _sync(path: Path) -> None:
 
 def weed(db: Path, keep: int) -> list[Path]:
     """Remove all but the newest *keep* copies of *db*; those that went."""
-    copies = sorted(db.parent.joinpath("backups").glob(f"{db.stem}-*{_SUFFIX}"))
+    # Exactly our own names: beside state.db there may be state-2.db, and files of people.
+    name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(_SUFFIX)}")
+    found = db.parent.joinpath("backups").glob(f"*{_SUFFIX}")
+    copies = sorted(copy for copy in found if name.fullmatch(copy.name))
     gone = copies[: max(0, len(copies) - keep)]
     for copy in gone:
         copy.unlink(missing_ok=True)

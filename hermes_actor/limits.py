@@ -53,6 +53,7 @@ __all__ = [
     "RECEIVE_BYTES",
     "RECONNECT_FIRST_SECONDS",
     "RECONNECT_MAX_SECONDS",
+    "RECOVER_AT_START_SECONDS",
     "RESCUE_RECENT_SECONDS",
     "RESCUE_SECONDS",
     "RESTART_ABOVE_FRAMES",
@@ -91,6 +92,9 @@ process."""
 ACTOR_OPEN_BUSY_SECONDS = 5.0
 """The same for an actor, whose clients are told meanwhile. Well below their patience, so that they
 learn who is to blame."""
+
+RECOVER_AT_START_SECONDS = 0.25
+"""How long an actor tries the barrier before it says that it serves; the first change goes on."""
 
 COMMIT_BUSY_SECONDS = 5.0
 """How long a commit waits for readers, on file systems where WAL does not work."""

@@ -30,7 +30,8 @@ async def watch(server: Server, idle_exit: float | None) -> None:
         await trio.sleep(min(limits.HOME_CHECK_SECONDS, idle_exit or 3600))
         # One that knows of a failed update stays: the next start might not come up (G12).
         handing_over = server.handoff is not None and not server.handoff.refused
-        if server.reception.connections or server.mailbox.waiting() or handing_over:
+        opening = not server.opened.is_set()
+        if opening or handing_over or server.reception.connections or server.mailbox.waiting():
             quiet_since = trio.current_time()
         if server.writer is not None:
             server.foreigners.look(server.writer.core.foreign_commits)

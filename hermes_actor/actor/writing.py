@@ -124,7 +124,7 @@ class Writing:
     def _recover(self, writer: Writer) -> None:
         """Try the barrier before anybody is told that we serve; what is in its way may stay."""
         try:
-            writer.recover()
+            writer.recover(limits.RECOVER_AT_START_SECONDS)
         except HermesActorError as error:
             if writer.core.broken is not None:
                 self._on_ready(error)

@@ -77,11 +77,17 @@ def update(db: Path | None, keep: int, python: str | None, command: Sequence[str
     """
     place = place_of(db or default_db_path())
     if place.db.exists():
-        print(f"copied the store to {_copy(place, keep, None)}")
-    done = subprocess.run(command, check=False)
-    if done.returncode:
-        print(f"Error: the update ended with {done.returncode}; nothing was handed over")
-        return done.returncode if done.returncode > 0 else exits.REFUSED
+        # Now, and not when we end: COMMAND writes to the same place.
+        print(f"copied the store to {_copy(place, keep, None)}", flush=True)
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        print(f"Error: {error}; nothing was handed over")
+        # As a shell says it.
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    if code:
+        print(f"Error: the update ended with {code}; nothing was handed over")
+        return code if code > 0 else exits.REFUSED
     try:
         result = hand_over(place, python or sys.executable)
     except NotRunning:

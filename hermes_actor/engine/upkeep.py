@@ -67,9 +67,9 @@ class Upkeep:
     def checkpoints(self) -> CheckpointState:
         return self.core.checkpoints
 
-    def recover(self) -> bool:
+    def recover(self, seconds: float = limits.OPEN_BUSY_SECONDS) -> bool:
         """Try to pass the start-up barrier now. False while something is in the way."""
-        return self.core.recover()
+        return self.core.recover(seconds)
 
     def close(self) -> None:
         self.core.close()

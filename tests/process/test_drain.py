@@ -27,6 +27,7 @@ from support.load import check_owners, load
 from support.wire import Wire, append, create, request, select
 
 from hermes_actor import SessionDB
+from hermes_actor.sqlite import connect_reader
 
 TRIES = 100 if os.environ.get("HERMES_ACTOR_LONG") else 20
 CLIENTS = 64
@@ -89,7 +90,7 @@ def test_drain_leaves_the_store_in_order(path, how):
 def test_drain_does_not_wait_for_those_who_read(path):
     with serving(path) as actor, closing(SessionDB(path)) as db:
         db.create_session("s", "cli")
-        with closing(connect(path)) as reader:
+        with closing(connect_reader(path)) as reader:
             reader.execute("BEGIN")
             assert reader.execute("SELECT COUNT(*) FROM sessions").fetchone() == (1,)
             db.create_session("t", "cli")
@@ -100,12 +101,6 @@ def test_drain_does_not_wait_for_those_who_read(path):
             assert wal_bytes(path) > 0
             assert reader.execute("SELECT COUNT(*) FROM sessions").fetchone() == (1,)
         assert sorted(s["id"] for s in db.list_sessions_rich()) == ["s", "t"]
-
-
-def connect(path):
-    from hermes_actor.sqlite import connect_reader
-
-    return connect_reader(path)
 
 
 def test_clients_go_on_by_themselves(path):
@@ -147,8 +142,8 @@ limits.LEASE_TOTAL_SECONDS = limits.LEASE_IDLE_SECONDS = 600
         assert wire.answer(-3)["t"] == "done"
         tell_to_end(path, actor, signal.SIGTERM)
         assert wire.until_end()[-1]["t"] == "goaway"
-    assert query(path, "SELECT COUNT(*) FROM state_meta WHERE key = 'k'") == [(0,)]
     check_in_order(path)
+    assert query(path, "SELECT COUNT(*) FROM state_meta WHERE key = 'k'") == [(0,)]
 
 
 def test_client_that_does_not_read_its_answers_is_not_waited_for(path):
@@ -217,7 +212,7 @@ def test_second_signal_skips_neither_commit_nor_close(tmp_path):
         list(pool.map(one, range(TRIES)))
 
 
-def test_many_clients_with_many_changes_waiting(path, tmp_path):
+def test_many_clients_with_many_changes_waiting(path):
     """A thousand changes of 64 clients wait behind a foreign lock when the signal comes."""
     with serving(path) as actor, ExitStack() as stack:
         wires = [stack.enter_context(Wire(path)) for _ in range(CLIENTS)]
@@ -262,5 +257,5 @@ def test_drain_finishes_the_batch_that_it_finds(path, tmp_path):
         go.touch()
         assert {m["t"] for m in wire.until_end()} == {"ok", "goaway"}
         assert actor.exit_code() == 0
-    assert query(path, "SELECT id FROM sessions") == [("s",)]
     check_in_order(path)
+    assert query(path, "SELECT id FROM sessions") == [("s",)]

@@ -75,8 +75,8 @@ def test_those_who_send_and_never_listen_do_not_make_it_grow(path, db):
 
 
 def test_asks_without_listening_do_not_make_it_grow(path, db):
-    """Six thousand questions about its status, none of the answers read."""
-    data = frame({"t": "status", "ask": -1}) * 6_000
+    """Four thousand questions about its status, none of the answers read."""
+    data = frame({"t": "status", "ask": -1}) * 4_000
     with closing(Wire(path)) as wire:
         wire.send(data)
         wait_for(lambda: len(db._port.statistics()["connections"]) == 1)

@@ -20,7 +20,7 @@ import json, os, select, sys
 from pathlib import Path
 from hermes_actor import SessionDB
 
-path, folder, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+path, folder, count, who = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 
 
 def write(name):
@@ -44,7 +44,7 @@ def write(name):
 
 for number in range(count):
     if not os.fork():
-        write(f"writer {number}")
+        write(f"{who} {number}")
         os._exit(0)
 for _ in range(count):
     os.wait()
@@ -86,11 +86,16 @@ class Load:
 
 
 @contextmanager
-def load(path: Path, writers: int = 3, python: str | Path = sys.executable) -> Iterator[Load]:
-    """Processes that write for the time of the block; at its end all of it must be right."""
+def load(
+    path: Path, writers: int = 3, python: str | Path = sys.executable, name: str = "writer"
+) -> Iterator[Load]:
+    """Processes that write for the time of the block; at its end all of it must be right.
+
+    Their sessions are ``name 0``, ``name 1``, and so on.
+    """
     with tempfile.TemporaryDirectory(prefix="hermes-actor-load-") as folder:
         process = subprocess.Popen(
-            [str(python), "-P", "-c", _CODE, str(path), folder, str(writers)],
+            [str(python), "-P", "-c", _CODE, str(path), folder, str(writers), name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
