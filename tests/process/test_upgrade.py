@@ -12,6 +12,7 @@ from support.wire import Wire, status
 
 from hermes_actor import SessionDB
 from hermes_actor.cli.handoff import hand_over
+from hermes_actor.client.asking import ask_status
 from hermes_actor.paths import place_of
 
 HERE = "import asyncio, sys; from pathlib import Path; path = Path(sys.argv[1])\n"
@@ -66,8 +67,8 @@ def started(path):
 
 
 def serves(path, version):
-    """Wait until it is this version that serves."""
-    wait_for(lambda: status(path)["version"] == version)
+    """Wait until it is this version that serves. Whoever asks may be sent away meanwhile."""
+    wait_for(lambda: (ask_status(place_of(path)) or {}).get("version") == version)
 
 
 # --- a newer program -----------------------------------------------------------------------------
