@@ -24,6 +24,7 @@ __all__ = [
     "FOREIGN_LOOK_SECONDS",
     "FOREIGN_SHOWN_SECONDS",
     "FRAME_MAX_BYTES",
+    "FREE_FRAME_BYTES",
     "HANDOFF_RETRY_SECONDS",
     "HANDOFF_STAY_SECONDS",
     "HELLO_SECONDS",
@@ -209,6 +210,9 @@ STAGE_PART_BYTES = 512 * 1024
 
 CREDIT_TOTAL_BYTES = 32 * 1024 * 1024
 """Bytes of requests, three times their length, that may be in the actor at one time."""
+
+FREE_FRAME_BYTES = 1024
+"""Frames up to this need no credit: the window bounds them, and asks must be answered always."""
 
 CREDIT_FACTOR = 3
 """A request exists as received bytes, as decoded values and as pages of SQLite."""

@@ -14,6 +14,7 @@ from hermes_actor.errors import PermissionDenied
 __all__ = [
     "Place",
     "address_of",
+    "check_owner",
     "check_place",
     "default_db_path",
     "default_home",
@@ -90,13 +91,17 @@ def check_place(place: Place) -> None:
     side files must be a real folder that nobody else can change: its socket and its locks are
     believed.
     """
-    for path in (place.db, *place.db.parents, place.folder):
-        if path.is_symlink():
-            raise PermissionDenied(f"{path} has become a symbolic link; it is not followed")
     try:
+        for path in (place.db, *place.db.parents, place.folder):
+            if path.is_symlink():
+                raise PermissionDenied(f"{path} has become a symbolic link; it is not followed")
         found = place.folder.lstat()
     except FileNotFoundError:
         return
+    except PermissionError as error:
+        if isinstance(error, PermissionDenied):
+            raise
+        raise PermissionDenied(f"{place.folder} is closed to uid {os.getuid()}") from error
     if not stat.S_ISDIR(found.st_mode):
         raise PermissionDenied(f"{place.folder} is not a folder; remove it")
     if os.getuid() not in (found.st_uid, 0):
@@ -105,6 +110,25 @@ def check_place(place: Place) -> None:
         raise PermissionDenied(
             f"{place.folder} can be changed by others; make it private: chmod 700 {place.folder}"
         )
+
+
+def check_owner(place: Place) -> None:
+    """Refuse to own a store in somebody else's folder; root may connect there, not serve.
+
+    Raises :class:`PermissionDenied`.
+    """
+    for path in (place.db.parent, place.folder):
+        try:
+            owner = path.stat().st_uid
+        except FileNotFoundError:
+            continue
+        except PermissionError as error:
+            raise PermissionDenied(f"{path} is closed to uid {os.getuid()}") from error
+        if owner != os.getuid():
+            raise PermissionDenied(
+                f"{path} belongs to uid {owner}: only that user may start its actor,"
+                f" not uid {os.getuid()}"
+            )
 
 
 _MAX_PATH_BYTES = 100

@@ -73,7 +73,7 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, UpkeepMethods, Plat
         patience: float = 30.0,
     ) -> None:
         self.db_path = db_path or _default_path()
-        self.db_path.parent.mkdir(parents=True, exist_ok=True)
+        self.db_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._patience = patience
         self._lock = threading.RLock()
         self._port: WriterPort | None = None

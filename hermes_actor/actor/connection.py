@@ -65,7 +65,7 @@ class Connection:
         self._reading = trio.CancelScope()
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
-        self.outbox = Outbox(sock, lambda: server.in_loop(lambda: self._more_to_send.set()))
+        self.outbox = Outbox(sock, lambda: server.in_loop(self._wake))
         self.desk = Desk(
             server.mailbox,
             server.metrics,
@@ -121,6 +121,10 @@ class Connection:
                 return
             else:
                 self._handle(message, nursery)
+            # Kept until the next frame comes, the last body of every idle client would add up.
+            del message
+            # One that has sent much must not keep the loop from reading others.
+            await trio.lowlevel.checkpoint()
 
     def _handle(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
         if isinstance(message, wire.StatusRequest):
@@ -166,6 +170,8 @@ class Connection:
         while (length := self._conversation.needed()) is None:
             await self._receive()
         price = (limits.CREDIT_FACTOR * length, self.client_id)
+        if length <= limits.FREE_FRAME_BYTES:
+            price = (0, self.client_id)
         await self._server.credit.take(*price)
         try:
             message = self._conversation.next_message()
@@ -206,6 +212,11 @@ class Connection:
         self.outbox.add(data)
         self.outbox.flush()
 
+    def _wake(self) -> None:
+        if self.outbox.closed:
+            self._scope.cancel()  # it does not take its answers
+        self._more_to_send.set()
+
     async def _finish_sending(self) -> None:
         """Send what the kernel did not take at once; cut off a client that takes nothing."""
         while True:
@@ -234,9 +245,12 @@ class Connection:
     async def _answer_the_rest(self) -> None:
         """What was admitted is answered, and the answers are sent, before the connection ends."""
         self._last_words.deadline = trio.current_time() + self._server.drain_seconds
+        answered = trio.Event()
+        self.desk.when_empty(lambda: self._server.in_loop(answered.set))
         with self._last_words:
-            while not self.desk.is_empty or not self.outbox.flush():  # noqa: ASYNC110 - other thread
-                await trio.sleep(0.001)
+            await answered.wait()
+            while not self.outbox.flush():
+                await self.outbox.emptied()
 
     async def supersede(self) -> None:
         """A newer connection of the same client takes over: forget what was not taken.

@@ -34,6 +34,8 @@ class Credit:
 
     async def take(self, amount: int, client: bytes) -> None:
         """Wait for *amount* bytes. An amount over a client's share is granted when it is alone."""
+        if not amount:
+            return
         amount = min(amount, self._per_client)
         with self._lock:
             if not self._waiting and self._fits(amount, client):
@@ -54,6 +56,8 @@ class Credit:
 
     def give_back(self, amount: int, client: bytes) -> None:
         """Return what was taken with the same arguments. Safe in any thread."""
+        if not amount:
+            return
         with self._lock:
             self._release(min(amount, self._per_client), client)
             somebody_waits = bool(self._waiting)

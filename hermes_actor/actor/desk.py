@@ -94,6 +94,7 @@ class Desk:
         self._requests = 0
         self._asks = 0
         self._leases: dict[int, jobs.Lease] = {}
+        self._on_empty: Callable[[], None] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -103,9 +104,13 @@ class Desk:
     def open_requests(self) -> int:
         return self._requests
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._requests and not self._asks
+    def when_empty(self, call: Callable[[], None]) -> None:
+        """Have *call* called, in either thread, when everything is answered; at once if it is."""
+        with self._guard:
+            self._on_empty = call
+            is_empty = not self._requests and not self._asks
+        if is_empty:
+            call()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -144,8 +149,13 @@ class Desk:
         with self._guard:
             was_full = self.is_full
             self._requests -= 1
+        self._less_open(was_full)
+
+    def _less_open(self, was_full: bool) -> None:
         if was_full:
             self._room()
+        if self._on_empty is not None and not self._requests and not self._asks:
+            self._on_empty()
 
     # --- asks ------------------------------------------------------------------------------------
 
@@ -170,8 +180,7 @@ class Desk:
             with self._guard:
                 was_full = self.is_full
                 self._asks -= 1
-            if was_full:
-                self._room()
+            self._less_open(was_full)
 
         return finish
 

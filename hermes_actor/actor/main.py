@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -15,6 +16,13 @@ from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor import exits, limits
+from hermes_actor.actor.activation import (
+    keep_if_reachable,
+    passed_listener,
+    path_is_kept,
+    turn_away,
+)
+from hermes_actor.actor.notify import Supervisor
 from hermes_actor.actor.server import Server
 from hermes_actor.actor.succeeding import Predecessor, check_file
 from hermes_actor.build import build_id
@@ -23,6 +31,7 @@ from hermes_actor.build import build_id
 from hermes_actor.engine import migrations  # noqa: F401
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.errors import HermesActorError, Owned
+from hermes_actor.paths import check_owner
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -64,10 +73,13 @@ def serve(
     *announce* is told once that we serve, or why not; *ready_fd* is the same for another process.
     *on_status* gets the status document every half a second, in a thread of its own.
     """
-    tell = _once(announce or (lambda error: _say(ready_fd, error)))
-    place.db.parent.mkdir(parents=True, exist_ok=True)
+    starter = _Starter(ready_fd)
+    tell = _once(announce or starter.tell)
+    supervisor, listener = Supervisor.from_environment(), passed_listener()
+    place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        lock = OwnerLock.acquire(place)
+        check_owner(place)
+        lock = _acquire(place, supervisor, listener)
     except Owned as error:
         # Whoever started us tries to connect again: the other one may just have begun.
         tell(error)
@@ -82,9 +94,30 @@ def serve(
         lock,
         settings,
         tell=tell,
-        on_phase=lambda phase: _say_line(ready_fd, {"phase": phase}),
+        on_phase=starter.tell_phase,
+        listener=keep_if_reachable(listener, place),
+        supervisor=supervisor,
         on_status=on_status,
     )
+
+
+def _acquire(place: Place, supervisor: Supervisor, listener: socket.socket | None) -> OwnerLock:
+    """The owner lock. Under a service manager we wait for it, for a manager would only start us
+    again and again, and give up; who waits at *listener* is told after a while who has it.
+
+    Raises :class:`Owned` at once if there is no manager.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            return OwnerLock.acquire(place)
+        except Owned as error:
+            if not supervisor.is_there:
+                raise
+            supervisor.phase(f"waiting: {error}")
+            if listener is not None and time.monotonic() - began > limits.OWNED_SECONDS:
+                turn_away(listener, error)
+        time.sleep(limits.RECONNECT_MAX_SECONDS)
 
 
 def succeed(place: Place, settings: Settings, channel: int) -> int:
@@ -114,6 +147,7 @@ def succeed(place: Place, settings: Settings, channel: int) -> int:
         on_phase=predecessor.tell_phase,
         listener=inheritance.listener,
         predecessor=predecessor,
+        supervisor=Supervisor.from_environment(),
     )
 
 
@@ -124,23 +158,39 @@ def _run(
     *,
     tell: Callable[[BaseException | None], None],
     on_phase: Callable[[str], None],
+    supervisor: Supervisor,
     listener: socket.socket | None = None,
     predecessor: Predecessor | None = None,
     on_status: Callable[[dict[str, Any]], None] | None = None,
 ) -> int:
     _raise_limits()
     _log.info("hermes-actor %s pid %d owns %s", build_id(), os.getpid(), place.db)
+
+    def now_in(phase: str) -> None:
+        supervisor.phase(phase)
+        on_phase(phase)
+
+    def serves(error: BaseException | None) -> None:
+        # Before anybody else: who waits for a hand-off leaves `systemctl reload` with it.
+        if error is None:
+            supervisor.ready()
+        else:
+            supervisor.phase(f"cannot serve: {error}")
+        tell(error)
+
     server = Server(
         place,
         lock,
         listener=listener,
+        keep_socket=path_is_kept(),
         predecessor=predecessor,
+        supervisor=supervisor,
         successor_options=settings.options(),
         idle_exit=settings.idle_exit,
         drain_seconds=settings.drain_seconds,
         private_sql=settings.private_sql,
-        on_ready=tell,
-        on_phase=on_phase,
+        on_ready=serves,
+        on_phase=now_in,
         on_status=on_status,
     )
     code = server.run()
@@ -185,22 +235,33 @@ def _raise_limits() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _say(ready_fd: int | None, error: BaseException | None) -> None:
-    """Tell whoever started us that we serve, or why not."""
-    if ready_fd is None:
-        return
-    answer: dict[str, object] = {"pid": os.getpid()}
-    if error is not None:
-        answer["error"] = str(error)
-        answer["code"] = getattr(error, "code", "error")
-        answer["words"] = getattr(error, "words", None)
-    _say_line(ready_fd, answer)
-    with contextlib.suppress(OSError):
-        os.close(ready_fd)
+class _Starter:
+    """Whoever started us, at the other end of a pipe, until it has been told that we serve.
 
+    Then the descriptor is closed and its number forgotten: the next file that is opened may get
+    it, and that can be the database.
+    """
 
-def _say_line(ready_fd: int | None, answer: dict[str, object]) -> None:
-    if ready_fd is not None:
-        # Whoever started us may have had enough of waiting.
-        with contextlib.suppress(OSError):
-            os.write(ready_fd, json.dumps(answer).encode() + b"\n")
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def tell_phase(self, phase: str) -> None:
+        self._say({"phase": phase})
+
+    def tell(self, error: BaseException | None) -> None:
+        answer: dict[str, object] = {"pid": os.getpid()}
+        if error is not None:
+            answer["error"] = str(error)
+            answer["code"] = getattr(error, "code", "error")
+            answer["words"] = getattr(error, "words", None)
+        self._say(answer)
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _say(self, answer: dict[str, object]) -> None:
+        if self._descriptor is not None:
+            # Whoever started us may have had enough of waiting.
+            with contextlib.suppress(OSError):
+                os.write(self._descriptor, json.dumps(answer).encode() + b"\n")

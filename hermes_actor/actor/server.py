@@ -24,16 +24,18 @@ import trio
 
 import hermes_protocol.messages as wire
 from hermes_actor import exits, limits
+from hermes_actor.actor.activation import leave_if_replaced, socket_id
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.followers import Followers
 from hermes_actor.actor.handoff import HandOff
 from hermes_actor.actor.housekeeping import expire, show_status, watch
 from hermes_actor.actor.listener import bind, remove_socket
-from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.notify import Supervisor
 from hermes_actor.actor.reception import Reception
 from hermes_actor.actor.status import Foreigners, describe
 from hermes_actor.actor.succeeding import Predecessor
+from hermes_actor.actor.watchdog import WatchedMailbox, tick
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
 from hermes_actor.engine.changes import ChangeRing
@@ -61,7 +63,9 @@ class Server:
         lock: OwnerLock,
         *,
         listener: socket.socket | None = None,
+        keep_socket: bool = False,
         predecessor: Predecessor | None = None,
+        supervisor: Supervisor | None = None,
         successor_options: Sequence[str] = (),
         idle_exit: float | None = None,
         drain_seconds: float = limits.DRAIN_SECONDS,
@@ -70,9 +74,10 @@ class Server:
         on_phase: Callable[[str], None] = lambda _phase: None,
         on_status: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """*listener* was handed on to us by *predecessor*; ``None``: make one. *successor_options*
-        go to the command line of a successor. *idle_exit* seconds without connections end the
-        actor; ``None``: never.
+        """*listener* was handed on to us by *predecessor*, or passed by a service manager, whose
+        path it then is (*keep_socket*); ``None``: make one. *supervisor* is that manager.
+        *successor_options* go to the command line of a successor. *idle_exit* seconds without
+        connections end the actor; ``None``: never.
 
         *on_ready* is called when the actor serves, and once if it has failed to open the file;
         *on_phase* with what takes long before that. *on_status* gets the status document now and
@@ -83,12 +88,14 @@ class Server:
         self.drain_seconds = drain_seconds
         self.started = time.time()
         self.metrics = Metrics()
-        self.mailbox = Mailbox()
+        self.mailbox = WatchedMailbox()
         self.foreigners = Foreigners(place)
         self.handoff: HandOff | None = None
         self._lock = lock
         self._listener = listener
+        self._keep_socket = keep_socket
         self._predecessor = predecessor
+        self._supervisor = supervisor or Supervisor()
         self._successor_options = successor_options
         self._idle_exit = idle_exit
         self._on_ready = on_ready
@@ -157,6 +164,7 @@ class Server:
         self.reception = Reception(self)
         self._draining = trio.Event()
         listener = self._listener or bind(self.place)
+        at_path = socket_id(self.place)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -164,11 +172,13 @@ class Server:
                 nursery.start_soon(self._follow_signals, signals)
                 nursery.start_soon(watch, self, self._idle_exit)
                 nursery.start_soon(expire, self)
+                nursery.start_soon(leave_if_replaced, self, self._lock, at_path)
+                nursery.start_soon(tick, self, self._supervisor)
                 if self._on_status is not None:
                     nursery.start_soon(show_status, self, self._on_status)
                 handed_over = await self._own(listener)
                 nursery.cancel_scope.cancel()
-        if not handed_over:
+        if not handed_over and not self._keep_socket and socket_id(self.place) == at_path:
             remove_socket(self.place)
         listener.close()
 
@@ -222,6 +232,8 @@ class Server:
         if not self._draining.is_set():
             _log.info("draining: %s", reason)
             self._reason = reason
+            if not self.handed_over:
+                self._supervisor.stopping(reason)
             self._draining.set()
             self._turn.set()
 
@@ -259,6 +271,7 @@ class Server:
             return
         if not self._turn.is_set():
             self._reason = "hand-off"
+            self._supervisor.reloading()
             self._turn.set()
 
     async def _dismiss_predecessor(self) -> None:

@@ -133,12 +133,11 @@ class Successor:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         code = await self.exited()
         _log.info("hand-off: successor pid %d has ended with %d", self.pid, code)
-        self.let_go()
-
-    def let_go(self) -> None:
-        """It is on its own now, or gone."""
         os.close(self._pidfd)
         self._channel.close()
+
+    def let_go(self) -> None:
+        """It is on its own now. Our connection closes with our own end, which it may wait for."""
         # Its exit is init's business when we are gone; no warning at our own end.
         self._process.returncode = self._process.returncode or 0
 

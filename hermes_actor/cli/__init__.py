@@ -19,6 +19,7 @@ _GROUPS = {
     "drain": "hermes_actor.cli.handoff:drain",
     "handoff": "hermes_actor.cli.handoff:handoff",
     "serve": "hermes_actor.cli.serve:serve",
+    "service": "hermes_actor.cli.service:service",
     "sessions": "hermes_actor.cli.sessions:sessions",
     "status": "hermes_actor.cli.status:status",
     "update": "hermes_actor.cli.update:update",

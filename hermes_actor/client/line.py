@@ -89,8 +89,10 @@ class Line:
     def read_or_wait(self, deadline: float) -> None:
         """Read once for everybody, or wait until somebody else has. Held."""
         patience = max(0.0, deadline - time.monotonic()) + 0.001
-        if self._leading or self.sock is None:
-            self.held.wait(min(patience, 0.1) if self.sock is None else patience)
+        if self.sock is None:
+            return  # whoever asked connects again
+        if self._leading:
+            self.held.wait(patience)
             return
         self._leading, sock = True, self.sock
         self.held.release()

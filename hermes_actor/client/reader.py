@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -36,6 +37,9 @@ _LOOK_EVERY_SECONDS = 0.001
 must first get the lock, open the file and sync a commit, which takes longer, so no acknowledged
 change can be missed. (What a search must know exactly, it reads in its own snapshot.)"""
 
+_FORK_SECONDS = 5.0
+"""How long a fork waits for queries of other threads."""
+
 _FRESH_CONNECTION_HELPS = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 )
@@ -59,6 +63,13 @@ class Reader:
 
     def query(self, function: Callable[..., R], *arguments: Any) -> R:
         """``function(connection, *arguments)``, which makes a single statement."""
+        _gate.enter()
+        try:
+            return self._query(function, arguments)
+        finally:
+            _gate.leave()
+
+    def _query(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
         if _now() >= self._look_again:
             self._look()
         idle = self._idle
@@ -163,14 +174,61 @@ def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[
         return function(conn, *arguments)
 
 
+class _Gate:
+    """Keeps forks and queries apart.
+
+    A child of a process in which some thread is inside SQLite inherits SQLite's own mutexes as
+    they are, and hangs in the first call that needs one.
+    """
+
+    def __init__(self) -> None:
+        self._inside: list[int] = []
+        self._open = threading.Event()
+        self._open.set()
+
+    def enter(self) -> None:
+        while True:
+            # In this order: whoever closes the gate then sees us, or we see it closed.
+            self._inside.append(threading.get_ident())
+            if self._open.is_set():
+                return
+            self.leave()
+            self._open.wait(_FORK_SECONDS)
+
+    def leave(self) -> None:
+        self._inside.remove(threading.get_ident())
+
+    def close(self) -> None:
+        """Before a fork: wait until no other thread is inside, for as long as a query may take."""
+        self._open.clear()
+        give_up, me = _now() + _FORK_SECONDS, threading.get_ident()
+        while any(thread != me for thread in tuple(self._inside)) and _now() < give_up:
+            time.sleep(0.0002)
+
+    def open(self) -> None:
+        self._open.set()
+
+    def open_in_child(self) -> None:
+        """The other threads are not here."""
+        me = threading.get_ident()
+        self._inside = [thread for thread in self._inside if thread == me]
+        self._open = threading.Event()
+        self._open.set()
+
+
+_gate = _Gate()
+
 _readers: weakref.WeakSet[Reader] = weakref.WeakSet()
 _inherited: list[Connection] = []
 """Connections of a parent process, kept so that nothing ever finalises them."""
 
 
 def _leave_to_the_parent() -> None:
+    _gate.open_in_child()
     for reader in list(_readers):
         reader._after_fork()
 
 
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(
+    before=_gate.close, after_in_parent=_gate.open, after_in_child=_leave_to_the_parent
+)

@@ -3,6 +3,9 @@
 Only ENOENT and ECONNREFUSED prove that nobody serves. Under the start lock the socket is tried
 once more, then exactly one client starts the actor and waits on a pipe until it serves or says
 why it cannot.
+
+A client that is part of a service starts it in a scope of its own, where systemd allows that: what
+ends the service must not end the actor of everybody.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -22,17 +27,16 @@ from typing import TYPE_CHECKING, Any
 from hermes_actor import limits
 from hermes_actor.errors import (
     DeadlineExceeded,
-    PermissionDenied,
     SpawnFailed,
     by_code,
     cannot_use,
 )
-from hermes_actor.paths import check_place
+from hermes_actor.paths import check_owner, check_place
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
-__all__ = ["start_actor"]
+__all__ = ["python_path", "start_actor", "start_lock"]
 
 _KEPT_VARIABLES = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ",
@@ -42,6 +46,11 @@ _KEPT_VARIABLES = (
 """The actor must not depend on who happened to start it."""
 
 _LOG_TAIL_BYTES = 2000
+
+_CGROUP = Path("/proc/self/cgroup")
+
+_SCOPE_SECONDS = 5.0
+"""How long systemd may take to make a scope: some milliseconds, unless something is wrong."""
 
 
 def start_actor(
@@ -59,27 +68,20 @@ def start_actor(
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
     _check_user(place)
-    with _start_lock(place, deadline):
+    with start_lock(place, deadline):
         if not is_serving():
             _spawn(place, deadline, idle_exit)
 
 
 def _check_user(place: Place) -> None:
     check_place(place)
-    try:
-        owner = place.db.parent.stat().st_uid
-    except FileNotFoundError:
-        place.db.parent.mkdir(parents=True, exist_ok=True)
-        return
-    if owner != os.getuid():
-        raise PermissionDenied(
-            f"{place.db.parent} belongs to uid {owner}: only that user may start its actor,"
-            f" not uid {os.getuid()}"
-        )
+    place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_owner(place)
 
 
 @contextlib.contextmanager
-def _start_lock(place: Place, deadline: float) -> Iterator[None]:
+def start_lock(place: Place, deadline: float) -> Iterator[None]:
+    """Hold the lock under which actors are started. Raises :class:`DeadlineExceeded`."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         place.folder.mkdir(mode=0o700, exist_ok=True)
@@ -106,14 +108,18 @@ def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
     ready, child_end = os.pipe()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     log = os.open(place.log, flags, 0o600)
+    command = [
+        sys.executable, "-P", "-m", "hermes_actor", "serve", "--detach",
+        "--db", str(place.db), "--ready-fd", str(child_end),
+        *([] if idle_exit is None else ["--idle-exit", str(idle_exit)]),
+    ]  # fmt: skip
+    how: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/",
+        "pass_fds": (child_end,), "start_new_session": True, "umask": 0o077,
+    }  # fmt: skip
     try:
-        subprocess.run(
-            [sys.executable, "-P", "-m", "hermes_actor", "serve", "--detach",
-             "--db", str(place.db), "--ready-fd", str(child_end),
-             *([] if idle_exit is None else ["--idle-exit", str(idle_exit)])],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(),
-            pass_fds=(child_end,), start_new_session=True, umask=0o077, check=False,
-        )  # fmt: skip
+        if not _run_in_scope(place, command, how):
+            subprocess.run(command, env=_environment(), check=False, **how)
     finally:
         os.close(child_end)
         os.close(log)
@@ -125,11 +131,58 @@ def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return {**kept, **python_path()}
+
+
+def python_path() -> dict[str, str]:
+    """``PYTHONPATH``, if this package itself was found through it."""
+    paths = os.environ.get("PYTHONPATH", "")
     package = str(Path(__file__).parents[2])
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if package in paths:
-        kept["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    return kept
+    return {"PYTHONPATH": paths} if package in paths.split(os.pathsep) else {}
+
+
+def _run_in_scope(place: Place, command: list[str], how: dict[str, Any]) -> bool:
+    """Run *command* outside of the service that we are part of. False if it must be run as usual.
+
+    Outside of a service, where nearly everybody is, this costs the reading of one small file.
+    """
+    bus = _user_bus() if _in_a_service() else None
+    if bus is None:
+        return False
+    scope = ["systemd-run", "--user", "--scope", "--quiet", "--collect",
+             f"--description=hermes-actor of {place.db}", "--"]  # fmt: skip
+    try:
+        done = subprocess.run(
+            [*scope, *command], env={**_environment(), **bus}, timeout=_SCOPE_SECONDS, **how
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    # Where both have been started after all, the second finds the first and leaves.
+    return done.returncode == 0
+
+
+def _in_a_service() -> bool:
+    """Whether our control group is that of a service, all of which ends when the service does."""
+    with contextlib.suppress(OSError):
+        for line in _CGROUP.read_text(errors="replace").splitlines():
+            if line.startswith("0::"):
+                units = line.split("/")
+                return any(
+                    unit.endswith(".service") and not re.fullmatch(r"user@\d+\.service", unit)
+                    for unit in units
+                )
+    return False
+
+
+def _user_bus() -> dict[str, str] | None:
+    """What the environment needs to reach the user's manager; ``None`` if it does not answer."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    for name in ("systemd/private", "bus"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_SCOPE_SECONDS)
+            probe.connect(f"{runtime}/{name}")
+            return {"XDG_RUNTIME_DIR": runtime}
+    return None
 
 
 def _wait_ready(place: Place, ready: int, deadline: float) -> None:

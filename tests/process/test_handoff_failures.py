@@ -21,6 +21,7 @@ from support.builds import (
     Build,
     around,
     command,
+    failed_updates,
     serving,
     touch,
     wait_until,
@@ -65,7 +66,7 @@ def succeed(path, python=sys.executable):
     pid = hand_over(place_of(path), str(python))["pid"]
     found = status(path)
     assert (found["pid"], found["phase"]) == (pid, "serving")
-    assert (found["handoff"], found["degraded"]) == (None, [])
+    assert (found["handoff"], failed_updates(found)) == (None, [])
     return pid
 
 
@@ -103,8 +104,8 @@ def check_failed(path, old, done, *words, refused=False):
     for word in words:
         assert word in done.stdout
         assert word in found["handoff"]["failed"]
-    degraded = [] if refused else [f"update failed, still serving: {found['handoff']['failed']}"]
-    assert found["degraded"] == degraded
+    shown = [] if refused else [f"update failed, still serving: {found['handoff']['failed']}"]
+    assert failed_updates(found) == shown
     assert actors_of(path) == {old.pid}
 
 
@@ -342,6 +343,25 @@ def test_successor_that_is_stopped_is_ended_and_taken_back_from(
     assert [pid for pid in order if pid in (old.pid, new)] == [old.pid, old.pid, new]
 
 
+def test_successor_that_is_told_to_end_before_it_serves_is_taken_back_from(path, build, tmp_path):
+    """It has never served, so what it leaves behind is not its own: socket and lock stay."""
+    here = tmp_path / "here"
+    build.append("hermes_actor.engine.opening", OUTDATED)
+    build.around(MIGRATE, before=f"{touch(here)}; {HANG}")
+    with serving(path) as old, load(path) as running:
+        with in_background("handoff", "--db", path, "--python", build.python) as process:
+            wait_for(here.exists)
+            (successor,) = actors_of(path) - {old.pid}
+            os.kill(successor, signal.SIGTERM)
+            code, said = told(process)
+        assert code == 1
+        assert "gave up before it served" in said
+        running.goes_on()
+        assert actors_of(path) == {old.pid}
+        new = succeed(path)
+    assert check_owners(path) == [old.pid, successor, old.pid, new]
+
+
 def test_sign_of_life_gives_more_time(path, build, tmp_path):
     """A migration may take longer than the limit, as long as it goes on."""
     hurry = tmp_path / "hurry"
@@ -394,7 +414,9 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
         found = status(path)
         assert found["pid"] == old.pid
         assert "served and then ended" in found["handoff"]["failed"]
-        assert found["degraded"] == [f"update failed, still serving: {found['handoff']['failed']}"]
+        assert failed_updates(found) == [
+            f"update failed, still serving: {found['handoff']['failed']}"
+        ]
         second = succeed(path)
         running.goes_on()
     assert check_owners(path) == [old.pid, first, old.pid, second]

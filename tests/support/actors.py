@@ -40,9 +40,11 @@ def wait_gone(pid: int, patience: float = 20.0) -> None:
 
 
 def _lives(pid: int) -> bool:
+    """Whether it still holds anything: a killed process does until its last thread is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+            state = file.read().rpartition(")")[2].split()[0]
+        return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
 

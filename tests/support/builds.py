@@ -163,6 +163,11 @@ def _end(process: subprocess.Popen[str]) -> None:
             raise
 
 
+def failed_updates(found: dict[str, Any]) -> list[str]:
+    """What a status says about updates; readers of the moment may give it more to say."""
+    return [text for text in found["degraded"] if text.startswith("update")]
+
+
 def command(
     *words: Any, python: str | Path = sys.executable, **environment: str
 ) -> subprocess.CompletedProcess[str]:

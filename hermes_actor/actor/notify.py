@@ -1,0 +1,80 @@
+"""Telling a service manager how we are: the messages of ``sd_notify``, one datagram each.
+
+Without ``NOTIFY_SOCKET`` nobody is told. The variables stay in the environment: a successor is
+supervised by the same manager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+
+__all__ = ["Supervisor"]
+
+_SEND_SECONDS = 1.0
+"""A manager that is busy gets this long to make room for a message."""
+
+
+class Supervisor:
+    """The service manager above us, if there is one. What cannot be said is not said."""
+
+    def __init__(self, address: str | None = None, tick_seconds: float | None = None) -> None:
+        """*tick_seconds*: how often its watchdog must hear of us; ``None``: it has none."""
+        self.tick_seconds = tick_seconds
+        self._address = address
+        self._phase = ""
+
+    @classmethod
+    def from_environment(cls) -> Supervisor:
+        """Whoever the variables name. Takes ``WATCHDOG_PID`` out: a successor has another pid."""
+        watched = os.environ.pop("WATCHDOG_PID", None)
+        if watched not in (None, str(os.getpid())):
+            # Meant for the process that has started us.
+            os.environ.pop("WATCHDOG_USEC", None)
+        address = os.environ.get("NOTIFY_SOCKET", "")
+        if address[:1] not in ("/", "@"):
+            return cls()
+        usec = os.environ.get("WATCHDOG_USEC", "")
+        return cls(address, int(usec) / 2e6 if usec.isdecimal() and int(usec) else None)
+
+    @property
+    def is_there(self) -> bool:
+        return self._address is not None
+
+    def phase(self, text: str) -> None:
+        """What we are doing, for people. Said once, however often it is told."""
+        if text != self._phase:
+            self._phase = text
+            self._say(f"STATUS={text}")
+
+    def ready(self) -> None:
+        """We serve; whoever does is the main process of the service."""
+        self._say(f"MAINPID={os.getpid()}", "READY=1", "STATUS=serving")
+
+    def reloading(self) -> None:
+        """A hand-off has closed the file; whoever serves next is ready again."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._phase = ""
+        self._say("RELOADING=1", f"MONOTONIC_USEC={now}", "STATUS=handing over")
+
+    def stopping(self, reason: str) -> None:
+        self._say("STOPPING=1", f"STATUS=draining: {reason}")
+
+    def tick(self) -> None:
+        """We live. Never waits: the next tick will do."""
+        self._say("WATCHDOG=1", patience=0.0)
+
+    def _say(self, *lines: str, patience: float = _SEND_SECONDS) -> None:
+        if self._address is None:
+            return
+        address = self._address.replace("@", "\0", 1) if self._address[0] == "@" else self._address
+        text = "\n".join(" ".join(line.split()) for line in lines)
+        # A manager that is gone must not cost us anything.
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
+        ):
+            sock.settimeout(patience)
+            sock.sendto(text.encode(errors="replace"), address)
