@@ -43,6 +43,8 @@ __all__ = [
     "LEASE_TOTAL_SECONDS",
     "LISTEN_BACKLOG",
     "LOG_MAX_BYTES",
+    "LOOK_AGAIN_SECONDS",
+    "MESSAGES_IN_A_ROW",
     "OPEN_BUSY_SECONDS",
     "OUTBOX_MAX_BYTES",
     "OWNED_SECONDS",
@@ -96,6 +98,10 @@ learn who is to blame."""
 
 RECOVER_AT_START_SECONDS = 0.25
 """How long an actor tries the barrier before it says that it serves; the first change goes on."""
+
+LOOK_AGAIN_SECONDS = 0.002
+"""After a look at the files, before the next transaction looks again: two looks for each of many
+small commits cost more than the commits of a lone writer can spare."""
 
 COMMIT_BUSY_SECONDS = 5.0
 """How long a commit waits for readers, on file systems where WAL does not work."""
@@ -210,6 +216,9 @@ STAGE_PART_BYTES = 512 * 1024
 
 CREDIT_TOTAL_BYTES = 32 * 1024 * 1024
 """Bytes of requests, three times their length, that may be in the actor at one time."""
+
+MESSAGES_IN_A_ROW = 16
+"""Messages of one client that are handled before others are read."""
 
 FREE_FRAME_BYTES = 1024
 """Frames up to this need no credit: the window bounds them, and asks must be answered always."""

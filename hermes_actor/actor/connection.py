@@ -108,6 +108,7 @@ class Connection:
         self.desk.client_id, self.name, self.build = hello.client_id, hello.name, hello.build
         if not await self._server.reception.welcome(self, hello, nursery):
             return
+        handled = 0
         while True:
             while self.desk.is_full:
                 self._room = trio.Event()
@@ -123,8 +124,10 @@ class Connection:
                 self._handle(message, nursery)
             # Kept until the next frame comes, the last body of every idle client would add up.
             del message
-            # One that has sent much must not keep the loop from reading others.
-            await trio.lowlevel.checkpoint()
+            handled += 1
+            if handled % limits.MESSAGES_IN_A_ROW == 0:
+                # One that has sent much must not keep the loop from reading others.
+                await trio.lowlevel.checkpoint()
 
     def _handle(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
         if isinstance(message, wire.StatusRequest):
@@ -188,11 +191,13 @@ class Connection:
 
     async def _receive(self) -> None:
         while True:
+            # Waited for first: a client that has just sent a request rarely has the next one ready.
+            await trio.lowlevel.wait_readable(self._sock)
             try:
                 data = self._sock.recv(limits.RECEIVE_BYTES)
                 break
             except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._sock)
+                continue
         if not data:
             raise ConnectionResetError("end of stream")
         self._conversation.feed(data)

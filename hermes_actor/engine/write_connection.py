@@ -99,6 +99,7 @@ class WriteConnection:
         self.file_bytes = seams.size(str(place.db))
         self._guard = Guard(place, seams)
         self._wal = str(place.wal)
+        self._look_again = float("-inf")
         self._data_version = -1
         self.conn = self._open()
         if has_own_tables(self.conn):
@@ -132,7 +133,8 @@ class WriteConnection:
         try:
             self.pass_barrier(deadline)
             # Before writing, too: a commit beside a foreign WAL or shared memory harms others.
-            if not self._guard.intact():
+            # Not again right after the last commit: a replacement needs longer than that.
+            if self.seams.monotonic() > self._look_again and not self._guard.intact():
                 self._files_changed(None)
             retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
             self._notice_foreign_commits()
@@ -190,6 +192,7 @@ class WriteConnection:
         self.faults.over()
         if not self._guard.intact():
             self._files_changed(commit_no)
+        self._look_again = self.seams.monotonic() + limits.LOOK_AGAIN_SECONDS
         if commit_no is not None:
             self._unfolded += commit_no - self.commit_no
             self.commit_no = commit_no
