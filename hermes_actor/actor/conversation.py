@@ -104,7 +104,15 @@ def welcome(
 
 def reject(error: BaseException) -> bytes:
     code, words = getattr(error, "code", "error"), getattr(error, "words", None)
-    return frame(wire.Reject(code=code, message=str(error), words=words))
+    return frame(
+        wire.Reject(
+            code=code,
+            message=str(error),
+            oldest=wire.PROTOCOL,
+            newest=wire.PROTOCOL,
+            words=words,
+        )
+    )
 
 
 def ok(seq: int, commit_no: int | None, result: Any) -> bytes:

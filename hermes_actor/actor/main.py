@@ -147,6 +147,7 @@ def succeed(place: Place, settings: Settings, channel: int) -> int:
         on_phase=predecessor.tell_phase,
         listener=inheritance.listener,
         predecessor=predecessor,
+        pinned=inheritance.message.pinned,
         supervisor=Supervisor.from_environment(),
     )
 
@@ -161,6 +162,7 @@ def _run(
     supervisor: Supervisor,
     listener: socket.socket | None = None,
     predecessor: Predecessor | None = None,
+    pinned: bool = False,
     on_status: Callable[[dict[str, Any]], None] | None = None,
 ) -> int:
     _raise_limits()
@@ -184,6 +186,7 @@ def _run(
         listener=listener,
         keep_socket=path_is_kept(),
         predecessor=predecessor,
+        pinned=pinned,
         supervisor=supervisor,
         successor_options=settings.options(),
         idle_exit=settings.idle_exit,

@@ -65,6 +65,7 @@ class Server:
         listener: socket.socket | None = None,
         keep_socket: bool = False,
         predecessor: Predecessor | None = None,
+        pinned: bool = False,
         supervisor: Supervisor | None = None,
         successor_options: Sequence[str] = (),
         idle_exit: float | None = None,
@@ -76,8 +77,9 @@ class Server:
     ) -> None:
         """*listener* was handed on to us by *predecessor*, or passed by a service manager, whose
         path it then is (*keep_socket*); ``None``: make one. *supervisor* is that manager.
-        *successor_options* go to the command line of a successor. *idle_exit* seconds without
-        connections end the actor; ``None``: never.
+        *pinned*: clients may not have us hand over by themselves. *successor_options* go to the
+        command line of a successor. *idle_exit* seconds without connections end the actor;
+        ``None``: never.
 
         *on_ready* is called when the actor serves, and once if it has failed to open the file;
         *on_phase* with what takes long before that. *on_status* gets the status document now and
@@ -95,6 +97,7 @@ class Server:
         self._listener = listener
         self._keep_socket = keep_socket
         self._predecessor = predecessor
+        self._pinned = pinned
         self._supervisor = supervisor or Supervisor()
         self._successor_options = successor_options
         self._idle_exit = idle_exit
@@ -178,7 +181,9 @@ class Server:
                     nursery.start_soon(show_status, self, self._on_status)
                 handed_over = await self._own(listener)
                 nursery.cancel_scope.cancel()
-        if not handed_over and not self._keep_socket and socket_id(self.place) == at_path:
+        # One whose predecessor was not dismissed leaves it the socket: it takes back.
+        kept = handed_over or self._keep_socket or self._predecessor is not None
+        if not kept and socket_id(self.place) == at_path:
             remove_socket(self.place)
         listener.close()
 
@@ -255,6 +260,10 @@ class Server:
 
     def _check_worth(self, build: str) -> None:
         """A client asks by itself: only for a newer build, and not again and again."""
+        if self._pinned:
+            raise HandoffFailed(
+                f"build {build_id()} was asked for by somebody; so must be the next"
+            )
         if not is_newer(build, than=build_id()):
             raise HandoffFailed(f"build {build} is not newer than {build_id()}")
         last, now = self._asked_by_build.get(build, float("-inf")), time.monotonic()
@@ -276,14 +285,19 @@ class Server:
 
     async def _dismiss_predecessor(self) -> None:
         """The one before us may no longer take back from us."""
-        if self._predecessor is not None:
+        # One that could not open the file has nothing to settle: it says why when it ends.
+        if self._predecessor is not None and self.writer is not None:
             await trio.to_thread.run_sync(self._predecessor.dismiss)
             self._predecessor = None
 
     async def _give(self, handoff: HandOff, listener: socket.socket) -> bool:
         """The file is closed: hand over, stay for a while. False if it is ours again."""
         assert self.writer is not None
-        message = TakeOver(epoch=self.writer.epoch, commit_no=self.writer.commit_no)
+        message = TakeOver(
+            epoch=self.writer.epoch,
+            commit_no=self.writer.commit_no,
+            pinned=handoff.request.allow_older,
+        )
         try:
             await handoff.give(message, listener.fileno(), self._lock.fileno())
         except HandoffFailed as error:

@@ -17,6 +17,7 @@ from hermes_actor.errors import HandoffFailed
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.schema import OWN_FORMAT
 from hermes_protocol.framing import FrameBuffer, frame
+from hermes_protocol.messages import PROTOCOL
 from hermes_protocol.succession import (
     CannotTakeOver,
     Ready,
@@ -51,7 +52,7 @@ class Predecessor:
 
     def inherit(self) -> Inheritance:
         """Say that we are ready, and wait. Raises :class:`HandoffFailed` if it is called off."""
-        self._say(Ready(build=build_id(), pid=os.getpid()))
+        self._say(Ready(build=build_id(), pid=os.getpid(), oldest=PROTOCOL, newest=PROTOCOL))
         buffer, descriptors = FrameBuffer(limits.FRAME_MAX_BYTES), list[int]()
         while (message := next_take_over(buffer)) is None:
             data, received, _, _ = socket.recv_fds(self._channel, limits.RECEIVE_BYTES, 2)

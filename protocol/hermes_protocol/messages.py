@@ -109,8 +109,9 @@ class Reject(_Message, frozen=True, kw_only=True, tag="reject"):
 
     code: str
     message: str
-    oldest: int = PROTOCOL
-    newest: int = PROTOCOL
+    # What is not sent means 1 for ever, and not whatever its reader speaks.
+    oldest: int = 1
+    newest: int = 1
     words: str | None = None
 
 

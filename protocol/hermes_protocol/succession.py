@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from hermes_protocol.framing import FrameBuffer, FrameError
-from hermes_protocol.messages import PROTOCOL
 
 __all__ = [
     "CannotTakeOver",
@@ -37,8 +36,9 @@ class Ready(_Message, frozen=True, kw_only=True, tag="successor.ready"):
 
     build: str
     pid: int
-    oldest: int = PROTOCOL
-    newest: int = PROTOCOL
+    # What is not sent means 1 for ever, and not whatever its reader speaks.
+    oldest: int = 1
+    newest: int = 1
 
 
 class TakeOver(_Message, frozen=True, kw_only=True, tag="successor.take-over"):
@@ -46,6 +46,8 @@ class TakeOver(_Message, frozen=True, kw_only=True, tag="successor.take-over"):
 
     epoch: int
     commit_no: int
+    pinned: bool = False
+    """Somebody asked for this build although it is older: clients must not undo that."""
 
 
 class TakingOver(_Message, frozen=True, kw_only=True, tag="successor.phase"):
