@@ -97,6 +97,8 @@ class Reception:
     def _take(self, connection: Connection) -> bool:
         server = self._server
         if server.failure is not None or server.writer is None:
+            if server.is_taken_back_from:
+                return False
             connection.send_frame(reject(server.failure or RuntimeError("the file is not open")))
             return False
         connection.desk.floor = commit_no = server.writer.commit_no

@@ -133,6 +133,15 @@ class Server:
         return self._writing.failure
 
     @property
+    def could_not_open(self) -> bool:
+        return self.writer is None and self.failure is not None
+
+    @property
+    def is_taken_back_from(self) -> bool:
+        """Whether the one before us goes on if we cannot: clients then need not hear of it."""
+        return self._predecessor is not None
+
+    @property
     def opened(self) -> trio.Event:
         """Set when the file is open, or will not be."""
         return self._writing.opened
@@ -286,7 +295,7 @@ class Server:
     async def _dismiss_predecessor(self) -> None:
         """The one before us may no longer take back from us."""
         # One that could not open the file has nothing to settle: it says why when it ends.
-        if self._predecessor is not None and self.writer is not None:
+        if self._predecessor is not None and not self.could_not_open:
             await trio.to_thread.run_sync(self._predecessor.dismiss)
             self._predecessor = None
 

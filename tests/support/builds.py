@@ -29,7 +29,8 @@ _TELL = "print(f'killed pid {os.getpid()}', file=sys.stderr, flush=True); "
 DIE = _TELL + "os._exit(9)"
 LEAVE = _TELL + "os._exit(0)"
 KILL = _TELL + "os.kill(os.getpid(), signal.SIGKILL)"
-STOP = "os.kill(os.getpid(), signal.SIGSTOP)"
+# To this thread: another one would let this one run on for a moment.
+STOP = "signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)"
 HANG = "time.sleep(600)"
 
 _PACKAGES = [Path(package.__file__).parent for package in (hermes_actor, hermes_protocol)]
@@ -79,7 +80,7 @@ def around(where: str, before: str = "", after: str = "") -> str:
     owner, _, function = f"module.{name}".rpartition(".")
     body = """
 def _around(function):
-    import functools, inspect, os, signal, sys, time
+    import functools, inspect, os, signal, sys, threading, time
 
     def call(*args, **kwargs):
         {before}
