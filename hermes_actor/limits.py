@@ -76,6 +76,7 @@ __all__ = [
     "TRUNCATE_BUDGET_SECONDS",
     "UPKEEP_RETRY_SECONDS",
     "WINDOW_REQUESTS",
+    "WRITER_AWAY_SECONDS",
     "WRITE_STALL_SECONDS",
 ]
 
@@ -202,6 +203,10 @@ RECEIPTS_SWEEP_EVERY_COMMITS = 10_000
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Python's default of 5 ms lets the event loop starve the writer thread between two statements."""
 
+WRITER_AWAY_SECONDS = 0.1
+"""A writer that has not looked at its connections for this long is busy with something long: the
+event loop reads them. Most batches take a hundredth of it."""
+
 LISTEN_BACKLOG = 1024
 """Connections that wait in the kernel during a hand-off; a full backlog refuses them."""
 
@@ -262,7 +267,7 @@ SUCCESSOR_END_SECONDS = 1.0
 IDLE_EXIT_SECONDS = 600.0
 """An actor that was started on demand ends after this time without connections."""
 
-EXPIRY_CHECK_SECONDS = 0.01
+EXPIRY_CHECK_SECONDS = 0.05
 """Between two looks for requests whose deadline has passed while they waited."""
 
 EXPIRY_IDLE_SECONDS = 0.1

@@ -63,8 +63,11 @@ class Connection:
         self._room = trio.Event()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
+        self._back = trio.Event()
+        self._writes = False
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
+        self._intake = server.mailbox.intake
         self.outbox = Outbox(sock, lambda: server.in_loop(self._wake))
         self.desk = Desk(
             server.mailbox,
@@ -110,13 +113,16 @@ class Connection:
             return
         handled = 0
         while True:
+            if self._writes and self._conversation.is_between_frames:
+                await self._lend()
             while self.desk.is_full:
                 self._room = trio.Event()
                 if self.desk.is_full:
                     await self._room.wait()
             message, price = await self._next_message()
             if isinstance(message, wire.Request):
-                self.desk.request(message, partial(self._server.credit.give_back, *price))
+                self._admit(message, price)
+                self._writes = True
             elif isinstance(message, wire.Bye):
                 self.desk.forget()
                 return
@@ -168,13 +174,69 @@ class Connection:
         if self._server.handed_over:
             self.go_away("hand-off")
 
+    # --- the incoming side, when it is lent to the writer ----------------------------------------
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def read_requests(self) -> bool:
+        """In the writer's thread: see :class:`~hermes_actor.actor.intake.Incoming`."""
+        try:
+            data = self._sock.recv(limits.RECEIVE_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._conversation.feed(data)
+        while self._admit_request():
+            pass
+        # What is left, the end of the stream and errors are met again by the event loop.
+        return bool(data) and self._conversation.is_between_frames and not self.desk.is_full
+
+    def _admit_request(self) -> bool:
+        try:
+            length = self._conversation.needed()
+        except FrameError:
+            return False
+        if length is None or self.desk.is_full:
+            return False
+        price = self._price(length)
+        if not self._server.credit.try_take(*price):
+            return False
+        request = self._conversation.next_request()
+        if request is None:
+            self._server.credit.give_back(*price)
+            return False
+        self._admit(request, price)
+        return True
+
+    def given_back(self) -> None:
+        self._server.in_loop(lambda: self._back.set())
+
+    async def _lend(self) -> None:
+        """Let the writer read, until it meets something that is not for it."""
+        self._writes = False
+        self._back = trio.Event()
+        if self._intake.lend(self):
+            try:
+                await self._back.wait()
+            finally:
+                self._intake.take_back(self)
+
+    # --- the incoming side in the event loop -----------------------------------------------------
+
+    def _admit(self, request: wire.Request, price: tuple[int, bytes]) -> None:
+        self.desk.request(request, partial(self._server.credit.give_back, *price))
+
+    def _price(self, length: int) -> tuple[int, bytes]:
+        free = length <= limits.FREE_FRAME_BYTES
+        return (0 if free else limits.CREDIT_FACTOR * length, self.client_id)
+
     async def _next_message(self) -> tuple[wire.ClientMessage, tuple[int, bytes]]:
         """The next message and, if it is a request, the credit that it holds."""
         while (length := self._conversation.needed()) is None:
             await self._receive()
-        price = (limits.CREDIT_FACTOR * length, self.client_id)
-        if length <= limits.FREE_FRAME_BYTES:
-            price = (0, self.client_id)
+        price = self._price(length)
         await self._server.credit.take(*price)
         try:
             message = self._conversation.next_message()
@@ -235,6 +297,7 @@ class Connection:
 
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
+        self._intake.take_back(self)
         self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=reason))
         self.desk.abandon_leases()
         self.end()
@@ -263,6 +326,7 @@ class Connection:
         What was taken finishes first: the newer one must find its receipts. Asks change nothing
         and are not waited for.
         """
+        self._intake.take_back(self)
         self.outbox.close()
         self._scope.cancel()
         for job in self._server.mailbox.drop(self.client_id):

@@ -71,6 +71,25 @@ class Conversation:
             self.state = State.FOLLOWING
         return message
 
+    def next_request(self) -> wire.Request | None:
+        """The next message if it is a whole request. Anything else is left to next_message."""
+        body = self._buffer.head()
+        if body is None or self.state is not State.OPEN:
+            return None
+        try:
+            message = decode_client(body)
+        except FrameError:
+            return None
+        if not isinstance(message, wire.Request):
+            return None
+        self._buffer.drop_head()
+        return message
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether nothing is left of what was fed."""
+        return not self._buffer
+
     @staticmethod
     def _check_hello(message: wire.ClientMessage) -> None:
         if not isinstance(message, wire.Hello) or message.magic != wire.MAGIC:

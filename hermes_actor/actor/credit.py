@@ -32,15 +32,23 @@ class Credit:
     def used(self) -> int:
         return self._used
 
+    def try_take(self, amount: int, client: bytes) -> bool:
+        """Take *amount* bytes if nobody has to wait for that. Safe in any thread."""
+        if not amount:
+            return True
+        amount = min(amount, self._per_client)
+        with self._lock:
+            if self._waiting or not self._fits(amount, client):
+                return False
+            self._grant(amount, client)
+            return True
+
     async def take(self, amount: int, client: bytes) -> None:
         """Wait for *amount* bytes. An amount over a client's share is granted when it is alone."""
-        if not amount:
+        if self.try_take(amount, client):
             return
         amount = min(amount, self._per_client)
         with self._lock:
-            if not self._waiting and self._fits(amount, client):
-                self._grant(amount, client)
-                return
             granted = trio.Event()
             entry = (amount, client, granted)
             self._waiting.append(entry)

@@ -31,7 +31,7 @@ async def watch(server: Server, idle_exit: float | None) -> None:
         # One that knows of a failed update stays: the next start might not come up (G12).
         handing_over = server.handoff is not None and not server.handoff.refused
         opening = not server.opened.is_set()
-        if opening or handing_over or server.reception.connections or server.mailbox.waiting():
+        if opening or handing_over or server.reception.connections or not server.mailbox.is_empty:
             quiet_since = trio.current_time()
         if server.writer is not None:
             server.foreigners.look(server.writer.core.foreign_commits)
@@ -66,8 +66,9 @@ async def _rescue(server: Server) -> None:
 async def expire(server: Server) -> None:
     """Answer requests whose deadline passes while the writer is busy with something long."""
     while True:
-        waiting = server.mailbox.waiting()
-        await trio.sleep(limits.EXPIRY_CHECK_SECONDS if waiting else limits.EXPIRY_IDLE_SECONDS)
+        idle = server.mailbox.is_empty
+        await trio.sleep(limits.EXPIRY_IDLE_SECONDS if idle else limits.EXPIRY_CHECK_SECONDS)
+        server.mailbox.intake.take_back_if_away()
         for job in server.mailbox.take_expired(time.monotonic()):
             if job.take():
                 job.finish(Outcome(error=DeadlineExceeded("the writer was busy for too long")))

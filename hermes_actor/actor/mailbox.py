@@ -2,7 +2,8 @@
 
 A lane keeps the order in which its client sent. The writer takes one job of each lane in turn, so
 a bulk importer with a full lane does not hold up somebody who sends a single line. The event loop
-puts, the writer thread takes; everything else about the mailbox is asked from either.
+puts, and so does the writer itself with what it reads from connections that are lent to it; the
+writer takes. Everything else about the mailbox is asked from either.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
+from hermes_actor.actor.intake import Intake
 
 if TYPE_CHECKING:
     from hermes_actor.engine.jobs import Job
@@ -30,32 +32,45 @@ class Mailbox:
     """The source of jobs of the writer thread."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self.intake = Intake()
+        self._guard = threading.Lock()
+        self._sleeps = False
         self._lanes: OrderedDict[bytes, deque[tuple[float, Job]]] = OrderedDict()
         self._count = 0
         self._last: Job | None = None
 
     def put_last(self, job: Job) -> None:
         """A job that is taken when everything admitted before and after it has been."""
-        with self._changed:
+        with self._guard:
             self._last = job
-            self._changed.notify()
+        self.intake.ring()
 
     def put(self, client: bytes, job: Job) -> None:
         """Admit a job to the end of its client's lane."""
-        with self._changed:
+        with self._guard:
             lane = self._lanes.get(client)
             if lane is None:
                 lane = self._lanes[client] = deque()
             lane.append((time.monotonic(), job))
             self._count += 1
-            self._changed.notify()
+            if not self._sleeps:
+                return
+            self._sleeps = False
+        self.intake.ring()
 
     def take(self, timeout: float | None) -> list[Job]:
         """Up to a batch of jobs, one of each lane in turn; empty if nothing came in time."""
-        with self._changed:
-            if not self._count and self._last is None:
-                self._changed.wait(timeout)
+        more = True
+        while more:
+            with self._guard:
+                sleeps = self._sleeps = not self._count and self._last is None
+            ready = self.intake.wait(timeout if sleeps else 0)
+            # From here on nobody needs to wake us, least of all we ourselves.
+            self._sleeps = False
+            if ready:
+                self.intake.admit(ready)
+            more = bool(ready) and not self._count and self._last is None
+        with self._guard:
             if not self._count and self._last is not None:
                 last, self._last = self._last, None
                 return [last]
@@ -72,7 +87,7 @@ class Mailbox:
         """Remove the jobs whose deadline has passed."""
         if not self._count:
             return []
-        with self._changed:
+        with self._guard:
             expired: list[Job] = []
             for client, lane in list(self._lanes.items()):
                 late = [entry for entry in lane if entry[1].deadline < now]
@@ -86,18 +101,23 @@ class Mailbox:
 
     def drop(self, client: bytes) -> list[Job]:
         """Remove what a superseded connection has queued and the writer has not taken."""
-        with self._changed:
+        with self._guard:
             lane = self._lanes.pop(client, None)
             if lane is None:
                 return []
             self._count -= len(lane)
             return [job for _, job in lane]
 
+    @property
+    def is_empty(self) -> bool:
+        return self._count == 0
+
     def waiting(self) -> bool:
-        return self._count > 0
+        """In the writer's thread: whether somebody waits, here or at the door."""
+        return self._count > 0 or self.intake.somebody_is_here()
 
     def statistics(self) -> MailboxStatistics:
-        with self._changed:
+        with self._guard:
             oldest = min((lane[0][0] for lane in self._lanes.values()), default=None)
             age = 0.0 if oldest is None else time.monotonic() - oldest
             return MailboxStatistics(self._count, len(self._lanes), age)

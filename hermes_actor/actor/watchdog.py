@@ -43,7 +43,7 @@ class WatchedMailbox(Mailbox):
 
     def take(self, timeout: float | None) -> list[Job]:
         taken = super().take(timeout)
-        self._unseen_since = time.monotonic() if self.waiting() else None
+        self._unseen_since = time.monotonic() if not self.is_empty else None
         return taken
 
     def unseen_seconds(self) -> float:

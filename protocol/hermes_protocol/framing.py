@@ -99,13 +99,22 @@ class FrameBuffer:
             raise FrameError(f"a frame of {length} bytes is over the limit of {self._max_bytes}")
         return length
 
-    def next_body(self) -> bytes | None:
-        """The body of the frame at the head if it is complete."""
+    def head(self) -> bytes | None:
+        """The body of the frame at the head if it is complete. It stays there."""
         length = self.needed()
         if length is None or len(self._buffer) < HEADER_BYTES + length:
             return None
-        body = bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + length])
-        del self._buffer[: HEADER_BYTES + length]
+        return bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + length])
+
+    def drop_head(self) -> None:
+        """Remove the frame at the head, which is complete."""
+        del self._buffer[: HEADER_BYTES + (self.needed() or 0)]
+
+    def next_body(self) -> bytes | None:
+        """The body of the frame at the head if it is complete, taken out."""
+        body = self.head()
+        if body is not None:
+            self.drop_head()
         return body
 
     def __len__(self) -> int:
