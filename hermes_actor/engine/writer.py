@@ -52,6 +52,10 @@ __all__ = ["Writer"]
 _log = logging.getLogger("hermes_actor.engine")
 
 
+class _Misstep(Exception):
+    """A change failed where there was no way back for it alone."""
+
+
 class Writer(Upkeep):
     """Applies operations. The caller holds the owner lock for as long as it lives."""
 
@@ -121,18 +125,26 @@ class Writer(Upkeep):
         return outcome
 
     def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Hardly ever does a change fail. So all are tried without a way back for each; if one
+        fails, everything is rolled back and tried again with one."""
+        try:
+            return self._transaction(requests, careful=False)
+        except _Misstep:
+            return self._transaction(requests, careful=True)
+
+    def _transaction(self, requests: Sequence[Request], *, careful: bool) -> list[Outcome]:
         # The patience of the first decides about a foreign lock; the others are brought again.
         failed = self.begin(requests[0].deadline)
         if failed is not None:
             return [Outcome(error=failed)]
         try:
-            outcomes = self._apply_all(requests)
+            outcomes = self._apply_all(requests, careful)
             applied = sum(1 for o in outcomes if o.error is None and not o.replayed)
             if not applied:
                 self._roll_back()
                 return outcomes
             self.commit(self.core.commit_no + applied, writes=applied)
-        except TransactionLost:
+        except (TransactionLost, _Misstep):
             self._roll_back()
             raise
         except (sqlite3.Error, MemoryError) as error:
@@ -142,14 +154,14 @@ class Writer(Upkeep):
         self._tell_changes()
         return outcomes
 
-    def _apply_all(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _apply_all(self, requests: Sequence[Request], careful: bool) -> list[Outcome]:
         seams, outcomes = self.core.seams, list[Outcome]()
         commit_no = self.core.commit_no + 1
         enough = seams.monotonic() + limits.BATCH_SOFT_SECONDS
         for request in requests:
             if isinstance(request.operation, Vacuum):
                 break
-            outcome = self._apply_one(request, commit_no)
+            outcome = self._apply_one(request, commit_no, careful)
             outcomes.append(outcome)
             if outcome.error is None and not outcome.replayed:
                 commit_no += 1
@@ -172,7 +184,7 @@ class Writer(Upkeep):
         self.receipts.rolled_back()
         self._changed = []
 
-    def _apply_one(self, request: Request, commit_no: int) -> Outcome:
+    def _apply_one(self, request: Request, commit_no: int, careful: bool) -> Outcome:
         conn, savepoint = self.core.conn, self.core.authorizer.savepoint
         if request.ticket is not None:
             answered = self.receipts.find(conn, request.ticket)
@@ -180,6 +192,11 @@ class Writer(Upkeep):
                 return answered
         if self.core.seams.monotonic() > request.deadline:
             return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
+        if not careful:
+            try:
+                return Outcome(self._apply(request, commit_no), None, commit_no)
+            except Exception as error:
+                raise _Misstep from error
         conn.execute(f"SAVEPOINT {savepoint}")
         try:
             result = self._apply(request, commit_no)
