@@ -163,6 +163,7 @@ class Server:
             signal.signal(number, signal.SIG_IGN)
         build_id()  # now: after an update the files are no longer the code that runs
         trio.run(self._main)
+        self.mailbox.intake.close()
         self._lock.release()
         if self.writer is None:
             # Told only now: whoever tries again must not find us still here.
