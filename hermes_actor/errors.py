@@ -21,6 +21,7 @@
     ├── IndexBehind           a search could not be complete in time
     ├── ActorBroken           the writer has stopped for good; names the first cause
     ├── HandoffFailed         an update could not take over; nothing has changed
+    ├── BadConfig             a setting cannot be understood (names file, key and what is allowed)
     └── Closed                this object was closed by its owner
 
 Every error says whether the operation was executed. A class that stands for a case where callers
@@ -37,6 +38,7 @@ from hermes_actor.sqlite import primary_code, sqlite3
 
 __all__ = [
     "ActorBroken",
+    "BadConfig",
     "BadValue",
     "Busy",
     "CannotOpen",
@@ -287,6 +289,12 @@ class HandoffFailed(HermesActorError):
     """The successor could not take over, or may not. The old actor serves on."""
 
     code = "handoff-failed"
+
+
+class BadConfig(HermesActorError, ValueError):
+    """A setting, or the file it is in, cannot be understood. Nothing was done with it."""
+
+    code = "config"
 
 
 class ActorBroken(HermesActorError):

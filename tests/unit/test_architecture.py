@@ -26,8 +26,8 @@ PACKAGES = {
 
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
-    "_version", "availability", "backup", "errors", "exits", "holders", "journal", "limits",
-    "paths", "rescue", "sqlite", "versions",
+    "_version", "availability", "backup", "config", "errors", "exits", "holders", "journal",
+    "limits", "paths", "rescue", "sqlite", "versions",
 }  # fmt: skip
 ALLOWED = {
     "protocol": {"msgspec"},
@@ -62,6 +62,7 @@ ALLOWED = {
 
 # Imported when a mode or a command needs it, never at import time.
 LATE = {
+    "base": {"yaml"},
     "session_db": {"engine", "embedded", "pipeline"},
     "hermes_actor": {"async_session_db"},
     "cli": {"actor", "demo", "engine", "embedded"},
@@ -174,6 +175,7 @@ def test_every_layer_is_known():
             },
         ),
         (r"(click|rich)(\.|$)", {"hermes_actor.cli"}),
+        (r"yaml(\.|$)", {"hermes_actor.config"}),
     ],
 )
 def test_import_has_its_only_home(name, homes):
@@ -209,7 +211,7 @@ def test_session_db_is_cheap_to_import():
         print(json.dumps(sorted(sys.modules)))
         """
     )
-    heavy = {"trio", "sqlite_utils", "click", "rich", "anyio", "asyncio"}
+    heavy = {"trio", "sqlite_utils", "click", "rich", "anyio", "asyncio", "yaml"}
     heavy |= {"hermes_actor.engine", "hermes_actor.actor", "hermes_actor.embedded"}
     assert heavy & set(loaded) == set()
     assert "hermes_actor.session_db" in loaded
