@@ -46,7 +46,9 @@ async def watch(server: Server, idle_exit: float | None) -> None:
 
 async def _rescue(server: Server) -> None:
     """Save the store of a home that was deleted while somebody used it."""
-    if server.writer is None or not is_wanted(server.place, server.writer.core.file_bytes):
+    if server.writer is None or not server.rescue:
+        return
+    if not is_wanted(server.place, server.writer.core.file_bytes):
         return
     target, done, outcomes = rescue_path(server.place), trio.Event(), list[Outcome]()
 

@@ -49,6 +49,8 @@ class Settings:
     """Seconds without connections after which it ends; ``None``: never."""
     drain_seconds: float = limits.DRAIN_SECONDS
     private_sql: bool = True
+    rescue: bool = True
+    """Whether the store is saved when its home is deleted. A successor reads it for itself."""
 
     def options(self) -> Sequence[str]:
         """The same, for a command line."""
@@ -192,6 +194,7 @@ def _run(
         idle_exit=settings.idle_exit,
         drain_seconds=settings.drain_seconds,
         private_sql=settings.private_sql,
+        rescue=settings.rescue,
         on_ready=serves,
         on_phase=now_in,
         on_status=on_status,

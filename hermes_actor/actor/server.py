@@ -71,6 +71,7 @@ class Server:
         idle_exit: float | None = None,
         drain_seconds: float = limits.DRAIN_SECONDS,
         private_sql: bool = True,
+        rescue: bool = True,
         on_ready: Callable[[BaseException | None], None] = lambda _error: None,
         on_phase: Callable[[str], None] = lambda _phase: None,
         on_status: Callable[[dict[str, Any]], None] | None = None,
@@ -87,6 +88,7 @@ class Server:
         """
         self.place = place
         self.private_sql = private_sql
+        self.rescue = rescue
         self.drain_seconds = drain_seconds
         self.started = time.time()
         self.metrics = Metrics()

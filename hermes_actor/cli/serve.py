@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_actor import limits
+from hermes_actor.config import Config, load
+from hermes_actor.errors import BadConfig
 from hermes_actor.paths import Place, default_db_path, place_of
+
+if TYPE_CHECKING:
+    from hermes_actor.actor.main import Settings
 
 __all__ = ["serve"]
 
@@ -65,18 +71,21 @@ def serve(
     if detach and os.fork():
         # The starter waits for this half only; the actor is nobody's child.
         os._exit(0)
-    from hermes_actor.actor.main import Settings, succeed
     from hermes_actor.actor.main import serve as run_actor
+    from hermes_actor.actor.main import succeed
 
     place = place_of(db or default_db_path())
-    settings = Settings(
-        # A service never idles out; the environment is for those that are started on demand.
-        idle_exit=_seconds(idle_exit, "IDLE_EXIT", limits.IDLE_EXIT_SECONDS)
-        if detach
-        else idle_exit or None,
-        drain_seconds=_seconds(drain_seconds, "DRAIN_SECONDS", limits.DRAIN_SECONDS) or 0.0,
-        private_sql=not no_private_sql and os.environ.get("HERMES_ACTOR_PRIVATE_SQL", "1") != "0",
-    )
+    try:
+        config = load(place.db.parent)
+        settings = _settings(config, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
+    except BadConfig as error:
+        if not detach and successor_fd is None:
+            raise
+        # Nobody's changes may be lost for a slip in a file that many programs share.
+        logging.getLogger("hermes_actor.actor").error("default settings are used: %s", error)
+        settings = _settings(
+            Config(place.db), idle_exit, drain_seconds, no_private_sql, on_demand=detach
+        )
     if successor_fd is not None:
         return succeed(place, settings, successor_fd)
     with contextlib.ExitStack() as stack:
@@ -109,17 +118,35 @@ def _announce(place: Place) -> Callable[[BaseException | None], None]:
     return say
 
 
-def _seconds(asked: float | None, name: str, default: float) -> float | None:
-    """The option, else the environment (for an actor that was started on demand), else *default*.
+def _settings(
+    config: Config,
+    idle_exit: float | None,
+    drain_seconds: float | None,
+    no_private_sql: bool,
+    *,
+    on_demand: bool,
+) -> Settings:
+    """The options, else the environment, else *config*, else the defaults. Zero means never.
 
-    Zero means never.
+    A service never idles out by itself: what the environment and the file say about that is for
+    actors that are started *on_demand*.
     """
-    if asked is None:
-        said = os.environ.get(f"HERMES_ACTOR_{name}")
-        try:
-            asked = float(said) if said else default
-        except ValueError:
-            raise click.ClickException(
-                f"HERMES_ACTOR_{name} must be a number of seconds, not {said!r}"
-            ) from None
-    return asked or None
+    from hermes_actor.actor.main import Settings
+
+    if idle_exit is None and on_demand:
+        default = limits.IDLE_EXIT_SECONDS
+        idle_exit = config.number(
+            "actor.idle_exit", default, minimum=0, env="HERMES_ACTOR_IDLE_EXIT"
+        )
+    if drain_seconds is None:
+        default = limits.DRAIN_SECONDS
+        drain_seconds = config.number(
+            "actor.drain_seconds", default, minimum=0, env="HERMES_ACTOR_DRAIN_SECONDS"
+        )
+    private_sql = config.boolean("actor.private_sql", True, env="HERMES_ACTOR_PRIVATE_SQL")
+    return Settings(
+        idle_exit=idle_exit or None,
+        drain_seconds=drain_seconds,
+        private_sql=private_sql and not no_private_sql,
+        rescue=config.boolean("actor.rescue", True, env="HERMES_ACTOR_RESCUE"),
+    )

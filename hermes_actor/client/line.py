@@ -12,6 +12,7 @@ import select
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
@@ -39,7 +40,7 @@ class Line:
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ClientCore(program_name(), upgrade_request)
+        self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
         self.held = threading.Condition(threading.RLock())
         self.sock: socket.socket | None = None
         self._leading = False

@@ -7,6 +7,7 @@ most once a minute), so however many versions run side by side there is no loop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -14,29 +15,41 @@ from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
 from hermes_actor._version import __version__
+from hermes_actor.config import load
+from hermes_actor.errors import BadConfig
 from hermes_actor.versions import is_newer
 
 if TYPE_CHECKING:
     from hermes_actor.client.core import ClientCore
+    from hermes_actor.paths import Place
 
 __all__ = ["upgrade_request"]
 
 
-def upgrade_request(core: ClientCore) -> bytes:
+def upgrade_request(place: Place, core: ClientCore) -> bytes:
     """After Welcome: the frame that asks for a hand-off, empty if there is no reason to.
 
-    ``HERMES_ACTOR_UPGRADE``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run
+    ``actor.upgrade``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run
     ``hermes-actor handoff`` when they want to.
     """
     assert core.welcome is not None
     if not is_newer(__version__, than=core.welcome.build):
         return b""
-    if os.environ.get("HERMES_ACTOR_UPGRADE", "auto") != "auto" or _found_through_environment():
+    if not _may_ask(place) or _found_through_environment():
         return b""
     _, data = core.ask(
         lambda n: wire.Handoff(ask=n, python=sys.executable, build=__version__, wait=False)
     )
     return data
+
+
+def _may_ask(place: Place) -> bool:
+    """Whether the settings allow it. If they cannot be read, people decide."""
+    with contextlib.suppress(BadConfig):
+        allowed = ("auto", "ask", "never")
+        config = load(place.db.parent)
+        return config.choice("actor.upgrade", allowed, "auto", env="HERMES_ACTOR_UPGRADE") == "auto"
+    return False
 
 
 def _found_through_environment() -> bool:

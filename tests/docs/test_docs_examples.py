@@ -101,11 +101,13 @@ def test_exit_codes_of_a_service_are_those_of_serve():
 # --- settings --------------------------------------------------------------------------------
 
 
-def test_every_variable_of_the_environment_is_in_the_settings():
+def test_every_variable_and_every_key_is_in_the_settings():
     code = "".join(file.read_text() for file in (ROOT / "hermes_actor").rglob("*.py"))
-    read = set(re.findall(r"\b(HERMES_HOME|HERMES_ACTOR_[A-Z][A-Z_]*)\b", code))
-    shown = {row[0].strip("`") for row in rows_of(section("operations.md", "Settings"))[1:]}
-    assert shown == read
+    rows = rows_of(section("operations.md", "Settings"))[1:]
+    variables = set(re.findall(r"\b(HERMES_HOME|HERMES_ACTOR_[A-Z][A-Z_]*)\b", code))
+    assert {row[1].strip("`") for row in rows if row[1]} == variables
+    keys = set(re.findall(r"\"(actor\.[a-z_]+)\"", code))
+    assert {row[0].strip("`") for row in rows if row[0].startswith("`actor.")} == keys
 
 
 def test_no_page_names_a_machine():

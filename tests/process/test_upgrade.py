@@ -88,7 +88,7 @@ def serves(path, version):
 def test_newer_client_makes_the_actor_hand_over_to_its_build(path, newer, code):
     if code == ASYNCHRONOUS:
         # It has a blocking connection too, which is not to be the one that asks.
-        newer.append("hermes_actor.client.line", "upgrade_request = lambda core: b''")
+        newer.append("hermes_actor.client.line", "upgrade_request = lambda place, core: b''")
     with serving(path) as old, load(path) as running:
         use(newer, path, code)
         serves(path, NEWER)
@@ -99,11 +99,14 @@ def test_newer_client_makes_the_actor_hand_over_to_its_build(path, newer, code):
     assert check_owners(path) == [old.pid, new]
 
 
-@pytest.mark.parametrize("setting", ["never", "ask"])
+@pytest.mark.parametrize("setting", ["never", "ask", "config.yaml"])
 def test_newer_client_that_may_not_ask_works_with_the_older_actor(
     path, newer, monkeypatch, setting
 ):
-    monkeypatch.setenv("HERMES_ACTOR_UPGRADE", setting)
+    if setting == "config.yaml":
+        path.with_name(setting).write_text("actor: {upgrade: never}")
+    else:
+        monkeypatch.setenv("HERMES_ACTOR_UPGRADE", setting)
     with serving(path) as old, load(path, 1):
         use(newer, path)
         use(newer, path, session="t")

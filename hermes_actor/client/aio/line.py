@@ -16,6 +16,7 @@ import contextlib
 import socket
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -57,7 +58,7 @@ class AsyncLine:
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ClientCore(program_name(), upgrade_request)
+        self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
         self.sock: socket.socket | None = None
         self._connecting: anyio.Lock | None = None
         self._waiting = Waiting()

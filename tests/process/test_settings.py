@@ -1,0 +1,65 @@
+"""Settings of config.yaml reach the actor: option, environment, file, default, in that order."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support.actors import actors_of, folder_of, wait_nobody
+
+from hermes_actor import SessionDB
+from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import Unsupported
+from hermes_actor.paths import place_of
+
+
+def settle(path, text):
+    path.with_name("config.yaml").write_text(text)
+
+
+def write_sql(path):
+    db = SessionDB(path)
+    try:
+        db._conn.execute("UPDATE sessions SET title = 'x'")
+    finally:
+        db.close()
+
+
+def test_private_sql_is_switched_off_by_the_file(path):
+    settle(path, "actor:\n  private_sql: false\n")
+    with pytest.raises(Unsupported):
+        write_sql(path)
+
+
+def test_the_environment_wins(path, monkeypatch):
+    settle(path, "actor: {private_sql: off}\n")
+    monkeypatch.setenv("HERMES_ACTOR_PRIVATE_SQL", "1")
+    write_sql(path)
+
+
+def test_idle_exit_of_the_file_ends_an_actor_that_was_started_on_demand(path, monkeypatch):
+    monkeypatch.delenv("HERMES_ACTOR_IDLE_EXIT")
+    settle(path, "actor: {idle_exit: 0.2}\n")
+    SessionDB(path).close()
+    assert actors_of(path)
+    wait_nobody(path)
+
+
+def test_a_broken_file_costs_nobody_a_change(path):
+    """Many programs share it; the actor goes on with the defaults and says so in its log."""
+    settle(path, "actor:\n  private_sql: false\n bad\n")
+    write_sql(path)
+    assert ask_status(place_of(path))["phase"] == "serving"
+    assert "config.yaml, line 3" in (folder_of(path) / "log").read_text()
+
+
+def test_a_broken_file_is_told_to_whoever_runs_the_command(path):
+    settle(path, "actor: {drain_seconds: soon}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hermes_actor", "serve", "--db", path],
+        capture_output=True, text=True, timeout=60, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "config.yaml: actor.drain_seconds must be a number, 0 or more, not 'soon'" in (
+        done.stdout + done.stderr
+    )
