@@ -5,6 +5,7 @@ import socket
 import threading
 
 import pytest
+
 from hermes_actor import limits
 from hermes_actor.actor.intake import Intake
 from hermes_actor.actor.mailbox import Mailbox
