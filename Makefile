@@ -28,7 +28,7 @@ demo: $(STAMP)  ## writers at work while their actor is updated, killed and ende
 	@exec $(BIN)/hermes-actor demo
 
 test: lint $(PSTAMP)  ## lint, type-check and run every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff format --check --quiet .

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import socket
 import threading
 import time
 from typing import Protocol
@@ -45,7 +46,7 @@ class Intake:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._bell, self._rope = os.pipe()
+        self._bell, self._rope = (end.detach() for end in socket.socketpair())
         for end in (self._bell, self._rope):
             os.set_blocking(end, False)
         self._selector.register(self._bell, selectors.EVENT_READ)

@@ -18,8 +18,11 @@ INDEXED = (
 def script(*statements):
     def damage(path):
         with raw(path) as conn:
+            # At once: the actor mends what it sees between two statements.
+            conn.execute("BEGIN IMMEDIATE")
             for statement in statements:
                 conn.execute(statement)
+            conn.execute("COMMIT")
 
     return damage
 

@@ -18,7 +18,7 @@ from support.processes import run_python
 from support.served import served
 from support.wire import Wire, append, request
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exits, limits
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
@@ -441,7 +441,10 @@ def during():
 
 
 @pytest.fixture
-def writer(path, during):
+def writer(path, during, monkeypatch):
+    # However slow the machine is, a batch stays whole.
+    monkeypatch.setattr(limits, "BATCH_SOFT_SECONDS", float("inf"))
+
     def failpoint(name):
         if name == "commit.before" and during:
             during.pop()()

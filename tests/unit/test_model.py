@@ -432,7 +432,7 @@ GHOST_OF_A_GHOST = [
 ]
 
 
-@pytest.mark.timeout(7200 if LONG else 120)
+@pytest.mark.timeout(7200 if LONG else 300)
 @settings(
     deadline=None,
     print_blob=True,
