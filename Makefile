@@ -15,7 +15,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run demo test lint bench bench-writers bench-handoff stress clean
+.PHONY: help run demo test lint bench bench-writers bench-handoff stress stress-long clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -44,8 +44,12 @@ bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside th
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
-stress: $(STAMP)  ## the verification programme
-	@$(BIN)/python -m pytest tests -k "model or atomic" --hypothesis-profile=long
+stress: $(STAMP) $(PSTAMP)  ## the verification programme, about ten minutes, one table at its end
+	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
+	@$(BIN)/python stress/run.py
+
+stress-long: $(STAMP) $(PSTAMP)  ## the same without an end; Ctrl-C shows the table
+	@$(BIN)/python stress/run.py --long
 
 # A fresh Debian ships Python without ensurepip; the second line mends that where it may.
 define make_venv

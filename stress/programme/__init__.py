@@ -1,0 +1,1 @@
+"""The verification programme: what its jobs have in common."""

@@ -1,0 +1,165 @@
+"""The verification programme as a whole: every job, two at a time, and one table at the end.
+
+``make stress`` runs each job once with the counts of a release; ``make stress-long`` runs them
+for ever, in turn and with new seeds. The exit code is 0 if every job has reached its goal and
+found nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+
+JOBS = sorted(file.stem.removeprefix("stress_") for file in HERE.glob("stress_*.py"))
+
+LONGEST_FIRST = ("selftest", "kill_loop", "failpoints", "handoff_loop", "crash_replay")
+"""They decide how long the whole takes, so they do not begin last."""
+
+LONG_TURN_SECONDS = 600.0
+"""How long a job of ``make stress-long`` has the floor."""
+
+
+def order(jobs: list[str]) -> list[str]:
+    def rank(job: str) -> tuple[int, str]:
+        return (LONGEST_FIRST.index(job) if job in LONGEST_FIRST else len(LONGEST_FIRST), job)
+
+    return sorted(jobs, key=rank)
+
+
+class Programme:
+    """Jobs, as many at a time as there are lanes, and what they have reported."""
+
+    def __init__(self, lanes: int, options: list[str]) -> None:
+        self._lanes, self._options = lanes, options
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self.reports: list[dict[str, Any]] = []
+        self.ended = False
+
+    def run(self, turns: list[tuple[str, int]]) -> None:
+        """Run (job, seed) after (job, seed)."""
+        waiting = list(reversed(turns))
+
+        def lane() -> None:
+            while not self.ended:
+                with self._lock:
+                    if not waiting:
+                        return
+                    job, seed = waiting.pop()
+                self._run_one(job, seed)
+
+        lanes = [threading.Thread(target=lane, daemon=True) for _ in range(self._lanes)]
+        for thread in lanes:
+            thread.start()
+        for thread in lanes:
+            thread.join()
+
+    def _run_one(self, job: str, seed: int) -> None:
+        words = [sys.executable, str(HERE / f"stress_{job}.py"), "--seed", str(seed)]
+        process = subprocess.Popen(
+            [*words, *self._options], stdout=subprocess.PIPE, text=True, cwd=HERE.parent
+        )
+        self._running.add(process)
+        out, _ = process.communicate()
+        self._running.discard(process)
+        try:
+            report = json.loads(out.splitlines()[-1])
+        except (IndexError, ValueError):
+            report = {
+                "job": job, "unit": "", "done": 0, "goal": None, "reached": False, "counts": {},
+                "violations": 1, "examples": [f"it ended with {process.returncode} and no report"],
+                "seconds": 0.0, "seed": seed, "sqlite": "", "kept": None, "replay": " ".join(words),
+            }  # fmt: skip
+        self.reports.append(report)
+
+    def end(self) -> None:
+        """Have the jobs that run tell how far they are, and begin no other."""
+        self.ended = True
+        for process in list(self._running):
+            process.send_signal(2)
+
+
+def good(report: dict[str, Any]) -> bool:
+    return bool(report["reached"]) and not report["violations"]
+
+
+def table(reports: list[dict[str, Any]], seconds: float) -> Table:
+    shown = Table(title=f"verification programme, {seconds:.0f} s", title_justify="left")
+    for column, justify in (
+        ("job", "left"), ("done", "right"), ("goal", "right"), ("unit", "left"),
+        ("also", "left"), ("seconds", "right"), ("seed", "right"), ("violations", "right"),
+    ):  # fmt: skip
+        shown.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for report in sorted(reports, key=lambda report: report["job"]):
+        also = [f"{n:,} {what}" for what, n in report["counts"].items() if what != report["unit"]]
+        style = "" if good(report) else "bold red"
+        goal = "" if report["goal"] is None else f"{report['goal']:,}"
+        shown.add_row(
+            report["job"], f"{report['done']:,}", goal, report["unit"], ", ".join(also),
+            f"{report['seconds']:.0f}", str(report["seed"]), str(report["violations"]),
+            style=style,
+        )  # fmt: skip
+    return shown
+
+
+def tell(console: Console, programme: Programme, seconds: float) -> int:
+    reports = programme.reports
+    console.print(table(reports, seconds))
+    for report in reports:
+        if not good(report):
+            for text in report["examples"][:5]:
+                console.print(f"{report['job']}: {text}", style="red", markup=False)
+            console.print(f"  evidence: {report['kept']}", markup=False)
+            console.print(f"  again: {report['replay']}", markup=False)
+    found = sum(report["violations"] for report in reports)
+    versions = ", ".join(sorted({report["sqlite"] for report in reports} - {""}))
+    console.print(
+        f"{len(reports)} jobs, {sum(map(good, reports))} good, {found} violations;"
+        f" SQLite {versions}"
+    )
+    return 0 if reports and all(map(good, reports)) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}; default all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=2, help="jobs at one time")
+    parser.add_argument("--short", action="store_true", help="the counts of make test")
+    parser.add_argument("--long", action="store_true", help="for ever, with new seeds; end: Ctrl-C")
+    asked = parser.parse_args()
+    unknown = set(asked.jobs) - set(JOBS)
+    if unknown:
+        parser.error(f"no such job: {', '.join(sorted(unknown))}; there are {', '.join(JOBS)}")
+    jobs = order(asked.jobs or JOBS)
+    options = ["--short"] if asked.short else []
+    if asked.long:
+        options = ["--long", "--budget", str(LONG_TURN_SECONDS)]
+    programme, began = Programme(asked.lanes, options), time.monotonic()
+    seeds = random.Random(asked.seed)
+    try:
+        programme.run([(job, asked.seed) for job in jobs])
+        while asked.long and all(map(good, programme.reports)):
+            programme.run([(job, seeds.randrange(10**6)) for job in jobs])
+    except KeyboardInterrupt:
+        programme.end()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    return tell(console, programme, time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main())
