@@ -18,13 +18,15 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from hermes_actor.client.reader import Reader
+from hermes_actor.demo import history
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
 from hermes_actor.session_db import SessionDB
@@ -299,34 +301,60 @@ class History(NamedTuple):
 
 
 def check(db: Path, records: dict[str, list[Record]]) -> History:
-    """Compare the file with the records of the writers, session by session."""
-    present = lost = doubled = out_of_order = unknown = 0
-    faults = []
+    """Compare the file with the records of the writers, by the rules of every history.
+
+    The ids of messages are the order of changes here: receipts are gone once they are answered.
+    """
+    rows, faults = _look(db, list(records))
+    writes = [_as_write(session, record) for session, told in records.items() for record in told]
+    broken = Counter(
+        violation.rule for violation in history.check(writes, rows, has_receipts=False)
+    )
+    if broken["phantom"]:
+        faults.append(f"{broken['phantom']} messages are there that no writer has an answer for")
+    failed = [record.text for told in records.values() for record in told if record.ident is None]
+    faults += [f"a write has failed: {text}" for text in failed[:3]]
+    return History(
+        acknowledged=len(writes) - len(failed),
+        present=len(rows),
+        lost=broken["lost"] + broken["altered"] + broken["mismatch"],
+        doubled=broken["doubled"],
+        out_of_order=broken["client-order"] + broken["real-time"],
+        failed=len(failed),
+        faults=faults,
+    )
+
+
+def _look(db: Path, sessions: list[str]) -> tuple[list[history.Row], list[str]]:
+    """Every message of the writers, and what else is wrong with the file."""
+    rows, faults = [], []
     with contextlib.closing(connect_reader(db)) as conn:
-        for session, told in records.items():
-            rows = conn.execute(
-                "SELECT id, content FROM messages WHERE session_id = ? ORDER BY id", (session,)
+        for session in sessions:
+            found = conn.execute(
+                "SELECT id, content FROM messages WHERE session_id = ?", (session,)
             ).fetchall()
-            numbers = [int(text.partition(" ")[0]) for _, text in rows]
-            known = {record.number for record in told}
-            present += len(rows)
-            doubled += len(rows) - len(set(numbers))
-            lost += len({(r.ident, r.text) for r in told if r.ident} - set(rows))
-            out_of_order += sum(after < before for before, after in pairwise(numbers))
-            unknown += sum(number not in known for number in numbers)
+            rows += [
+                history.Row(ident, session, int(text.partition(" ")[0]), _hash(text), ident)
+                for ident, text in found
+            ]
             counted = conn.execute("SELECT message_count FROM sessions WHERE id = ?", (session,))
-            if counted.fetchall() != [(len(rows),)]:
-                faults.append(f"the counter of {session} does not fit its {len(rows)} messages")
+            if counted.fetchall() != [(len(found),)]:
+                faults.append(f"the counter of {session} does not fit its {len(found)} messages")
         verdict = conn.execute("PRAGMA quick_check").fetchone()[0]
     if verdict != "ok":
         faults.append(f"quick_check: {verdict}")
-    if unknown:
-        faults.append(f"{unknown} messages are there that no writer has an answer for")
-    every = [record for told in records.values() for record in told]
-    acknowledged = sum(record.ident is not None for record in every)
-    failed = [record.text for record in every if record.ident is None]
-    faults += [f"a write has failed: {text}" for text in failed[:3]]
-    return History(acknowledged, present, lost, doubled, out_of_order, len(failed), faults)
+    return rows, faults
+
+
+def _as_write(session: str, record: Record) -> history.Write:
+    number, ident, text, began, ended = record
+    if ident is None:
+        return history.Write(session, number, None, began, ended, "unknown")
+    return history.Write(session, number, _hash(text), began, ended, "ok", ident, ident)
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode())
 
 
 if __name__ == "__main__":

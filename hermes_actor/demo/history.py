@@ -1,0 +1,383 @@
+"""The rules that every history of a store obeys, and the search for what breaks them.
+
+A history is what writers and readers saw, with times of one monotonic clock, and what the file
+says when all is over. Every change has its *place* in one order, ``commit_no``, which its answer
+told; so no order has to be guessed, and everything here takes O(n log n).
+
+1.  ``lost``: what was acknowledged is there.
+2.  ``doubled``: nothing is there twice.
+3.  ``phantom``: nothing is there that nobody sent.
+4.  ``resurrected``: what was refused is not there.
+5.  ``altered``: what is there is what was sent.
+6.  ``mismatch``: every answer, also one that was given again, tells the place and the result of
+    the change that is there.
+7.  ``torn``: a receipt is there exactly if its change is.
+8.  ``gap``: the places are 1, 2, 3 and so on.
+9.  ``client-order``: the changes of one client are in the order in which it sent them.
+10. ``real-time``: what was answered before something else was sent comes before it.
+11. ``no-prefix``: a read sees exactly the changes up to some place.
+12. ``stale``: a read sees what was acknowledged before it began.
+13. ``future``: a read sees nothing that was sent after it ended.
+14. ``backward``: a read sees what a read that ended before it began has seen.
+15. ``cut``: after a power cut the file holds all that was acknowledged before, and of the rest a
+    beginning of what was under way.
+16. ``stuck``: once the faults are over, everybody gets an answer in time.
+17. ``structure``: the file is sound.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = [
+    "NEVER",
+    "RULES",
+    "Answer",
+    "Read",
+    "Row",
+    "Violation",
+    "Write",
+    "check",
+    "check_cut",
+    "digest_of",
+]
+
+RULES = (
+    "lost", "doubled", "phantom", "resurrected", "altered", "mismatch", "torn", "gap",
+    "client-order", "real-time", "no-prefix", "stale", "future", "backward", "cut", "stuck",
+    "structure",
+)  # fmt: skip
+
+NEVER = float("inf")
+
+_MODULUS, _BASE = 2**61 - 1, 1_000_003
+
+
+class Write(NamedTuple):
+    """One change, however often it was sent. Times are of ``time.monotonic``."""
+
+    client: str
+    number: int
+    """Counts the changes of one client in the order in which it sent them."""
+    payload: int | None
+    """A hash of what was sent; ``None`` if it is not known any more."""
+    began: float
+    """When it was first sent."""
+    ended: float
+    """When it was first answered; :data:`NEVER` if it was not."""
+    outcome: str
+    """``ok``, ``failed`` (and certainly not applied) or ``unknown``."""
+    place: int | None = None
+    """What the answer said, if it said so."""
+    result: Any = None
+
+
+class Answer(NamedTuple):
+    """An answer to a change that had been answered before, or was sent twice."""
+
+    client: str
+    number: int
+    place: int
+    result: Any
+
+
+class Row(NamedTuple):
+    """One change that is in the file."""
+
+    place: int | None
+    """Of its receipt; ``None`` if it has none."""
+    client: str
+    number: int
+    payload: int
+    result: Any = None
+
+
+class Read(NamedTuple):
+    """What one read saw, all in one snapshot."""
+
+    reader: str
+    began: float
+    ended: float
+    place: int
+    """The newest place that it saw."""
+    rows: int
+    """How many changes it saw."""
+    window: int = 0
+    """Of how many of the last of them it has taken the digest."""
+    digest: int = 0
+
+
+class Violation(NamedTuple):
+    """A rule that is broken, and by what."""
+
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+def digest_of(payloads: Iterable[int]) -> int:
+    """The digest of a window of a :class:`Read`."""
+    digest = 0
+    for payload in payloads:
+        digest = (digest * _BASE + payload) % _MODULUS
+    return digest
+
+
+def check(
+    writes: Sequence[Write],
+    rows: Sequence[Row],
+    reads: Sequence[Read] = (),
+    *,
+    answers: Iterable[Answer] = (),
+    places: Sequence[int] | None = None,
+    orphans: Iterable[int] = (),
+    has_receipts: bool = True,
+    structure: Iterable[str] = (),
+    calm: float | None = None,
+    patience: float = 5.0,
+) -> list[Violation]:
+    """Every violation of every rule but ``cut``.
+
+    *places* are those of all receipts, also of changes that leave no row (rule 8); *orphans* those
+    of receipts whose row is missing (rule 7). Without *has_receipts* those two rules are not
+    looked at. *structure* is what SQLite finds wrong with the file. From *calm* on there were no
+    faults, and *patience* is how many seconds an answer may take from then on.
+    """
+    found: list[Violation] = [Violation("structure", text) for text in structure]
+    present = _contents(writes, rows, found)
+    _answers(answers, present, found)
+    if has_receipts:
+        found += [
+            Violation("torn", f"{_name(row)} is there without a receipt")
+            for row in rows
+            if row.place is None
+        ]
+        found += [Violation("torn", f"receipt {place} without its change") for place in orphans]
+    if places is not None:
+        _gaps(places, found)
+    order = sorted((row for row in present.values() if row.place is not None), key=_place)
+    sent = {(write.client, write.number): write for write in writes}
+    _order(order, sent, found)
+    _reads(reads, order, sent, writes, found)
+    if calm is not None:
+        _liveness(writes, calm, patience, found)
+    return found
+
+
+def _place(row: Row) -> int:
+    assert row.place is not None
+    return row.place
+
+
+def _name(what: Row | Write | Answer) -> str:
+    return f"{what.client} {what.number}"
+
+
+# --- rules 1 to 8 --------------------------------------------------------------------------------
+
+
+def _contents(
+    writes: Sequence[Write], rows: Sequence[Row], found: list[Violation]
+) -> dict[tuple[str, int], Row]:
+    present: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        if (row.client, row.number) in present:
+            found.append(Violation("doubled", f"{_name(row)} is there twice"))
+        else:
+            present[row.client, row.number] = row
+    known = set()
+    for write in writes:
+        key = write.client, write.number
+        known.add(key)
+        there = present.get(key)
+        if there is None:
+            if write.outcome == "ok":
+                found.append(
+                    Violation("lost", f"{_name(write)}, acknowledged with {write.place}, is gone")
+                )
+            continue
+        if write.outcome == "failed":
+            found.append(Violation("resurrected", f"{_name(write)} was refused and is there"))
+        if write.payload is not None and there.payload != write.payload:
+            found.append(Violation("altered", f"{_name(write)} is not what was sent"))
+        if write.outcome == "ok" and (write.place, write.result) != (there.place, there.result):
+            found.append(
+                Violation(
+                    "mismatch",
+                    f"{_name(write)} was told {write.place}, {write.result!r};"
+                    f" the file says {there.place}, {there.result!r}",
+                )
+            )
+    found += [
+        Violation("phantom", f"{_name(row)} was never sent")
+        for key, row in present.items()
+        if key not in known
+    ]
+    return present
+
+
+def _answers(
+    answers: Iterable[Answer], present: Mapping[tuple[str, int], Row], found: list[Violation]
+) -> None:
+    for answer in answers:
+        row = present.get((answer.client, answer.number))
+        if row is None or (row.place, row.result) != (answer.place, answer.result):
+            found.append(
+                Violation(
+                    "mismatch",
+                    f"{_name(answer)} was told again {answer.place}, {answer.result!r};"
+                    f" the file says {row and (row.place, row.result)}",
+                )
+            )
+
+
+def _gaps(places: Sequence[int], found: list[Violation]) -> None:
+    expected = 1
+    for place in sorted(places):
+        if place != expected:
+            found.append(Violation("gap", f"{place} follows {expected - 1}"))
+            expected = place
+        expected += 1
+
+
+# --- rules 9 and 10 ------------------------------------------------------------------------------
+
+
+def _order(
+    order: Sequence[Row], sent: Mapping[tuple[str, int], Write], found: list[Violation]
+) -> None:
+    latest: dict[str, int] = {}
+    begun = -NEVER
+    for row in order:
+        if latest.get(row.client, -1) > row.number:
+            found.append(
+                Violation("client-order", f"{_name(row)} comes after {latest[row.client]}")
+            )
+        latest[row.client] = max(latest.get(row.client, -1), row.number)
+        write = sent.get((row.client, row.number))
+        if write is None:
+            continue
+        if write.outcome == "ok" and begun > write.ended:
+            found.append(
+                Violation("real-time", f"{_name(row)} was answered before its forerunner was sent")
+            )
+        begun = max(begun, write.began)
+
+
+# --- rules 11 to 14 ------------------------------------------------------------------------------
+
+
+def _reads(
+    reads: Sequence[Read],
+    order: Sequence[Row],
+    sent: Mapping[tuple[str, int], Write],
+    writes: Sequence[Write],
+    found: list[Violation],
+) -> None:
+    if not reads:
+        return
+    places = [_place(row) for row in order]
+    prefix = _prefix_digests(order)
+    acknowledged = [
+        (write.ended, write.place)
+        for write in writes
+        if write.outcome == "ok" and write.place is not None
+    ]
+    begun = [
+        (sent[row.client, row.number].began, _place(row))
+        for row in order
+        if (row.client, row.number) in sent
+    ]
+    least = _highest_before(acknowledged, [read.began for read in reads])
+    most = _highest_before(begun, [read.ended for read in reads])
+    seen = _highest_before(
+        [(read.ended, read.place) for read in reads], [read.began for read in reads]
+    )
+    for number, read in enumerate(reads):
+        who = f"read {number} of {read.reader}"
+        rows = bisect_right(places, read.place)
+        if rows != read.rows:
+            text = f"{who} saw {read.rows} rows up to {read.place}, not {rows}"
+            found.append(Violation("no-prefix", text))
+        elif read.window and _window(prefix, rows, read.window) != read.digest:
+            text = f"{who} saw other rows before {read.place} than there are"
+            found.append(Violation("no-prefix", text))
+        if read.place < least[number]:
+            text = f"{who} saw {read.place}; {least[number]} was acknowledged before it"
+            found.append(Violation("stale", text))
+        newest = places[rows - 1] if rows else 0
+        if newest > most[number]:
+            text = f"{who} saw {newest}; until its end only {most[number]} had been sent"
+            found.append(Violation("future", text))
+        if read.place < seen[number]:
+            text = f"{who} saw {read.place}; an earlier one had seen {seen[number]}"
+            found.append(Violation("backward", text))
+
+
+def _prefix_digests(order: Sequence[Row]) -> list[int]:
+    digests, digest = [0], 0
+    for row in order:
+        digest = (digest * _BASE + row.payload) % _MODULUS
+        digests.append(digest)
+    return digests
+
+
+def _window(prefix: Sequence[int], rows: int, window: int) -> int:
+    window = min(window, rows)
+    return (prefix[rows] - prefix[rows - window] * pow(_BASE, window, _MODULUS)) % _MODULUS
+
+
+def _highest_before(points: list[tuple[float, int]], moments: list[float]) -> list[int]:
+    """For each moment, the highest place of all points strictly before it."""
+    points.sort()
+    highest, at, result = 0, 0, [0] * len(moments)
+    for index in sorted(range(len(moments)), key=moments.__getitem__):
+        while at < len(points) and points[at][0] < moments[index]:
+            highest = max(highest, points[at][1])
+            at += 1
+        result[index] = highest
+    return result
+
+
+# --- rules 15 and 16 -----------------------------------------------------------------------------
+
+
+def check_cut(
+    acknowledged: int, sent: int, rows: Sequence[Row], *, batch: int | None = None
+) -> list[Violation]:
+    """What a power cut has left, in places: *acknowledged* before it, *sent* to SQLite before it.
+
+    *rows* is what is there after recovery. At most *batch* changes may have been under way.
+    """
+    found: list[Violation] = []
+    _contents((), rows, found)
+    found = [one for one in found if one.rule == "doubled"]
+    places = [row.place for row in rows if row.place is not None]
+    found += [
+        Violation("torn", f"{_name(row)} is there without a receipt")
+        for row in rows
+        if row.place is None
+    ]
+    _gaps(places, found)
+    if len(places) < acknowledged:
+        text = f"{acknowledged} changes were acknowledged and {len(places)} are left"
+        found.append(Violation("cut", text))
+    if len(places) > sent:
+        found.append(Violation("cut", f"{len(places)} changes are there and {sent} were sent"))
+    if batch is not None and sent - acknowledged > batch:
+        text = f"{sent - acknowledged} changes were under way, more than a batch of {batch}"
+        found.append(Violation("cut", text))
+    return found
+
+
+def _liveness(
+    writes: Sequence[Write], calm: float, patience: float, found: list[Violation]
+) -> None:
+    for write in writes:
+        if write.outcome == "unknown" or write.ended > max(calm, write.began) + patience:
+            text = f"{_name(write)} has no answer {patience:g} s after the last fault"
+            found.append(Violation("stuck", text))
