@@ -17,7 +17,7 @@ import trio
 import trio.lowlevel
 
 import hermes_protocol.messages as wire
-from hermes_actor import limits
+from hermes_actor import failpoints, limits
 from hermes_actor.actor.successor import Successor
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
@@ -66,6 +66,7 @@ class HandOff:
 
     async def prepare(self, place: Place, options: Sequence[str]) -> None:
         """Have a successor that is ready. Nothing has happened to the file yet."""
+        failpoints.hit("handoff.start")
         self._successor = await Successor.start(place, self.request.python, options)
         self._pid = self._successor.pid
         if self.error is not None:
@@ -92,6 +93,7 @@ class HandOff:
             )
         self.refused = False
         _log.info("hand-off: successor pid %d, build %s, is ready", ready.pid, ready.build)
+        failpoints.hit("handoff.ready")
         self.step = "closing the file"
 
     async def _ready(self, successor: Successor) -> Ready:
@@ -108,7 +110,9 @@ class HandOff:
         """The file is closed: give it away and wait until it is served. Raises if it is not."""
         assert self._successor is not None
         self.step = "waiting for the successor to serve"
+        failpoints.hit("handoff.closed")
         self._successor.hand(message, listener, lock)
+        failpoints.hit("handoff.given")
         await self._successor.serving()
         _log.info("hand-off: pid %d serves", self._successor.pid)
         self.step = "done"
@@ -120,6 +124,7 @@ class HandOff:
         successor = self._successor
         assert successor is not None
         code: int | None = None
+        failpoints.hit("handoff.stay")
         with trio.move_on_after(limits.HANDOFF_STAY_SECONDS) as stay:
             async with trio.open_nursery() as nursery:
 

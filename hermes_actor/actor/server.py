@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 import hermes_protocol.messages as wire
-from hermes_actor import exits, limits
+from hermes_actor import exits, failpoints, limits
 from hermes_actor.actor.activation import leave_if_replaced, socket_id
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.followers import Followers
@@ -225,8 +225,11 @@ class Server:
             with contextlib.suppress(HandoffFailed):
                 # One that is stopped finds, when it goes on, that we ended in order.
                 await self._dismiss_predecessor()
+            failpoints.hit("drain.begin")
             await self.reception.send_all_away(self._reason)
+            failpoints.hit("drain.away")
             await self._writing.stop()
+            failpoints.hit("drain.closed")
             handoff = self.handoff
             if self._draining.is_set() or handoff is None:
                 if handoff is not None and not handoff.finished.is_set():

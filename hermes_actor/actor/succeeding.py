@@ -11,7 +11,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes_actor import limits
+from hermes_actor import failpoints, limits
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.sqlite import connect_reader, sqlite3
@@ -52,6 +52,7 @@ class Predecessor:
 
     def inherit(self) -> Inheritance:
         """Say that we are ready, and wait. Raises :class:`HandoffFailed` if it is called off."""
+        failpoints.hit("successor.start")
         self._say(Ready(build=build_id(), pid=os.getpid(), oldest=PROTOCOL, newest=PROTOCOL))
         buffer, descriptors = FrameBuffer(limits.FRAME_MAX_BYTES), list[int]()
         while (message := next_take_over(buffer)) is None:
@@ -62,6 +63,7 @@ class Predecessor:
             if not data:
                 raise HandoffFailed("the old actor has ended before it handed over")
             buffer.feed(data)
+        failpoints.hit("successor.inherit")
         listener, lock = descriptors
         return Inheritance(socket.socket(fileno=listener), lock, message)
 
@@ -69,7 +71,9 @@ class Predecessor:
         self._say(TakingOver(phase=phase))
 
     def tell_serving(self, epoch: int) -> None:
+        failpoints.hit("successor.serving")
         self._say(Serving(epoch=epoch))
+        failpoints.hit("successor.told")
 
     def tell_failed(self, error: BaseException) -> None:
         code = getattr(error, "code", "error")

@@ -42,6 +42,7 @@ def pass_barrier(
     budget = max(0.0, deadline - seams.monotonic())
     if not after_failure:
         budget = min(BARRIER_SECONDS, budget)
+    seams.failpoint("barrier.before")
     folded = run_checkpoint(conn, Action.TRUNCATE, seams, budget)
     if after_failure and not folded.complete:
         readers = ", ".join(f"pid {pid}" for pid in snapshot_holders(shm)) or "unknown"
@@ -61,4 +62,5 @@ def pass_barrier(
         if conn.in_transaction:
             conn.execute("ROLLBACK")
         raise
+    seams.failpoint("barrier.after")
     return epoch

@@ -152,9 +152,11 @@ class _Loop:
             self._measured(len(outcomes), self._clock() - began)
             if self._writer.core.broken is not None:
                 self._on_broken()
+            self._writer.core.seams.failpoint("reply.before")
             for call, outcome in zip(calls, outcomes, strict=False):
                 self._finish(call, outcome)
             self._sent()
+            self._writer.core.seams.failpoint("reply.after")
             calls = calls[len(outcomes) :]
             waiting = bool(calls) or self._source.waiting()
             self._upkeep(partial(self._after_batch, waiting))

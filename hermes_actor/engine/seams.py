@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_actor import failpoints
 from hermes_actor.sqlite import Connection, connect_reader, connect_writer
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ def _size(path: str) -> int:
         return 0
 
 
-def _no_failpoint(_name: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Seams:
     """Clock, sleep, identity and size of files, connections and failpoints of one engine."""
@@ -49,4 +46,4 @@ class Seams:
     size: Callable[[str], int] = _size
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
-    failpoint: Callable[[str], None] = _no_failpoint
+    failpoint: Callable[[str], None] = failpoints.hit

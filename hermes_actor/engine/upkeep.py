@@ -162,6 +162,7 @@ class Upkeep:
             return self._rebuild_index(str(error))
         self.commit(writes=watermark - self.watermark)
         self.watermark = watermark
+        seams.failpoint("index.after")
         self.checkpoint_if_due(waiting=self._somebody_waits())
         return watermark < newest
 

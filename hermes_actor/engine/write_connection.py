@@ -139,6 +139,7 @@ class WriteConnection:
             retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
             self._notice_foreign_commits()
             epoch = get_own(self.conn, "epoch")
+            self.seams.failpoint("batch.begin")
         except OutcomeUnknown:
             # Of the files: nothing was begun.
             return ActorBroken(f"the writer has stopped: {self.broken}")
@@ -314,6 +315,7 @@ class WriteConnection:
         self.seams.failpoint("checkpoint.before")
         try:
             result = run_checkpoint(self.conn, action, self.seams, budget)
+            self.seams.failpoint("checkpoint.after")
         except sqlite3.Error as error:
             if primary_code(error) == sqlite3.SQLITE_IOERR:
                 self._mark_failed_sync()
@@ -342,6 +344,7 @@ class WriteConnection:
         """Fold the WAL back as far as readers allow and close. A broken one stays open."""
         if self.broken is not None:
             return
+        self.seams.failpoint("close.before")
         try:
             self.look_at_files()
             if self.recovered and self._guard.intact():
@@ -351,6 +354,7 @@ class WriteConnection:
         except sqlite3.Error as error:
             _log.warning("the last checkpoint of %s failed: %s", self.place.db, error)
         self._close_connections()
+        self.seams.failpoint("close.after")
 
     def _close_connections(self) -> None:
         self.conn.close()

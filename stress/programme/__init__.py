@@ -1,1 +1,13 @@
-"""The verification programme: what its jobs have in common."""
+"""The verification programme: what its jobs have in common.
+
+Jobs use the helpers of the tests too: there is one way to find an actor, to speak the protocol by
+hand, to run the peer.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if str(ROOT / "tests") not in sys.path:
+    sys.path.append(str(ROOT / "tests"))

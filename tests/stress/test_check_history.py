@@ -1,80 +1,9 @@
 """The checker of histories can fail: every way to spoil a good history is found."""
 
-import random
-
 import pytest
+from programme.made_up import WINDOW, MadeUp
 
-from hermes_actor.demo.history import (
-    NEVER,
-    RULES,
-    Answer,
-    Read,
-    Row,
-    Write,
-    check,
-    check_cut,
-    digest_of,
-)
-
-WINDOW = 8
-
-
-class Good:
-    """A history without fault: clients, refusals, open ends, reads, silent changes."""
-
-    def __init__(self, count, clients=8, reads=0.3, seed=1):
-        rng = random.Random(seed)
-        self.writes, self.rows, self.reads, self.answers = [], [], [], []
-        self.places, self.orphans, self.structure = [], [], []
-        self.calm = None
-        numbers, place, now = [0] * clients, 0, 0.0
-        for _ in range(count):
-            now += 1.0
-            client = rng.randrange(clients)
-            numbers[client] += 1
-            name, number, payload = f"c{client}", numbers[client], rng.getrandbits(32)
-            outcome = rng.choices(["ok", "unknown", "failed"], [90, 6, 4])[0]
-            applied = outcome == "ok" or (outcome == "unknown" and rng.random() < 0.5)
-            if applied:
-                if rng.random() < 0.05:
-                    place += 1  # a change that leaves no row
-                    self.places.append(place)
-                place += 1
-                self.places.append(place)
-                self.rows.append(Row(place, name, number, payload, place * 10))
-            told = (place, place * 10) if outcome == "ok" else (None, None)
-            ended = NEVER if outcome == "unknown" else now + 0.4
-            self.writes.append(Write(name, number, payload, now, ended, outcome, *told))
-            if outcome == "ok" and rng.random() < 0.1:
-                self.answers.append(Answer(name, number, *told))
-            if rng.random() < reads:
-                last = [row.payload for row in self.rows[-WINDOW:]]
-                self.reads.append(
-                    Read("r", now + 0.5, now + 0.6, place, len(self.rows), WINDOW, digest_of(last))
-                )
-        self.ok = [n for n, write in enumerate(self.writes) if write.outcome == "ok"]
-
-    def row_of(self, index):
-        write = self.writes[index]
-        return next(
-            n for n, row in enumerate(self.rows) if row[1:3] == (write.client, write.number)
-        )
-
-    def change(self, what, index, **fields):
-        rows = getattr(self, what)
-        rows[index] = rows[index]._replace(**fields)
-
-    def check(self):
-        return check(
-            self.writes,
-            self.rows,
-            self.reads,
-            answers=self.answers,
-            places=self.places,
-            orphans=self.orphans,
-            structure=self.structure,
-            calm=self.calm,
-        )
+from hermes_actor.demo.history import RULES, Read, Row, check_cut, digest_of
 
 
 def lose_the_last(h):
@@ -251,12 +180,12 @@ ALONE = {
 
 
 def test_good_history_has_no_violation():
-    assert Good(3000).check() == []
+    assert MadeUp(3000).check() == []
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
 def test_spoiled_history_is_found(spoil):
-    history = Good(3000)
+    history = MadeUp(3000)
     spoil(history)
     rules = {violation.rule for violation in history.check()}
     assert rules >= SPOILED[spoil]
@@ -271,7 +200,7 @@ def test_every_rule_has_something_that_breaks_it():
 
 def test_large_history_is_checked():
     """100,000 writes and 30,000 reads; `stress/check_history.py --measure` tells how long."""
-    history = Good(100_000, clients=64)
+    history = MadeUp(100_000, clients=64)
     assert len(history.reads) > 29_000
     assert history.check() == []
 

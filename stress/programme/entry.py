@@ -1,0 +1,47 @@
+"""The process under test: the product's own command, after the harness has had its way with it.
+
+Run by the interpreter of a :class:`~programme.house.House` with the words that would have followed
+``python``. Every actor under test keeps all receipts, so that the whole order of changes can be
+read from the file when all is over. ``HERMES_STRESS_BREAK`` names a deliberate fault of the
+selftest, see :mod:`programme.breaks`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def keep_receipts() -> None:
+    """Nothing is pruned, swept or forgotten."""
+    from hermes_actor import limits
+    from hermes_actor.engine.receipts import Receipts
+
+    limits.RECEIPTS_PRUNED_AT_ONCE = limits.RECEIPTS_KEPT_COMMITS = 2**62
+
+    def forget(self: Receipts, _conn: object, client_id: bytes) -> None:
+        self._clients.pop(client_id, None)
+
+    Receipts.forget = forget  # type: ignore[method-assign, assignment]
+
+
+def main() -> int:
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    words = sys.argv[1:]
+    words = words[words.index("hermes_actor") + 1 :]
+    if "serve" in words:
+        keep_receipts()
+        broken = os.environ.get("HERMES_STRESS_BREAK")
+        if broken:
+            from programme.breaks import break_build
+
+            break_build(broken)
+    sys.argv = ["hermes-actor", *words]
+    from hermes_actor.__main__ import main as product
+
+    return product()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""A home whose actors run under the harness, and everything that a job does to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.actors import actor_pid, actors_of, end_actors
+
+from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import HermesActorError
+from hermes_actor.paths import place_of
+from programme import ROOT
+
+__all__ = ["House"]
+
+_ENTRY = ROOT / "stress" / "programme" / "entry.py"
+
+
+class House:
+    """One store. ``python`` is the interpreter whose ``-m hermes_actor`` is the build under test.
+
+    Whoever starts an actor with it, a client or the predecessor in a hand-off, obeys the orders
+    that stand at that moment: variables of the environment for that process alone.
+    """
+
+    def __init__(self, folder: Path, **orders: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.path = folder / "state.db"
+        self.place = place_of(self.path)
+        self.python = folder / "python"
+        self._orders = folder / "orders"
+        self._always = {
+            name: value for name, value in os.environ.items() if name == "HERMES_STRESS_BREAK"
+        }
+        self.order(**orders)
+        real, entry = shlex.quote(sys.executable), shlex.quote(str(_ENTRY))
+        self.python.write_text(
+            "#!/bin/sh\n"
+            "unset HERMES_ACTOR_FAILPOINT\n"
+            f". {shlex.quote(str(self._orders))}\n"
+            f'exec {real} -P {entry} "$@"\n'
+        )
+        self.python.chmod(0o700)
+
+    def order(self, **orders: str) -> None:
+        """Variables for actors that start from now on, instead of those before."""
+        text = "".join(
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in {**self._always, **orders}.items()
+        )
+        new = self._orders.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self._orders)
+
+    # --- the actor -------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int | None:
+        """Who says that it owns the store, if it lives."""
+        return actor_pid(self.path)
+
+    def serves(self, patience: float = 60.0, other_than: int | None = None) -> int:
+        """Wait until somebody serves, as it says itself; its pid."""
+        give_up = time.monotonic() + patience
+        while time.monotonic() < give_up:
+            with contextlib.suppress(HermesActorError, OSError):
+                found = ask_status(self.place)
+                if found and found["phase"] == "serving" and found["pid"] != other_than:
+                    return int(found["pid"])
+            time.sleep(0.005)
+        raise TimeoutError(f"nobody serves {self.path} within {patience:g} s; see {self.place.log}")
+
+    def kill(self, pid: int) -> None:
+        """``kill -9``, noted in the log: the victim cannot tell that it has the file no longer."""
+        with self.place.log.open("a") as log:
+            log.write(f"killed pid {pid}\n")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """End every actor of the store, stopped ones too."""
+        for pid in actors_of(self.path):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        end_actors(self.path)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[House]:
+        """The house for the time of a block; no actor of it outlives the block."""
+        try:
+            yield self
+        finally:
+            self.end()

@@ -1,0 +1,148 @@
+"""Clients at work on a house, and the verdict over what they have seen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from support.actors import own
+from support.load import check_owners
+
+from programme import ROOT
+from programme.client import Order
+from programme.house import House
+from programme.job import Job
+
+__all__ = ["Workload", "at_work"]
+
+_CLIENT = ROOT / "stress" / "programme" / "client.py"
+_CHECK = ROOT / "stress" / "check_history.py"
+
+_READY_SECONDS = 90.0
+_STOP_SECONDS = 60.0
+"""A worker may be in the middle of a call, whose patience is 30 s."""
+
+
+class Workload:
+    """Processes of writers and readers. Their records lie in the folder ``history``."""
+
+    def __init__(self, house: House, seed: int, **options: Any) -> None:
+        """*options* are those of :class:`~programme.client.Order`."""
+        self.house = house
+        self.calm: float | None = None
+        self._records = house.folder / "history"
+        self._records.mkdir(exist_ok=True)
+        self._errors = house.folder / f"clients-{options.get('name', '')}.log"
+        order = Order(
+            str(house.path), str(self._records), str(house.python),
+            **{"name": "", "seed": seed, **options},
+        )  # fmt: skip
+        self._workers = order.writers + order.readers
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_CLIENT), json.dumps(order._asdict())],
+                env={**os.environ, "PYTHONPATH": str(ROOT / "stress")},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def ready(self) -> None:
+        """Wait until all of them work."""
+        give_up = time.monotonic() + _READY_SECONDS
+        assert self._process.stdout is not None
+        for _ in range(self._workers):
+            patience = max(0.0, give_up - time.monotonic())
+            if not select.select([self._process.stdout], [], [], patience)[0] or (
+                not self._process.stdout.read(1)
+            ):
+                raise TimeoutError(f"a client does not come up: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        return self._errors.read_text()[-2000:] or "it has said nothing"
+
+    def goes_on(self, changes: int = 20, patience: float = 60.0) -> None:
+        """Wait until so many more changes are in the file."""
+        reached = own(self.house.path, "commit_no") + changes
+        give_up = time.monotonic() + patience
+        while own(self.house.path, "commit_no") < reached:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"no {changes} changes within {patience:g} s")
+            time.sleep(0.003)
+
+    def nothing_more_happens(self) -> None:
+        """The faults are over: from now on everybody must be answered in time (rule 16)."""
+        self.calm = time.monotonic()
+
+    def stop(self) -> int:
+        """Let all of them finish; the worst of their exit codes."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            return self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, 9)
+            self._process.wait()
+            return -9
+
+    def judge(self, job: Job, *, gaps: bool = True, owners: bool = True) -> dict[str, Any]:
+        """Stop clients and actors, then compare; violations go to the job. What was found."""
+        code = self.stop()
+        job.demand(code == 0, f"clients have ended with {code}: {self._last_words()[-300:]}")
+        self.house.end()
+        return judge(job, self.house, calm=self.calm, gaps=gaps, owners=owners)
+
+
+def judge(
+    job: Job, house: House, *, calm: float | None = None, gaps: bool = True, owners: bool = True
+) -> dict[str, Any]:
+    """Compare the history of a house with its file, in a process and an SQLite of its own.
+
+    *gaps*: whether nobody else has changed the file; *owners*: whether the log must show one owner
+    at a time.
+    """
+    words = [sys.executable, str(_CHECK), str(house.folder / "history"), str(house.path), "--json"]
+    words += [] if calm is None else ["--calm", str(calm)]
+    words += [] if gaps else ["--no-gaps"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        job.violation(f"the history cannot be checked: {done.stderr[-500:]}")
+        return {"counts": {}, "violations": [], "refusals": []}
+    for text in found["violations"]:
+        job.violation(f"{house.folder.name}: {text}")
+    job.count("acknowledged", found["counts"]["acknowledged"])
+    job.count("reads", found["counts"]["reads"])
+    if owners:
+        try:
+            check_owners(house.path)
+        except AssertionError as error:
+            job.violation(f"{house.folder.name}: two owners: {error}")
+    return found
+
+
+@contextlib.contextmanager
+def at_work(house: House, rng: random.Random, **options: Any) -> Iterator[Workload]:
+    """Clients for the time of a block. The caller judges, inside or after it."""
+    load = Workload(house, rng.randrange(2**32), **options)
+    try:
+        load.ready()
+        yield load
+    finally:
+        load.stop()
+
+
+def new_house(job: Job, **orders: str) -> House:
+    """Another house in the scratch folder of a job."""
+    number = len(list(Path(job.folder).glob("house-*"))) + 1
+    return House(job.folder / f"house-{number}", **orders)
