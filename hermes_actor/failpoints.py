@@ -2,7 +2,7 @@
 
 They are compiled in, so what is tested is what runs. They are inert unless the environment names
 one when the process starts: ``HERMES_ACTOR_FAILPOINT=NAME[:COUNT[:ACTION]]``. At the COUNT-th time
-(default 1) that the place is reached the process is killed; with ``sleep=SECONDS`` as the action it
+(default 1) that the place is reached the process says so and is killed; with ``sleep=SECONDS`` as the action it
 waits there, from then on every time. An actor that is started on demand gets a small environment
 without this variable, so nobody can set one off by accident.
 """
@@ -46,6 +46,7 @@ def _armed(order: str) -> Callable[[str], None]:
         if left <= 0 and action.startswith("sleep="):
             time.sleep(float(action.removeprefix("sleep=")))
         elif left == 0:
+            os.write(2, f"failpoint {name}: killed pid {os.getpid()}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     return hit

@@ -36,6 +36,7 @@ class House:
         self.path = folder / "state.db"
         self.place = place_of(self.path)
         self.python = folder / "python"
+        self.once = folder / "once"
         self._orders = folder / "orders"
         self._always = {
             name: value for name, value in os.environ.items() if name == "HERMES_STRESS_BREAK"
@@ -46,6 +47,9 @@ class House:
             "#!/bin/sh\n"
             "unset HERMES_ACTOR_FAILPOINT\n"
             f". {shlex.quote(str(self._orders))}\n"
+            # Whoever can take the order away obeys it: exactly one.
+            f"if mv {shlex.quote(str(self.once))} {shlex.quote(str(self.once))}.$$ 2>/dev/null\n"
+            f"then . {shlex.quote(str(self.once))}.$$; fi\n"
             f'exec {real} -P {entry} "$@"\n'
         )
         self.python.chmod(0o700)
@@ -56,9 +60,11 @@ class House:
             f"export {name}={shlex.quote(value)}\n"
             for name, value in {**self._always, **orders}.items()
         )
-        new = self._orders.with_suffix(".new")
-        new.write_text(text)
-        new.replace(self._orders)
+        _put(self._orders, text)
+
+    def order_once(self, **orders: str) -> None:
+        """More variables, for the one actor that starts next; ``once`` is gone when it has."""
+        _put(self.once, "".join(f"export {k}={shlex.quote(v)}\n" for k, v in orders.items()))
 
     # --- the actor -------------------------------------------------------------------------------
 
@@ -92,6 +98,12 @@ class House:
                 os.kill(pid, signal.SIGCONT)
         end_actors(self.path)
 
+    def log_count(self, text: str) -> int:
+        """How often something is in the log of the actors."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.place.log.read_text(errors="replace").count(text)
+        return 0
+
     @contextlib.contextmanager
     def open(self) -> Iterator[House]:
         """The house for the time of a block; no actor of it outlives the block."""
@@ -99,3 +111,10 @@ class House:
             yield self
         finally:
             self.end()
+
+
+def _put(file: Path, text: str) -> None:
+    """At once: whoever reads it reads all of it."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
