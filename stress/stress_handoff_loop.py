@@ -1,0 +1,77 @@
+"""Hand-off after hand-off under load; in some, either side is killed at a random moment.
+
+Eight writers and four readers. A hand-off that nobody disturbs must succeed; after one that was
+disturbed somebody must serve. In the end the whole history is checked, and the log must show that
+no two processes ever had the file open at one time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+
+from programme.house import House
+from programme.job import Job, run
+from programme.workload import at_work, new_house
+from support.actors import actors_of
+
+from hermes_actor.cli.handoff import hand_over
+from hermes_actor.errors import HandoffFailed, HermesActorError
+
+HANDOFFS_PER_HOUSE = 50
+DISTURBED = 0.25
+"""The share of hand-offs in which somebody is killed."""
+KILL_WITHIN_SECONDS = 0.8
+"""As long as a hand-off takes on a slow machine."""
+
+
+def main(job: Job) -> None:
+    while job.more():
+        house = new_house(job)
+        with house.open(), at_work(
+            house, job.rng, writers=8, readers=4, depth=job.rng.choice([1, 8]), pause=0.004
+        ) as load:  # fmt: skip
+            for _ in range(HANDOFFS_PER_HOUSE):
+                if not job.more():
+                    break
+                pid = house.serves()
+                if job.rng.random() < DISTURBED:
+                    disturbed(job, house)
+                    load.goes_on(5)
+                else:
+                    undisturbed(job, house, pid)
+                job.count("hand-offs")
+            load.nothing_more_happens()
+            load.goes_on()
+            load.judge(job)
+
+
+def undisturbed(job: Job, house: House, old: int) -> None:
+    try:
+        new = hand_over(house.place, str(house.python))["pid"]
+    except HermesActorError as error:
+        job.violation(f"a hand-off of pid {old} has failed: {type(error).__name__}: {error}")
+        return
+    job.demand(new != old, f"after a hand-off pid {old} still serves")
+
+
+def disturbed(job: Job, house: House) -> None:
+    def ask() -> None:
+        with contextlib.suppress(HandoffFailed, HermesActorError, OSError):
+            hand_over(house.place, str(house.python))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    time.sleep(job.rng.uniform(0.0, KILL_WITHIN_SECONDS))
+    victims = sorted(actors_of(house.path))
+    if victims:
+        house.kill(job.rng.choice(victims))
+        job.count("kills")
+    asking.join(60)
+    job.demand(not asking.is_alive(), "nobody answers whoever asked for a hand-off")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "hand-offs", short=20, usual=200))
