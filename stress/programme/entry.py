@@ -2,8 +2,9 @@
 
 Run by the interpreter of a :class:`~programme.house.House` with the words that would have followed
 ``python``. Every actor under test keeps all receipts, so that the whole order of changes can be
-read from the file when all is over. ``HERMES_STRESS_BREAK`` names a deliberate fault of the
-selftest, see :mod:`programme.breaks`.
+read from the file when all is over. ``HERMES_STRESS_CLOCK`` makes its wall clock jump, and while
+the file that ``HERMES_STRESS_FAIL_SYNCS`` names is there its syncs fail.
+``HERMES_STRESS_BREAK`` names a deliberate fault of the selftest, see :mod:`programme.breaks`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,16 @@ def main() -> int:
     words = words[words.index("hermes_actor") + 1 :]
     if "serve" in words:
         keep_receipts()
+        if seed := os.environ.get("HERMES_STRESS_CLOCK"):
+            from programme.clock import jump
+
+            jump(seed)
+        if sign := os.environ.get("HERMES_STRESS_FAIL_SYNCS"):
+            from support.syncs import fail_when_told
+
+            from programme import ROOT  # noqa: F401 - finds the helpers of the tests
+
+            fail_when_told(Path(sign), "commit.before")
         broken = os.environ.get("HERMES_STRESS_BREAK")
         if broken:
             from programme.breaks import break_build

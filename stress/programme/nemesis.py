@@ -1,0 +1,112 @@
+"""What is done to an actor while clients work: one method per kind of misfortune.
+
+Each leaves the house in a state from which clients get on by themselves, and returns when its
+fault is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from support.actors import actors_of
+
+from hermes_actor.cli.handoff import hand_over
+from hermes_actor.errors import HermesActorError
+from programme.house import House
+
+__all__ = ["KINDS", "Nemesis"]
+
+
+class Nemesis:
+    """Misfortunes of one house."""
+
+    def __init__(self, house: House, rng: random.Random) -> None:
+        self._house, self._rng = house, rng
+        self.failed_syncs = 0
+        """After one of them an owner ends without a line in the log."""
+
+    def kill(self) -> None:
+        self._house.kill(self._house.serves())
+
+    def term(self) -> None:
+        """SIGTERM, sometimes twice: the second may shorten waiting, never skip a commit."""
+        pid = self._house.serves()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+            if self._rng.random() < 0.5:
+                time.sleep(self._rng.uniform(0.0, 0.05))
+                os.kill(pid, signal.SIGTERM)
+
+    def stop(self) -> None:
+        """SIGSTOP for a while: clients wait, nobody takes over from a process that lives."""
+        pid = self._house.serves()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(self._rng.uniform(0.1, 1.5))
+            os.kill(pid, signal.SIGCONT)
+
+    def hand_off(self) -> None:
+        with contextlib.suppress(HermesActorError, OSError):
+            hand_over(self._house.place, str(self._house.python))
+
+    def hand_off_with_a_stop(self) -> None:
+        """Somebody is stopped in the middle of a hand-off, and goes on later."""
+        asking = threading.Thread(target=self.hand_off, daemon=True)
+        self._house.serves()
+        asking.start()
+        time.sleep(self._rng.uniform(0.0, 0.6))
+        victims = sorted(actors_of(self._house.path))
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            victim = self._rng.choice(victims)
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(self._rng.uniform(0.1, 1.0))
+            os.kill(victim, signal.SIGCONT)
+        asking.join(90)
+
+    def stuck_sync(self) -> None:
+        """The next actor's commits take long, all of them, until it is killed."""
+        seconds = self._rng.uniform(0.05, 0.5)
+        start = self._rng.randint(1, 30)
+        self._house.order_once(HERMES_ACTOR_FAILPOINT=f"commit.before:{start}:sleep={seconds:.3f}")
+        self._next_actor()
+        time.sleep(self._rng.uniform(0.5, 1.5))
+        self.kill()
+
+    def failed_sync(self) -> None:
+        """The next actor meets a disk whose syncs fail."""
+        sign = self._house.folder / "fail now"
+        self._house.order_once(HERMES_STRESS_FAIL_SYNCS=str(sign))
+        pid = self._next_actor()
+        sign.touch()
+        self.failed_syncs += 1
+        self._house.serves(other_than=pid)
+
+    def _next_actor(self) -> int:
+        """End the one that serves; who takes the orders for the next one."""
+        self.kill()
+        give_up = time.monotonic() + 60
+        while self._house.once.exists() and time.monotonic() < give_up:
+            time.sleep(0.005)
+        return self._house.serves()
+
+    def strike(self, kind: str) -> None:
+        """One misfortune, noted with its times beside the history."""
+        act: Callable[[], None] = getattr(self, kind)
+        began = time.monotonic()
+        try:
+            act()
+        finally:
+            with (self._house.folder / "events").open("a") as events:
+                events.write(f"{began:.6f} {time.monotonic():.6f} {kind}\n")
+
+
+KINDS = (
+    "kill", "kill", "term", "stop", "hand_off", "hand_off", "hand_off_with_a_stop", "stuck_sync",
+    "failed_sync",
+)  # fmt: skip
