@@ -73,11 +73,7 @@ def crash(job: Job, house: House, name: str) -> None:
         ask_for_a_hand_off(house)
     else:
         # After the last crash somebody is about to start the next actor, which may take it.
-        house.order_once(HERMES_ACTOR_FAILPOINT=order)
-        old = house.serves()
-        if house.once.exists():
-            house.kill(old)
-        wait_until(lambda: not house.once.exists(), f"{name} is not taken")
+        house.obeyed_by_next(HERMES_ACTOR_FAILPOINT=order)
         if name.startswith(("drain.", "close.")):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(house.serves(), signal.SIGTERM)

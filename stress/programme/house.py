@@ -66,6 +66,20 @@ class House:
         """More variables, for the one actor that starts next; ``once`` is gone when it has."""
         _put(self.once, "".join(f"export {k}={shlex.quote(v)}\n" for k, v in orders.items()))
 
+    def obeyed_by_next(self, **orders: str) -> None:
+        """The same, and see that it is taken: whoever serves without it is killed.
+
+        More than one may have to go: the predecessor of a killed one may take back.
+        """
+        self.order_once(**orders)
+        give_up = time.monotonic() + 60
+        while self.once.exists():
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"nobody takes {orders}")
+            pid = self.serves()
+            if self.once.exists():
+                self.kill(pid)
+
     # --- the actor -------------------------------------------------------------------------------
 
     @property

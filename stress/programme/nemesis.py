@@ -73,27 +73,20 @@ class Nemesis:
         """The next actor's commits take long, all of them, until it is killed."""
         seconds = self._rng.uniform(0.05, 0.5)
         start = self._rng.randint(1, 30)
-        self._house.order_once(HERMES_ACTOR_FAILPOINT=f"commit.before:{start}:sleep={seconds:.3f}")
-        self._next_actor()
+        self._house.obeyed_by_next(
+            HERMES_ACTOR_FAILPOINT=f"commit.before:{start}:sleep={seconds:.3f}"
+        )
         time.sleep(self._rng.uniform(0.5, 1.5))
         self.kill()
 
     def failed_sync(self) -> None:
         """The next actor meets a disk whose syncs fail."""
         sign = self._house.folder / "fail now"
-        self._house.order_once(HERMES_STRESS_FAIL_SYNCS=str(sign))
-        pid = self._next_actor()
+        self._house.obeyed_by_next(HERMES_STRESS_FAIL_SYNCS=str(sign))
+        pid = self._house.serves()
         sign.touch()
         self.failed_syncs += 1
         self._house.serves(other_than=pid)
-
-    def _next_actor(self) -> int:
-        """End the one that serves; who takes the orders for the next one."""
-        self.kill()
-        give_up = time.monotonic() + 60
-        while self._house.once.exists() and time.monotonic() < give_up:
-            time.sleep(0.005)
-        return self._house.serves()
 
     def strike(self, kind: str) -> None:
         """One misfortune, noted with its times beside the history."""
