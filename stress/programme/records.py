@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,26 +91,27 @@ def final_state(conn: Any) -> Final:
 
     A receipt of an appended message has its id as the result; that is how the two are matched.
     """
-    receipts = {}
-    places, orphans = [], []
-    for place, result in conn.execute("SELECT commit_no, result FROM hermes_actor_receipts"):
+    receipts: dict[int, tuple[int, bytes]] = {}
+    places, rows, ours = [], [], set()
+    for client, place, result in conn.execute(
+        "SELECT client, commit_no, result FROM hermes_actor_receipts"
+    ):
         places.append(place)
         decoded = msgspec.msgpack.decode(result)
         if isinstance(decoded, int) and not isinstance(decoded, bool):
-            receipts[decoded] = place
-    rows = []
-    import zlib
-
+            receipts[decoded] = place, client
     for ident, session, text, source in conn.execute(
         "SELECT m.id, m.session_id, m.content, s.source FROM messages m"
         " LEFT JOIN sessions s ON s.id = m.session_id"
     ):
-        place = receipts.pop(ident, None)
+        place, client = receipts.pop(ident, (None, None))
         if source != SOURCE:
             continue
+        ours.add(client)
         number = int(text.split(" ", 2)[1])
         rows.append(Row(place, session, number, zlib.crc32(text.encode()), ident))
-    orphans = sorted(receipts.values())
+    # What others have appended they may have deleted since.
+    orphans = sorted(place for place, client in receipts.values() if client in ours)
     return Final(rows, places, orphans, _structure(conn, rows))
 
 

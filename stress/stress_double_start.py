@@ -1,0 +1,93 @@
+"""Many services start at one moment on one store, beside clients that start one on demand.
+
+Exactly one owns the store, the others say so and leave, and none of them disturbs the socket of
+the one that serves. Rounds end by a drain or by ``kill -9``, which leaves a stale socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from programme import ROOT
+from programme.house import House
+from programme.job import Job, run
+from programme.workload import at_work, new_house
+
+from hermes_actor import exits
+
+AT_ONCE = 20
+ROUNDS_PER_HOUSE = 20
+
+HERD = """
+import json, logging, sys
+sys.path[:0] = sys.argv[3:]
+from support.herd import together
+from programme.entry import keep_receipts
+keep_receipts()
+import hermes_actor.actor.main
+from hermes_actor.cli import run
+logging.basicConfig(level=logging.INFO)
+answers = together(int(sys.argv[2]), lambda number: run(["serve", "--db", sys.argv[1], "--plain"]))
+print(json.dumps(answers))
+"""
+
+
+def main(job: Job) -> None:
+    while job.more():
+        house = new_house(job)
+        with house.open(), at_work(house, job.rng, writers=3, readers=1, pause=0.01) as load:
+            for _ in range(ROUNDS_PER_HOUSE):
+                if not job.more():
+                    break
+                round_(job, house)
+                job.count("starts", AT_ONCE)
+                job.count("rounds")
+                load.goes_on(10)
+            load.nothing_more_happens()
+            load.judge(job)
+
+
+def round_(job: Job, house: House) -> None:
+    old = house.serves()
+    with house.place.log.open("a") as log:
+        herd = subprocess.Popen(
+            [sys.executable, "-P", "-c", HERD, str(house.path), str(AT_ONCE),
+             str(ROOT / "stress"), str(ROOT / "tests")],
+            stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+    # While it starts the one that serves ends, so that all of them compete for its place.
+    time.sleep(job.rng.uniform(0.2, 0.8))
+    gently = job.rng.random() < 0.5
+    if gently:
+        os.kill(old, signal.SIGTERM)
+    else:
+        house.kill(old)
+    winner = house.serves(other_than=old)
+    # Time for a loser to do harm, then the winner must still be there, alone and reachable.
+    time.sleep(job.rng.uniform(0.0, 0.3))
+    job.demand(house.serves() == winner, f"pid {winner} has lost its place")
+    time.sleep(0.1)
+    if descends(winner, herd.pid):
+        os.kill(winner, signal.SIGTERM)
+    answers = json.loads(herd.communicate(timeout=100)[0].splitlines()[-1])
+    codes = [None if answer is None else answer["value"] for answer in answers]
+    wrong = [code for code in codes if code not in (exits.OK, exits.ALREADY_RUNNING)]
+    job.demand(not wrong, f"services that found an owner have ended with {wrong}")
+    job.demand(codes.count(exits.OK) <= 1, f"{codes.count(exits.OK)} services were owners")
+
+
+def descends(pid: int, parent: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1]) == parent
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "rounds", short=2, usual=20))
