@@ -43,7 +43,7 @@ EVIDENCE = ROOT / ".stress"
 _PROGRESS_SECONDS = 2.0
 
 _SHOWN_VIOLATIONS = 20
-"""In the JSON line; all of them are in the evidence."""
+"""On the way and in the JSON line; all of them are in the evidence."""
 
 
 class Overdue(Exception):
@@ -116,7 +116,8 @@ class Job:
     def violation(self, what: str) -> None:
         """Something that was promised is not so. The evidence is kept at the end."""
         self.violations.append(what)
-        print(f"{self.name}: VIOLATION {what}", file=sys.stderr, flush=True)
+        if len(self.violations) <= _SHOWN_VIOLATIONS:
+            print(f"{self.name}: VIOLATION {what[:300]}", file=sys.stderr, flush=True)
 
     def demand(self, fact: bool, what: str) -> None:
         """A violation unless *fact*."""
