@@ -1,0 +1,147 @@
+"""Other programs open the file beside the actor, write to it, remove its WAL, replace it.
+
+Bystanders at 100 Hz, the released peer with messages of its own, and three accidents: the WAL is
+unlinked, the WAL and the shared memory are unlinked, the database is replaced by an older copy.
+What was acknowledged stays; after a replacement, everything that was sent after it is in the file
+that is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+
+from programme import ROOT
+from programme.bystander import KINDS
+from programme.house import House
+from programme.job import Job, run
+from programme.records import final_state, load
+from programme.workload import at_work, new_house
+from support.peer import FOLDER as PEER
+from support.peer import peer
+
+BESIDE_SECONDS = 1.5
+
+THEIRS = """
+db = SessionDB(path)
+db.create_session("theirs", "peer")
+ids = [db.append_message("theirs", "user", f"theirs {n}") for n in range(int(sys.argv[2]))]
+db.close()
+tell(ids)
+"""
+
+PEER_MESSAGES = 20
+"""In one visit. With an SQLite before 3.51.3 two programs that both checkpoint can meet its
+WAL-reset race; few messages do not make the peer checkpoint."""
+
+
+def main(job: Job) -> None:
+    kinds = [*KINDS, "the peer", "unlinked", "unlinked both", "replaced"]
+    while job.more():
+        job.rng.shuffle(kinds)
+        for kind in kinds:
+            if not job.more():
+                break
+            house = new_house(job)
+            with house.open():
+                if kind in KINDS:
+                    beside(job, house, kind)
+                elif kind == "the peer":
+                    beside_the_peer(job, house)
+                elif kind == "replaced":
+                    replaced(job, house)
+                else:
+                    unlinked(job, house, both=kind == "unlinked both")
+            job.count("encounters")
+
+
+def beside(job: Job, house: House, kind: str) -> None:
+    with at_work(house, job.rng, writers=4, readers=2, depth=8) as clients:
+        script = ROOT / "stress" / "programme" / "bystander.py"
+        other = subprocess.Popen(
+            [sys.executable, str(script), kind, str(house.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        pid = house.serves()
+        time.sleep(BESIDE_SECONDS)
+        told = json.loads(other.communicate(timeout=60)[0])
+        job.count("openings", told["times"])
+        job.demand(not told["failed"], f"{kind}: {told['errors']}")
+        job.demand(house.serves() == pid, f"beside {kind} the actor has changed")
+        clients.nothing_more_happens()
+        clients.judge(job)
+
+
+def beside_the_peer(job: Job, house: House) -> None:
+    """Both write; both find everything."""
+    if not PEER.is_dir():
+        raise FileNotFoundError(f"the peer is not in {PEER}; `make stress` puts it there")
+    with at_work(house, job.rng, writers=3, readers=0, depth=4, pause=0.005) as clients:
+        house.serves()
+        with peer(house.path, THEIRS, PEER_MESSAGES) as running:
+            ids = running.hear()
+        clients.goes_on()
+        clients.nothing_more_happens()
+        clients.judge(job)
+    found = rows(house, "SELECT id FROM messages WHERE session_id = 'theirs' ORDER BY id")
+    job.demand(found == ids, f"the peer has written {ids} and {found} are there")
+    job.count("messages of the peer", len(ids))
+
+
+def rows(house: House, sql: str) -> list[int]:
+    with contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn:
+        return [number for (number,) in conn.execute(sql)]
+
+
+def unlinked(job: Job, house: House, *, both: bool) -> None:
+    """Nobody has written to the file meanwhile, so all of it comes back."""
+    with at_work(house, job.rng, writers=4, readers=0, depth=4) as clients:
+        for _ in range(3):
+            clients.goes_on(job.rng.randrange(1, 150))
+            house.serves()
+            for file in (house.place.wal, house.place.shm)[: 2 if both else 1]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file)
+        clients.goes_on()
+        clients.nothing_more_happens()
+        clients.judge(job, owners=False)
+
+
+def replaced(job: Job, house: House) -> None:
+    """Somebody restores an older copy over the file of a running actor."""
+    copy = house.folder / "copy.db"
+    with at_work(house, job.rng, writers=4, readers=0, depth=4) as clients:
+        clients.goes_on(100)
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn,
+            contextlib.closing(sqlite3.connect(copy)) as target,
+        ):
+            conn.backup(target)
+        clients.goes_on(100)
+        copy.replace(house.path)
+        since = time.monotonic()
+        # The numbers of changes begin again where the copy ends.
+        house.serves()
+        clients.goes_on(50)
+        clients.stop()
+    house.end()
+    recorded = load(house.folder / "history")
+    with contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn:
+        final = final_state(conn)
+    there = [(row.client, row.number) for row in final.rows]
+    sent = [write for write in recorded.writes if write.outcome == "ok" and write.began > since]
+    lost = {(write.client, write.number) for write in sent} - set(there)
+    job.count("acknowledged", len(sent))
+    job.demand(not lost, f"{len(lost)} changes acknowledged after the replacement are gone: {lost}")
+    job.demand(len(there) == len(set(there)), "changes are doubled after the replacement")
+    for text in (*final.structure, *recorded.errors):
+        job.violation(f"after the replacement: {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "encounters", short=8, usual=48))

@@ -1,0 +1,71 @@
+"""Readers that hold a snapshot for long while many write.
+
+Writes go on, the status names who pins the WAL, and when the reader leaves the WAL becomes short
+again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import time
+
+from programme.house import House
+from programme.job import Job, run
+from programme.workload import Workload, at_work, new_house
+
+from hermes_actor import limits
+from hermes_actor.client.asking import ask_status
+
+HOLD_CHANGES = 1500
+SHORT_CHANGES = 300
+HOLDS_PER_HOUSE = 5
+
+
+def main(job: Job) -> None:
+    while job.more():
+        house = new_house(job)
+        with house.open(), at_work(house, job.rng, writers=4, readers=2, depth=16) as clients:
+            for _ in range(HOLDS_PER_HOUSE):
+                if job.more():
+                    hold(job, house, clients)
+                    job.count("holds")
+            clients.nothing_more_happens()
+            clients.stop()
+            becomes_short(job, house)
+            clients.judge(job)
+
+
+def hold(job: Job, house: House, clients: Workload) -> None:
+    pid, changes = house.serves(), SHORT_CHANGES if job.form == "short" else HOLD_CHANGES
+    with contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn:
+        conn.isolation_level = None
+        conn.execute("BEGIN")
+        ((seen,),) = conn.execute("SELECT COUNT(*) FROM messages")
+        clients.goes_on(changes)
+        found = ask_status(house.place) or {}
+        named = any(str(os.getpid()) in text for text in found.get("degraded", []))
+        job.demand(named, f"nobody says who pins the WAL: {found.get('degraded')}")
+        job.demand(found.get("pid") == pid, "the actor has changed while a reader held it")
+        again = conn.execute("SELECT COUNT(*) FROM messages").fetchone()
+        job.demand(again == (seen,), "a snapshot has changed")
+        job.count("frames pinned", int(found.get("wal", {}).get("frames", 0)))
+        conn.execute("ROLLBACK")
+
+
+def becomes_short(job: Job, house: House) -> None:
+    """The quiet file of an actor that still serves gets a short WAL."""
+    house.serves()
+    give_up = time.monotonic() + 30
+    while house.place.wal.exists() and (size := house.place.wal.stat().st_size) > 0:
+        if time.monotonic() > give_up:
+            job.violation(f"the WAL still has {size} bytes, long after the last reader has left")
+            return
+        time.sleep(0.05)
+    assert limits.TRUNCATE_AFTER_IDLE_SECONDS < 30
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "holds", short=1, usual=20))
