@@ -2,9 +2,9 @@
 
 They are compiled in, so what is tested is what runs. They are inert unless the environment names
 one when the process starts: ``HERMES_ACTOR_FAILPOINT=NAME[:COUNT[:ACTION]]``. At the COUNT-th time
-(default 1) that the place is reached the process says so and is killed; with ``sleep=SECONDS`` as the action it
-waits there, from then on every time. An actor that is started on demand gets a small environment
-without this variable, so nobody can set one off by accident.
+(default 1) that the place is reached the process says so and is killed; with ``sleep=SECONDS`` as
+the action it waits there, from then on every time. An actor that is started on demand gets a small
+environment without this variable, so that nobody sets one off by accident.
 """
 
 from __future__ import annotations
