@@ -6,10 +6,19 @@ Only for people: nothing is ever decided by a pid.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["snapshot_holders", "write_lock_holders", "write_openers"]
+from hermes_actor.processes import is_alive
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["lock_holder", "owners", "snapshot_holders", "write_lock_holders", "write_openers"]
 
 _READ_MARKS = range(123, 128)
 """Bytes of the shared memory that SQLite locks for a reader's snapshot (WAL_READ_LOCK(0..4))."""
@@ -84,3 +93,52 @@ def _name_of(process: os.DirEntry[str]) -> str:
     with contextlib.suppress(OSError):
         return Path(process.path, "comm").read_text().strip()
     return "?"
+
+
+def lock_holder(place: Place) -> int | None:
+    """The process that says in the lock file that it owns *place*, if there is such a process."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        pid = json.loads(place.owner_lock.read_bytes())["pid"]
+        return pid if isinstance(pid, int) and is_alive(pid) else None
+    return None
+
+
+def owners() -> list[tuple[int, Path]]:
+    """(process, database) of everybody of this user who has an owner lock open."""
+    found = set(_lock_openers() if Path("/proc/self/fd").exists() else _listed_actors())
+    return sorted(found, key=lambda one: (one[1], one[0]))
+
+
+def _lock_openers() -> Iterator[tuple[int, Path]]:
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if not entry.name.isdigit() or entry.stat().st_uid != os.getuid():
+                continue
+            for descriptor in os.listdir(f"{entry.path}/fd"):
+                # Some descriptors come and go while we look.
+                with contextlib.suppress(OSError):
+                    target = os.readlink(f"{entry.path}/fd/{descriptor}")
+                    db = _database_of(Path(target.removesuffix(" (deleted)")))
+                    if db is not None:
+                        yield int(entry.name), db
+
+
+def _database_of(lock: Path) -> Path | None:
+    """The database whose owner lock *lock* is."""
+    name = lock.parent.name
+    if lock.name != "owner.lock" or not (name.startswith(".") and name.endswith(".actor")):
+        return None
+    return lock.parent.with_name(name[1 : -len(".actor")])
+
+
+def _listed_actors() -> Iterator[tuple[int, Path]]:
+    """By the command lines that ``ps`` shows; programs in embedded mode are not among them."""
+    listed = subprocess.run(
+        ["ps", "-U", str(os.getuid()), "-o", "pid=,command="], capture_output=True, text=True
+    )
+    for line in listed.stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        before, serve, options = command.partition(" serve ")
+        if serve and "hermes" in before and "--db " in options:
+            path = options.partition("--db ")[2].partition(" --")[0]
+            yield int(pid), Path(path)

@@ -16,11 +16,16 @@ __all__ = ["run"]
 _GROUPS = {
     "backup": "hermes_actor.cli.update:backup",
     "demo": "hermes_actor.cli.demo:demo",
-    "drain": "hermes_actor.cli.handoff:drain",
+    "drain": "hermes_actor.cli.life:drain",
+    "export-schema": "hermes_actor.cli.schema:export_schema",
     "handoff": "hermes_actor.cli.handoff:handoff",
+    "logs": "hermes_actor.cli.life:logs",
+    "ps": "hermes_actor.cli.life:ps",
+    "restart": "hermes_actor.cli.life:restart",
     "serve": "hermes_actor.cli.serve:serve",
     "service": "hermes_actor.cli.service:service",
     "sessions": "hermes_actor.cli.sessions:sessions",
+    "stop": "hermes_actor.cli.life:stop",
     "status": "hermes_actor.cli.status:status",
     "update": "hermes_actor.cli.update:update",
 }
@@ -62,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except HermesActorError as error:
-        print(f"Error: {error}")
+        print(f"Error: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # Whoever read our output has had enough; the interpreter must not complain at exit.

@@ -106,6 +106,10 @@ class Manager(Protocol):
         """What makes it end the service for good, before its files go."""
         ...
 
+    def restart(self) -> list[Command]:
+        """What makes it end the running service and start it again."""
+        ...
+
     def forget(self, *, stopped: bool) -> list[Command]:
         """What makes it notice that the files have gone; it may not have been stopped before."""
         ...
@@ -153,6 +157,9 @@ class _Systemd:
 
     def stop(self) -> list[Command]:
         return [["systemctl", "--user", "disable", "--now", *self._units]]
+
+    def restart(self) -> list[Command]:
+        return [["systemctl", "--user", "restart", f"{self.name}.service"]]
 
     def forget(self, *, stopped: bool) -> list[Command]:
         stop = [] if stopped else [["systemctl", "--user", "stop", *self._units]]
@@ -214,6 +221,9 @@ class _Launchd:
     def stop(self) -> list[Command]:
         # What is not loaded cannot be taken out.
         return [["launchctl", "bootout", f"{self._domain}/{self.name}"]] * self._is_loaded()
+
+    def restart(self) -> list[Command]:
+        return [["launchctl", "kickstart", "-k", f"{self._domain}/{self.name}"]]
 
     def forget(self, *, stopped: bool) -> list[Command]:
         return [] if stopped else self.stop()

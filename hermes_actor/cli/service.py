@@ -19,10 +19,11 @@ from typing import Any
 
 import click
 
-import hermes_protocol.messages as wire
 from hermes_actor import exits, limits
 from hermes_actor.cli.managers import Command, Manager, manager_of
-from hermes_actor.client.asking import ask, ask_status
+from hermes_actor.cli.manners import complain
+from hermes_actor.client.asking import ask_status
+from hermes_actor.client.ending import end_actor, running_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.errors import DeadlineExceeded, NotRunning, PermissionDenied
 from hermes_actor.paths import Place, check_place, default_db_path, place_of
@@ -176,16 +177,10 @@ def _check_owner(place: Place) -> None:
 def _drain(place: Place, manager: Manager) -> None:
     """End an actor that was started otherwise than by *manager*."""
     with contextlib.suppress(NotRunning):
-        found = ask_status(place)
-        if found is None or found["pid"] == manager.report()["pid"]:
-            return
-        print(f"draining pid {found['pid']}, which serves the store now")
-        ask(place, lambda n: wire.Drain(ask=n), limits.PATIENCE_SECONDS, name="service")
-        give_up = time.monotonic() + limits.PATIENCE_SECONDS
-        while (now := ask_status(place)) is not None and now["pid"] == found["pid"]:
-            if time.monotonic() > give_up:
-                raise DeadlineExceeded(f"pid {found['pid']} has not ended in time")
-            time.sleep(0.02)
+        pid = running_actor(place)
+        if pid != manager.report()["pid"]:
+            print(f"draining pid {pid}, which serves the store now")
+            end_actor(place, limits.PATIENCE_SECONDS)
 
 
 def _wait_until_served(place: Place, manager: Manager) -> None:
@@ -220,7 +215,7 @@ def _run(commands: Sequence[Command]) -> bool:
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            print(f"Error: {shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
+            complain(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
             return False
     return True
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,17 +12,15 @@ import click
 from hermes_actor import exits
 from hermes_actor.backup import back_up, backup_path, weed
 from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.manners import complain, db_option, place_for, progress
 from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import HandoffFailed, NotRunning
-from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.paths import Place
 
 __all__ = ["backup", "update"]
 
 _KEPT = 5
 
-_db = click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
-)
 _keep = click.option(
     "--keep", type=click.IntRange(min=1), metavar="N", default=_KEPT, show_default=True,
     help="How many copies are kept.",
@@ -31,7 +28,7 @@ _keep = click.option(
 
 
 @click.command()
-@_db
+@db_option
 @_keep
 @click.option("--to", type=click.Path(path_type=Path), help="Copy to this file; removes no other.")
 def backup(db: Path | None, keep: int, to: Path | None) -> int:
@@ -45,16 +42,16 @@ def backup(db: Path | None, keep: int, to: Path | None) -> int:
       hermes-actor backup
       hermes-actor backup --to /mnt/usb/state.db
     """
-    place = place_of(db or default_db_path())
+    place = place_for(db)
     if not place.db.exists():
-        print(f"Error: there is no store at {place.db}")
+        complain(f"there is no store at {place.db}")
         return exits.REFUSED
     print(_copy(place, keep, to))
     return exits.OK
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@_db
+@db_option
 @_keep
 @click.option(
     "--python", metavar="PATH", help="The interpreter that has the new build; default: this one."
@@ -75,18 +72,18 @@ def update(db: Path | None, keep: int, python: str | None, command: Sequence[str
       hermes-actor update -- pip install --upgrade hermes-actor
       hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install hermes-actor
     """
-    place = place_of(db or default_db_path())
+    place = place_for(db)
     if place.db.exists():
         # Now, and not when we end: COMMAND writes to the same place.
         print(f"copied the store to {_copy(place, keep, None)}", flush=True)
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
-        print(f"Error: {error}; nothing was handed over")
+        complain(f"{error}; nothing was handed over")
         # As a shell says it.
         return 127 if isinstance(error, FileNotFoundError) else 126
     if code:
-        print(f"Error: the update ended with {code}; nothing was handed over")
+        complain(f"the update ended with {code}; nothing was handed over")
         return code if code > 0 else exits.REFUSED
     try:
         result = hand_over(place, python or sys.executable)
@@ -94,12 +91,14 @@ def update(db: Path | None, keep: int, python: str | None, command: Sequence[str
         print("no actor was running; the next client starts the new build")
         return exits.OK
     except HandoffFailed as error:
-        print(f"Error: the new build could not take over: {error}")
-        print("the old actor serves on; mend the installation and run: hermes-actor handoff")
+        complain(
+            f"the new build could not take over: {error}; the old actor serves on; mend the"
+            f" installation and run: hermes-actor handoff"
+        )
         return exits.REFUSED
     found = ask_status(place)
     if found is None or found["build"] != result["build"]:
-        print(f"Error: the new build {result['build']} does not answer; see the log")
+        complain(f"the new build {result['build']} does not answer; see the log")
         return exits.REFUSED
     print(f"pid {found['pid']} serves {place.db} with build {found['build']}")
     return exits.OK
@@ -107,22 +106,8 @@ def update(db: Path | None, keep: int, python: str | None, command: Sequence[str
 
 def _copy(place: Place, keep: int, to: Path | None) -> Path:
     target = to or backup_path(place.db)
-    with _progress(f"copying {place.db.name}") as progress:
-        back_up(place.db, target, progress)
+    with progress(f"copying {place.db.name}") as tell:
+        back_up(place.db, target, tell)
     if to is None:
         weed(place.db, keep)
     return target
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, nothing otherwise."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

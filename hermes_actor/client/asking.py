@@ -55,10 +55,10 @@ def ask(
     return reply.result or b""
 
 
-def ask_status(place: Place) -> dict[str, Any] | None:
+def ask_status(place: Place, patience: float = _STATUS_SECONDS) -> dict[str, Any] | None:
     """The status document of the actor; ``None`` if there is none."""
     try:
-        told = ask(place, lambda n: wire.StatusRequest(ask=n), _STATUS_SECONDS, name="status")
+        told = ask(place, lambda n: wire.StatusRequest(ask=n), patience, name="status")
     except NotRunning:
         return None
     document: dict[str, Any] = msgspec.json.decode(told)

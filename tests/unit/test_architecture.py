@@ -27,7 +27,7 @@ PACKAGES = {
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
     "_version", "availability", "backup", "config", "errors", "exits", "failpoints", "holders",
-    "journal", "limits", "paths", "rescue", "sqlite", "versions",
+    "journal", "limits", "paths", "processes", "rescue", "sqlite", "versions",
 }  # fmt: skip
 ALLOWED = {
     "protocol": {"msgspec"},

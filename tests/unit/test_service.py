@@ -384,7 +384,7 @@ def test_odd_characters_are_quoted():
 
 def test_path_that_no_unit_can_hold_is_refused(home, capsys):
     assert run(["service", "install", "--db", str(home / "a\nb.db")]) == 1
-    assert "a\\nb.db" in capsys.readouterr().out
+    assert "a\\nb.db" in capsys.readouterr().err
     assert not (home / ".config").exists()
 
 
@@ -535,7 +535,7 @@ def test_failure_of_the_manager_is_shown(home, fake, capsys):
     fake.add("systemctl")
     fake.answer({"enable": [1, "Failed to enable unit: reason"]})
     assert run(["service", "install"]) == 1
-    assert "Failed to enable unit: reason" in capsys.readouterr().out
+    assert "Failed to enable unit: reason" in capsys.readouterr().err
 
 
 def test_uninstall_stops_and_removes(home, fake, capsys):
@@ -583,7 +583,7 @@ def test_folder_of_another_user_gets_no_service(home, fake, capsys, monkeypatch)
     fake.add("systemctl")
     monkeypatch.setattr("os.getuid", lambda: 12345)
     assert run(["service", "install"]) == 1
-    assert "only that user" in capsys.readouterr().out
+    assert "only that user" in capsys.readouterr().err
     assert not (home / ".config").exists()
 
 

@@ -1,0 +1,158 @@
+"""What all commands have in common: options, where words go, and never waiting in silence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import DeadlineExceeded, HermesActorError
+from hermes_actor.holders import lock_holder, write_lock_holders
+from hermes_actor.paths import Place, default_db_path, place_of
+
+__all__ = [
+    "complain",
+    "confirmed",
+    "db_option",
+    "json_option",
+    "place_for",
+    "progress",
+    "say",
+    "size_text",
+    "waiting",
+    "waiting_for",
+    "yes_option",
+]
+
+_QUIET_SECONDS = 1.0
+"""A command that takes longer says what it waits for."""
+
+_LOOK_SECONDS = 0.5
+"""Between two looks whether it is something else by now."""
+
+db_option = click.option(
+    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+def place_for(db: Path | None) -> Place:
+    """The place that an option ``--db`` means."""
+    return place_of(db or default_db_path())
+
+
+def say(document: dict[str, Any], text: str, as_json: bool) -> None:
+    """The result of a command, for a script or for people."""
+    print(json.dumps(document) if as_json else text, flush=True)
+
+
+def complain(text: str) -> None:
+    """What went wrong, where scripts do not read it as a result."""
+    print(f"Error: {text}", file=sys.stderr, flush=True)
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Ask before something that cannot be taken back; end of input and Ctrl-C decline."""
+    if yes:
+        return True
+    try:
+        answer = input(f"{question} [y/N] ")
+    except (EOFError, KeyboardInterrupt):
+        answer = ""
+        print()
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    print("Cancelled.")
+    return False
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+@contextlib.contextmanager
+def waiting(describe: Callable[[], str]) -> Iterator[None]:
+    """Run the block; if it takes over a second, tell on standard error what is waited for.
+
+    *describe* is asked in a thread of its own, and told again only when its words change.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        told, pause = "", _QUIET_SECONDS
+        while not done.wait(pause):
+            pause = _LOOK_SECONDS
+            with contextlib.suppress(HermesActorError, OSError):
+                words = describe()
+                if words and words != told and not done.is_set():
+                    told = words
+                    print(f"waiting: {words}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=watch, name="waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def waiting_for(place: Place) -> contextlib.AbstractContextManager[None]:
+    """The same for a block that waits for the store: its phase, or who is in the way."""
+    return waiting(lambda: _in_the_way(place))
+
+
+def _in_the_way(place: Place) -> str:
+    owner = lock_holder(place)
+    if owner is None:
+        return f"starting the actor of {place.db}"
+    try:
+        found = ask_status(place, _LOOK_SECONDS)
+    except DeadlineExceeded:
+        return f"pid {owner} owns {place.db} and does not answer"
+    if found is None:
+        return f"pid {owner} owns {place.db} and does not serve yet, or any more"
+    phase, pinned = found["phase"], found["wal"]["pinned_by"]
+    if phase == "recovering" and pinned:
+        return "recovering: " + ", ".join(f"reader pid {pid}" for pid in pinned)
+    if phase != "serving":
+        return str(phase)
+    others = [pid for pid in write_lock_holders(place.shm) if pid != found["pid"]]
+    if others:
+        return "foreign lock held by " + ", ".join(f"pid {pid}" for pid in others)
+    waits = found["queue"]["count"]
+    return f"the actor, pid {found['pid']}, is busy" + (f"; {waits} requests wait" if waits else "")
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; otherwise a line on standard error for every tenth, after a second."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    share = 0
+
+    def keep(done: int, total: int) -> None:
+        nonlocal share
+        share = 100 * done // total if total else 100
+
+    with waiting(lambda: f"{what}, {share // 10 * 10} %"):
+        yield keep

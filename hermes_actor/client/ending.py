@@ -1,0 +1,61 @@
+"""Ending the actor of a store in good order, from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import hermes_protocol.messages as wire
+from hermes_actor.client.asking import ask, ask_status
+from hermes_actor.errors import DeadlineExceeded, NotRunning, Owned
+from hermes_actor.holders import lock_holder
+from hermes_actor.processes import ProcessEnd
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["end_actor", "running_actor"]
+
+
+def running_actor(place: Place) -> int:
+    """The process that serves *place*. Never starts one, not even by socket activation.
+
+    Raises :class:`NotRunning` if there is none, :class:`Owned` if somebody owns the store without
+    serving it, :class:`DeadlineExceeded` if it does not answer.
+    """
+    holder = lock_holder(place)
+    if holder is None:
+        raise NotRunning(f"no actor serves {place.db}")
+    found = ask_status(place)
+    if found is None:
+        # Between the end of a listener and the end of its process, or a program in embedded mode.
+        with ProcessEnd(holder) as end:
+            if end.wait(1.0) or lock_holder(place) != holder:
+                raise NotRunning(f"no actor serves {place.db}")
+        error = Owned(
+            f"pid {holder} owns {place.db} and serves nobody (embedded mode): end that program"
+        )
+        error.pid = holder
+        raise error
+    pid: int = found["pid"]
+    return pid
+
+
+def end_actor(
+    place: Place, patience: float, *, on_pid: Callable[[int], None] = lambda _pid: None
+) -> int:
+    """Have the actor drain, and wait until its process has ended; its pid.
+
+    *on_pid* is told whom we wait for. Raises as :func:`running_actor`.
+    """
+    deadline = time.monotonic() + patience
+    pid = running_actor(place)
+    on_pid(pid)
+    with ProcessEnd(pid) as end:
+        with contextlib.suppress(NotRunning):
+            ask(place, lambda n: wire.Drain(ask=n), patience, name="drain")
+        if not end.wait(deadline - time.monotonic()):
+            raise DeadlineExceeded(f"pid {pid} has not ended in {patience:g} s")
+    return pid
