@@ -21,11 +21,11 @@ from hermes_actor.availability import record_init_error
 from hermes_actor.client.facade import Facade, Parameters
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import Closed, HermesActorError
+from hermes_actor.methods.keeping import KeepingMethods
 from hermes_actor.methods.listing import ListMethods
 from hermes_actor.methods.messages import MessageMethods
 from hermes_actor.methods.platforms import PlatformMethods
 from hermes_actor.methods.sessions import SessionMethods
-from hermes_actor.methods.upkeep import UpkeepMethods
 from hermes_actor.paths import check_place, default_db_path, place_of
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.sql import names_index
@@ -45,7 +45,7 @@ DEFAULT_DB_PATH = default_db_path()
 """Computed once, at import: a later change of ``HERMES_HOME`` does not move the store."""
 
 
-class SessionDB(SessionMethods, MessageMethods, ListMethods, UpkeepMethods, PlatformMethods):
+class SessionDB(SessionMethods, MessageMethods, ListMethods, KeepingMethods, PlatformMethods):
     """The session store of one agent. Safe to use from any thread.
 
     Args:

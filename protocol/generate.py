@@ -33,7 +33,8 @@ FOLDER = "vectors/v1"
 CLIENT: tuple[type[Struct], ...] = typing.get_args(wire.ClientMessage)
 SERVER: tuple[type[Struct], ...] = typing.get_args(wire.ServerMessage)
 PARTS: tuple[type[Struct], ...] = (
-    wire.Limits, ops.MessageRow, ops.Continued, ops.Pruned, ops.SqlResult, Blob,
+    wire.Limits, ops.MessageRow, ops.Continued, ops.Pruned, ops.SessionRow,
+    ops.Imported, ops.SqlResult, Blob,
 )  # fmt: skip
 """Maps without a tag, which occur inside others."""
 
@@ -201,6 +202,15 @@ FULL_ROW = ops.MessageRow(
     codex_message_items="[]", calls=1,
 )  # fmt: skip
 
+FULL_SESSION = ops.SessionRow(
+    id="s1", source="cli", started_at=TIME, user_id="u1", model="m", model_config="{}",
+    system_prompt=TEXT, parent_session_id="s0", ended_at=TIME + 60, end_reason="cli_close",
+    input_tokens=1, output_tokens=200, cache_read_tokens=70000, cache_write_tokens=2**32,
+    reasoning_tokens=5, billing_provider="p", billing_base_url="https://example.org",
+    billing_mode="metered", estimated_cost_usd=0.125, actual_cost_usd=0.25, cost_status="exact",
+    cost_source="api", pricing_version="v1", title=TEXT, api_call_count=1,
+)  # fmt: skip
+
 OPERATIONS: dict[str, ops.Operation[Any]] = {
     "session.create": ops.SessionCreate(id="s1", source="cli", started_at=TIME),
     "session.create.full": ops.SessionCreate(
@@ -225,16 +235,30 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
     ),
     "session.title": ops.SessionTitle(id="s1"),
     "session.title.full": ops.SessionTitle(id="s1", title=TEXT),
+    "session.title.move": ops.SessionTitle(id="s1", title=TEXT, move=True),
     "session.continue": ops.SessionContinue(old="s1", new="s2", now=TIME),
     "session.delete": ops.SessionDelete(id="s1"),
     "sessions.prune": ops.SessionsPrune(started_before=TIME),
     "sessions.prune.full": ops.SessionsPrune(started_before=TIME, source="cron", max_rows=1),
     "sessions.prune_ghosts": ops.SessionsPruneGhosts(started_before=TIME),
     "sessions.finalize_orphans": ops.SessionsFinalizeOrphans(now=TIME, started_before=TIME - 60),
+    "session.title_default": ops.SessionTitleDefault(id="s1", title=TEXT),
+    "title.queue": ops.TitleQueue(id="s1"),
+    "title.queue.full": ops.TitleQueue(id="s1", title=TEXT),
+    "session.archive": ops.SessionArchive(id="s1", now=TIME),
+    "session.archive.full": ops.SessionArchive(id="s1", now=TIME, archived=False),
+    "sessions.remove": ops.SessionsRemove(ids=["s1"]),
+    "sessions.remove.full": ops.SessionsRemove(ids=["s1", "s2"], max_rows=1),
     "message.append": ops.MessageAppend(session_id="s1", message=ROW),
     "message.append.full": ops.MessageAppend(session_id="s1", message=FULL_ROW),
     "messages.replace": ops.MessagesReplace(session_id="s1", messages=[]),
     "messages.replace.full": ops.MessagesReplace(session_id="s1", messages=[ROW, FULL_ROW]),
+    "session.import": ops.SessionImport(
+        session=ops.SessionRow(id="s1", source="cli", started_at=TIME), messages=[], now=TIME
+    ),
+    "session.import.full": ops.SessionImport(
+        session=FULL_SESSION, messages=[ROW, FULL_ROW], now=TIME, archived=True
+    ),
     "messages.clear": ops.MessagesClear(session_id="s1"),
     "meta.set": ops.MetaSet(key="k"),
     "meta.set.full": ops.MetaSet(key="k", value=TEXT),
@@ -265,6 +289,8 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
     "stage.part.full": ops.StagePart(key=1, part=1, data=bytes(range(256))),
     "stage.apply": ops.Staged(key=1, parts=2),
     "upkeep.vacuum": ops.Vacuum(),
+    "index.merge": ops.IndexMerge(table="messages_fts"),
+    "index.merge.full": ops.IndexMerge(table="messages_fts", begin=True, pages=16),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
-from hermes_actor.engine.own_tables import create_own_tables, get_own, has_own_tables, set_own
+from hermes_actor.engine.own_tables import create_own_tables, get_own, lacks_own_tables, set_own
 from hermes_actor.errors import Busy
 from hermes_actor.holders import snapshot_holders
 
@@ -53,7 +53,7 @@ def pass_barrier(
     seams.failpoint("barrier.after_checkpoint")
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
     try:
-        if not has_own_tables(conn):
+        if lacks_own_tables(conn):
             create_own_tables(conn)
         epoch = (get_own(conn, "epoch") or 0) + 1
         set_own(conn, "epoch", epoch)

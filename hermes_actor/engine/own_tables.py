@@ -11,11 +11,20 @@ from hermes_actor.store.schema import OWN_FORMAT, OWN_SQL, statements
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["create_own_tables", "file_id", "get_own", "has_own_tables", "set_own"]
+__all__ = [
+    "create_own_tables", "file_id", "get_own", "has_own_tables", "lacks_own_tables",
+    "set_own",
+]  # fmt: skip
 
 
 def has_own_tables(conn: Connection) -> bool:
     return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stage'"))
+
+
+def lacks_own_tables(conn: Connection) -> bool:
+    """Whether some are missing: an earlier build has known fewer."""
+    # The latest addition; the transaction that made it has created all that were missing.
+    return not scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_titles'")
 
 
 def create_own_tables(conn: Connection) -> None:

@@ -32,7 +32,8 @@ ONE_CHANGE = frozenset({
     "replace_messages", "clear_messages", "set_meta", "vacuum", "request_handoff", "claim_handoff",
     "complete_handoff", "fail_handoff", "finalize_orphaned_compression_sessions",
     "apply_telegram_topic_migration", "enable_telegram_topic_mode",
-    "disable_telegram_topic_mode", "bind_telegram_topic",
+    "disable_telegram_topic_mode", "bind_telegram_topic", "archive_session", "import_session",
+    "queue_title", "move_session_title",
 })  # fmt: skip
 """The methods of a SessionDB that do nothing but submit one operation."""
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes_actor.errors import NotAllowed
 
 # Imported for their registrations.
-from hermes_actor.store import messages, meta, removal, sessions, sql, titles, topics
+from hermes_actor.store import (
+    archive,
+    indexes,
+    messages,
+    meta,
+    removal,
+    sessions,
+    sql,
+    titles,
+    topics,
+)
 from hermes_actor.store.registry import APPLY
 
 if TYPE_CHECKING:
@@ -16,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["apply"]
 
-_SUBJECTS = (messages, meta, removal, sessions, sql, titles, topics)
+_SUBJECTS = (archive, indexes, messages, meta, removal, sessions, sql, titles, topics)
 
 R = TypeVar("R")
 

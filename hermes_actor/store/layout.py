@@ -35,6 +35,8 @@ class Layout(NamedTuple):
     """Whatever their shape, both tables and all six triggers are there, so no change is missed."""
     watermark: bool
     """``hermes_actor_meta`` is there, so the watermark can be read."""
+    own_marks: bool
+    """``hermes_actor_archived`` and ``hermes_actor_titles`` are there."""
     indexes: frozenset[str]
     """Which of our extra indexes exist."""
 
@@ -54,11 +56,20 @@ class Layout(NamedTuple):
     def listed(self) -> str:
         """SQL condition on ``s`` for sessions that lists may show."""
         if not self.archived:
-            return "1"
+            return f"NOT {self.is_archived}" if self.own_marks else "1"
         return (
             "COALESCE(s.archived, 0) = 0 AND NOT (json_valid(s.model_config)"
             " AND json_extract(s.model_config, '$._delegate_from') IS NOT NULL)"
         )
+
+    @property
+    def is_archived(self) -> str:
+        """SQL condition on ``s``: the session is archived, by the column or by our own mark."""
+        if self.archived:
+            return "COALESCE(s.archived, 0) != 0"
+        if self.own_marks:
+            return "EXISTS (SELECT 1 FROM hermes_actor_archived a WHERE a.session_id = s.id)"
+        return "0"
 
 
 def layout_of(conn: Connection) -> Layout:
@@ -97,5 +108,6 @@ def _read(conn: Connection) -> Layout:
             name in objects for name in ("messages_fts", "messages_fts_trigram", *FTS_TRIGGERS)
         ),
         watermark="hermes_actor_meta" in objects,
+        own_marks="hermes_actor_titles" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
     )

@@ -13,7 +13,7 @@ from hermes_actor.store.rows import scalar
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["compression_tip", "resume_target", "root_to_tip"]
+__all__ = ["compression_lineage", "compression_tip", "resume_target", "root_to_tip"]
 
 # Bounds end the walk on a cyclic lineage, which other programs can write.
 _MAX_TIP_STEPS = 100
@@ -26,6 +26,11 @@ _NEXT_CONTINUATION = """
     ORDER BY c.started_at DESC LIMIT 1
 """
 
+_PREVIOUS = """
+    SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id
+    WHERE c.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
+"""
+
 
 def compression_tip(conn: Connection, session_id: str | None) -> str | None:
     """The last session of the chain that begins at *session_id*."""
@@ -36,6 +41,24 @@ def compression_tip(conn: Connection, session_id: str | None) -> str | None:
             break
         current = following
     return current
+
+
+def compression_lineage(conn: Connection, session_id: str) -> list[str]:
+    """The whole chain of continuations that *session_id* belongs to, root first."""
+    root = session_id
+    for _ in range(_MAX_TIP_STEPS):
+        parent = scalar(conn, _PREVIOUS, (root,))
+        if parent is None or parent == session_id:
+            break
+        root = parent
+    chain = [root]
+    for _ in range(_MAX_TIP_STEPS):
+        following = scalar(conn, _NEXT_CONTINUATION, (chain[-1],))
+        if following is None or following in chain:
+            break
+        chain.append(following)
+    # Of several continuations of one parent only the latest is on the way down from the root.
+    return chain if session_id in chain else [*chain, session_id]
 
 
 def _has_messages(conn: Connection, session_id: str) -> bool:

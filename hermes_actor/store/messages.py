@@ -15,7 +15,7 @@ from hermes_protocol.values import from_value
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["get_messages", "message_count"]
+__all__ = ["get_messages", "insert_all", "message_count"]
 
 _COLUMNS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
 
@@ -51,12 +51,15 @@ def append(conn: Connection, op: MessageAppend) -> int:
 
 @applies(MessagesReplace)
 def replace(conn: Connection, op: MessagesReplace) -> None:
-    layout = layout_of(conn)
     _remove(conn, op.session_id)
-    conn.executemany(
-        _insert_sql(layout.active), [_values(op.session_id, row) for row in op.messages]
-    )
-    _set_counters(conn, op.session_id, len(op.messages), sum(row.calls for row in op.messages))
+    insert_all(conn, op.session_id, op.messages)
+
+
+def insert_all(conn: Connection, session_id: Any, rows: list[MessageRow]) -> None:
+    """Insert the messages of a session that has none, and set its counters."""
+    sql = _insert_sql(layout_of(conn).active)
+    conn.executemany(sql, [_values(session_id, row) for row in rows])
+    _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
 
 
 @applies(MessagesClear)

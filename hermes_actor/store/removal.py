@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hermes_actor.store.layout import layout_of
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import scalar
 from hermes_protocol.operations import (
@@ -17,24 +18,26 @@ from hermes_protocol.operations import (
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__: list[str] = []
+__all__ = ["remove"]
 
 
 @applies(SessionDelete)
 def delete(conn: Connection, op: SessionDelete) -> bool:
     if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
         return False
-    _remove(conn, op.id)
+    remove(conn, op.id)
     return True
 
 
-def _remove(conn: Connection, session_id: Any) -> int:
+def remove(conn: Connection, session_id: Any) -> int:
     """Remove one session; children lose their parent. Returns the number of rows it touched."""
     conn.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )
     gone = conn.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
     conn.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+    if layout_of(conn).own_marks:
+        conn.execute("DELETE FROM hermes_actor_archived WHERE session_id = ?", (session_id,))
     return 1 + gone.rowcount
 
 
@@ -56,7 +59,7 @@ def prune(conn: Connection, op: SessionsPrune) -> Pruned:
     for (session_id,) in found:
         if rows >= op.max_rows:
             return Pruned(ids=ids, more=True)
-        rows += _remove(conn, session_id)
+        rows += remove(conn, session_id)
         ids.append(session_id)
     return Pruned(ids=ids, more=len(found) == op.max_rows)
 

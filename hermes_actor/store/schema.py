@@ -205,6 +205,16 @@ CREATE TABLE IF NOT EXISTS hermes_actor_stage (
     data BLOB NOT NULL,
     PRIMARY KEY (client, key, part)
 ) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS hermes_actor_archived (
+    session_id TEXT PRIMARY KEY,
+    archived_at REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS hermes_actor_titles (
+    session_id TEXT PRIMARY KEY,
+    title TEXT NOT NULL
+) WITHOUT ROWID;
 """
 
 NUL_INSIDE = "instr(content, char(0)) > 1"

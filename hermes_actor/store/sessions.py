@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hermes_actor.errors import SessionEnded, UnknownSession
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
-from hermes_actor.store.titles import escape_like, next_in_lineage
+from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
 from hermes_protocol.operations import (
     Continued,
     SessionContinue,
@@ -21,7 +21,7 @@ from hermes_protocol.operations import (
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["get_session", "resolve_id", "session_count"]
+__all__ = ["get_session", "ids_with_prefix", "resolve_id", "session_count"]
 
 _INSERT = """
     INTO sessions (id, source, user_id, model, model_config, system_prompt,
@@ -38,6 +38,8 @@ def create(conn: Connection, op: SessionCreate) -> bool:
         (op.id, op.source, op.user_id, op.model, op.model_config, op.system_prompt,
          op.parent_session_id, op.started_at),
     )  # fmt: skip
+    if done.rowcount > 0:
+        claim_title(conn, op.id)
     return done.rowcount > 0
 
 
@@ -139,6 +141,7 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
         """,
         (op.new, op.now, title, op.old),
     )
+    claim_title(conn, op.new)
     return Continued(id=op.new, title=title)
 
 
@@ -151,11 +154,17 @@ def resolve_id(conn: Connection, id_or_prefix: str) -> str | None:
     exact: str | None = scalar(conn, "SELECT id FROM sessions WHERE id = ?", (id_or_prefix,))
     if exact is not None:
         return exact
-    matches = conn.execute(
-        "SELECT id FROM sessions WHERE id LIKE ? ESCAPE '\\' LIMIT 2",
-        (escape_like(id_or_prefix) + "%",),
+    matches = ids_with_prefix(conn, id_or_prefix, 2)
+    return matches[0] if len(matches) == 1 else None
+
+
+def ids_with_prefix(conn: Connection, prefix: str, limit: int) -> list[str]:
+    """Some of the ids that begin with *prefix*, taken literally."""
+    rows = conn.execute(
+        "SELECT id FROM sessions WHERE id LIKE ? ESCAPE '\\' LIMIT ?",
+        (escape_like(prefix) + "%", limit),
     ).fetchall()
-    return matches[0][0] if len(matches) == 1 else None
+    return [session_id for (session_id,) in rows]
 
 
 def session_count(conn: Connection, source: str | None) -> int:

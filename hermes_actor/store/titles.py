@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_actor.errors import TitleInUse
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
-from hermes_protocol.operations import SessionTitle
+from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_TITLE_LENGTH",
     "by_title",
+    "claim_title",
     "escape_like",
     "next_in_lineage",
+    "queued_title",
     "resolve_title",
     "sanitize_title",
     "title_of",
@@ -67,9 +71,71 @@ def set_title(conn: Connection, op: SessionTitle) -> bool:
             conn, "SELECT id FROM sessions WHERE title = ? AND id != ?", (op.title, op.id)
         )
         if holder is not None:
-            raise TitleInUse(f"Title {op.title!r} is already in use by session {holder}")
+            if not (op.move and _is_ancestor(conn, holder, op.id)):
+                raise _in_use(op.title, holder)
+            conn.execute("UPDATE sessions SET title = NULL WHERE id = ?", (holder,))
     done = conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (op.title, op.id))
     return done.rowcount > 0
+
+
+def _in_use(title: str, holder: object) -> TitleInUse:
+    return TitleInUse(f"Title {title!r} is already in use by session {holder}")
+
+
+def _is_ancestor(conn: Connection, holder: str, session_id: Any) -> bool:
+    """Whether *holder* stands above the session in its chain of continuations."""
+    chain = compression_lineage(conn, session_id)
+    return holder in chain[: chain.index(session_id)]
+
+
+@applies(SessionTitleDefault)
+def set_default_title(conn: Connection, op: SessionTitleDefault) -> str:
+    row = first(conn, "SELECT title FROM sessions WHERE id = ?", (op.id,))
+    if row is None or row["title"] is not None:
+        return ""
+    taken = scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (op.title,))
+    title = next_in_lineage(conn, op.title) if taken else op.title
+    conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, op.id))
+    return title
+
+
+@applies(TitleQueue)
+def queue_title(conn: Connection, op: TitleQueue) -> bool:
+    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None:
+        return False
+    conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (op.id,))
+    if op.title is not None:
+        holder = scalar(conn, "SELECT id FROM sessions WHERE title = ?", (op.title,))
+        holder = holder or scalar(
+            conn, "SELECT session_id FROM hermes_actor_titles WHERE title = ?", (op.title,)
+        )
+        if holder is not None:
+            raise _in_use(op.title, holder)
+        conn.execute("INSERT INTO hermes_actor_titles VALUES (?, ?)", (op.id, op.title))
+    return True
+
+
+def claim_title(conn: Connection, session_id: Any) -> None:
+    """Give a session that was just created the title that was kept for it."""
+    if not layout_of(conn).own_marks:
+        return
+    kept = queued_title(conn, session_id)
+    if kept is None:
+        return
+    # Somebody may have taken it meanwhile; the session must come into being all the same.
+    taken = scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (kept,))
+    title = next_in_lineage(conn, kept) if taken else kept
+    conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session_id))
+    conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (session_id,))
+
+
+def queued_title(conn: Connection, session_id: Any) -> str | None:
+    """The title that is kept for a session that does not exist yet."""
+    if not layout_of(conn).own_marks:
+        return None
+    sql = "SELECT title FROM hermes_actor_titles WHERE session_id = ?"
+    title: str | None = scalar(conn, sql, (session_id,))
+    return title
 
 
 def title_of(conn: Connection, session_id: str) -> str | None:

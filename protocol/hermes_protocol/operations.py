@@ -34,6 +34,13 @@ __all__ = [
     "Pruned",
     "SessionsPruneGhosts",
     "SessionsFinalizeOrphans",
+    "SessionTitleDefault",
+    "TitleQueue",
+    "SessionArchive",
+    "SessionsRemove",
+    "SessionRow",
+    "SessionImport",
+    "Imported",
     "MessageRow",
     "MessageAppend",
     "MessagesReplace",
@@ -52,6 +59,7 @@ __all__ = [
     "StagePart",
     "Staged",
     "Vacuum",
+    "IndexMerge",
     "OPERATIONS",
     "result_type",
 ]
@@ -129,10 +137,14 @@ class SessionTokens(Operation[None], frozen=True, kw_only=True, tag="session.tok
 
 
 class SessionTitle(Operation[bool], frozen=True, kw_only=True, tag="session.title"):
-    """Set or clear (``None``) a cleaned title. Result: whether the session exists."""
+    """Set or clear (``None``) a cleaned title. Result: whether the session exists.
+
+    ``move``: a compression ancestor that holds the title loses it, instead of an error.
+    """
 
     id: Scalar
     title: str | None = None
+    move: bool = False
 
 
 class Continued(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -191,6 +203,83 @@ class SessionsFinalizeOrphans(
     started_before: float
 
 
+class SessionTitleDefault(Operation[str], frozen=True, kw_only=True, tag="session.title_default"):
+    """Give an untitled session a title, or the lineage's next one if that is taken.
+
+    Result: the title that it got; empty if it has one already, or if there is no such session.
+    """
+
+    id: Scalar
+    title: str
+
+
+class TitleQueue(Operation[bool], frozen=True, kw_only=True, tag="title.queue"):
+    """Keep a title for a session that does not exist yet; ``None`` forgets it.
+
+    The operation that creates the session gives it the title. Result: false if the session exists,
+    and nothing was kept.
+    """
+
+    id: str
+    title: str | None = None
+
+
+class SessionArchive(Operation[list[str]], frozen=True, kw_only=True, tag="session.archive"):
+    """Hide a session and its compression lineage from lists, or show them again.
+
+    Result: the ids whose mark has changed.
+    """
+
+    id: Scalar
+    now: float
+    archived: bool = True
+
+
+class SessionsRemove(Operation[Pruned], frozen=True, kw_only=True, tag="sessions.remove"):
+    """Remove those of *ids* that have ended; atomic per session, sliced by rows like a prune."""
+
+    ids: list[str]
+    max_rows: int = 2000
+
+
+class SessionRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session as it is stored. Counters of messages are not in it: they are counted."""
+
+    id: str
+    source: str
+    started_at: float
+    user_id: Scalar = None
+    model: Scalar = None
+    model_config: Scalar = None
+    system_prompt: Scalar = None
+    parent_session_id: Scalar = None
+    ended_at: float | None = None
+    end_reason: Scalar = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    billing_provider: Scalar = None
+    billing_base_url: Scalar = None
+    billing_mode: Scalar = None
+    estimated_cost_usd: float | None = None
+    actual_cost_usd: float | None = None
+    cost_status: Scalar = None
+    cost_source: Scalar = None
+    pricing_version: Scalar = None
+    title: str | None = None
+    api_call_count: int = 0
+
+
+class Imported(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of an imported session; ``title`` is the one it got."""
+
+    imported: bool = False
+    detached: bool = False
+    title: str | None = None
+
+
 # --- messages --------------------------------------------------------------------------------
 
 
@@ -231,6 +320,19 @@ class MessagesClear(Operation[None], frozen=True, kw_only=True, tag="messages.cl
     """Remove the transcript of a session and zero its counters."""
 
     session_id: Scalar
+
+
+class SessionImport(Operation[Imported], frozen=True, kw_only=True, tag="session.import"):
+    """Insert a session with its messages unless its id exists.
+
+    A parent that does not exist is left out (*detached*); a title that is taken becomes the next
+    one of its lineage.
+    """
+
+    session: SessionRow
+    messages: list[MessageRow]
+    now: float
+    archived: bool = False
 
 
 # --- meta, handoff, Telegram topics ----------------------------------------------------------
@@ -341,6 +443,17 @@ class Staged(Operation[msgspec.Raw], frozen=True, kw_only=True, tag="stage.apply
 
 class Vacuum(Operation[None], frozen=True, kw_only=True, tag="upkeep.vacuum"):
     """Fold the WAL back and rewrite the file without holes. Runs alone, outside any batch."""
+
+
+class IndexMerge(Operation[bool], frozen=True, kw_only=True, tag="index.merge"):
+    """Merge the segments of one full-text index, about so many pages of it.
+
+    ``begin`` starts anew; then it is sent again until the result, whether there is more, is false.
+    """
+
+    table: str
+    begin: bool = False
+    pages: int = 500
 
 
 OPERATIONS: tuple[type[Operation[object]], ...] = tuple(

@@ -210,7 +210,9 @@ def test_every_operation_is_in_the_tables_with_its_facts():
         assert meaning, tag
 
 
-@pytest.mark.parametrize("name", ["MessageRow", "Continued", "Pruned", "SqlResult"])
+@pytest.mark.parametrize(
+    "name", ["MessageRow", "SessionRow", "Continued", "Pruned", "Imported", "SqlResult"]
+)
 def test_values_inside_operations_are_described(name):
     text = (DOCS / "reference/operations.md").read_text().replace("\n", " ")
     assert f"`{name}`" in text

@@ -7,6 +7,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+import hermes_protocol.operations as ops
 from hermes_actor import AsyncSessionDB, SessionDB
 from hermes_actor.errors import Closed, ConstraintFailed, SessionEnded, TitleInUse
 from hermes_actor.methods.recording import ONE_CHANGE, record
@@ -140,6 +141,12 @@ CALLS = [
         (),
         {"chat_id": 1, "thread_id": 2, "user_id": 3, "session_key": "k", "session_id": "old"},
     ),
+    ("archive_session", ("s",), {}),
+    ("archive_session", ("s",), {"archived": False}),
+    ("move_session_title", ("s", "moved"), {}),
+    ("queue_title", ("later", "kept"), {}),
+    ("create_session", ("later", "cli"), {}),
+    ("import_session", (ops.SessionRow(id="i", source="cli", started_at=1.0), []), {}),
     # Refused by the writer, by the method, by the call itself.
     ("append_message", ("nobody", "user", "x"), {}),
     ("continue_session", ("nobody",), {}),

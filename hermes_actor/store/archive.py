@@ -1,0 +1,99 @@
+"""Putting sessions away and bringing them in: the archive mark, removal by id, import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_actor.errors import Unsupported
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.lineage import compression_lineage
+from hermes_actor.store.messages import insert_all
+from hermes_actor.store.registry import applies
+from hermes_actor.store.removal import remove
+from hermes_actor.store.rows import chunks, in_list, scalar
+from hermes_actor.store.titles import claim_title, next_in_lineage
+from hermes_protocol.operations import (
+    Imported,
+    Pruned,
+    SessionArchive,
+    SessionImport,
+    SessionRow,
+    SessionsRemove,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__: list[str] = []
+
+_COLUMNS = SessionRow.__struct_fields__
+_INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {in_list(len(_COLUMNS))}"
+
+
+@applies(SessionArchive)
+def archive(conn: Connection, op: SessionArchive) -> list[str]:
+    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
+        return []
+    chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
+    return [one for one in chain if _mark(conn, one, op.archived, op.now)]
+
+
+def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool:
+    """Set or clear the mark of one session: in its column, or where there is none, in our table."""
+    layout = layout_of(conn)
+    if layout.archived:
+        sql = "UPDATE sessions SET archived = ? WHERE id = ? AND COALESCE(archived, 0) != ?"
+        return conn.execute(sql, (int(archived), session_id, int(archived))).rowcount > 0
+    if not layout.own_marks:
+        raise Unsupported("the file has no place for an archive mark")
+    if archived:
+        sql = "INSERT OR IGNORE INTO hermes_actor_archived VALUES (?, ?)"
+        return conn.execute(sql, (session_id, now)).rowcount > 0
+    sql = "DELETE FROM hermes_actor_archived WHERE session_id = ?"
+    return conn.execute(sql, (session_id,)).rowcount > 0
+
+
+@applies(SessionsRemove)
+def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
+    removed: list[str] = []
+    rows = 0
+    for part in chunks(op.ids, 500):
+        # Looked at here and not by the caller: a session may have been reopened meanwhile.
+        found = conn.execute(
+            f"SELECT id FROM sessions WHERE ended_at IS NOT NULL AND id IN {in_list(len(part))}",
+            part,
+        ).fetchall()
+        for (session_id,) in found:
+            if rows >= op.max_rows:
+                return Pruned(ids=removed, more=True)
+            rows += remove(conn, session_id)
+            removed.append(session_id)
+    return Pruned(ids=removed)
+
+
+@applies(SessionImport)
+def import_session(conn: Connection, op: SessionImport) -> Imported:
+    row = op.session
+    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (row.id,)) is not None:
+        return Imported()
+    parent = row.parent_session_id
+    detached = parent is not None and not _exists(conn, parent)
+    title = row.title
+    if title is not None and scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (title,)):
+        title = next_in_lineage(conn, title)
+    row = msgspec.structs.replace(
+        row, title=title, parent_session_id=None if detached else row.parent_session_id
+    )
+    conn.execute(_INSERT, [getattr(row, column) for column in _COLUMNS])
+    insert_all(conn, row.id, op.messages)
+    if title is None:
+        claim_title(conn, row.id)
+    if op.archived:
+        _mark(conn, row.id, True, op.now)
+    return Imported(imported=True, detached=detached, title=title)
+
+
+def _exists(conn: Connection, session_id: Any) -> bool:
+    return scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (session_id,)) is not None
