@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from hermes_actor._version import __version__
+from hermes_actor.cli.lazy import LazyGroup
 
 __all__ = ["run"]
 
@@ -22,31 +22,30 @@ _GROUPS = {
     "logs": "hermes_actor.cli.life:logs",
     "ps": "hermes_actor.cli.life:ps",
     "restart": "hermes_actor.cli.life:restart",
+    "insights": "hermes_actor.cli.insights:insights",
+    "resume": "hermes_actor.cli.resume:resume",
+    "search": "hermes_actor.cli.search:search",
     "serve": "hermes_actor.cli.serve:serve",
     "service": "hermes_actor.cli.service:service",
     "sessions": "hermes_actor.cli.sessions:sessions",
     "stop": "hermes_actor.cli.life:stop",
     "status": "hermes_actor.cli.status:status",
+    "title": "hermes_actor.cli.titles:title",
+    "tool": "hermes_actor.cli.tool:tool",
     "update": "hermes_actor.cli.update:update",
 }
 """Command name → ``module:attribute``."""
 
-
-class _LazyGroup(click.Group):
-    """A group that knows its commands by name and imports only the one that is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_GROUPS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _GROUPS:
-            return None
-        module, _, attribute = _GROUPS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+_LINES: dict[str, str] = {}
+"""Command name → its line in ``--help``, which must not import all of them."""
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    places=_GROUPS,
+    lines=_LINES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="hermes-actor")
 def main() -> None:
     """One writer that serves every process of an agent.

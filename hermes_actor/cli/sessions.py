@@ -1,78 +1,57 @@
-"""``hermes-actor sessions``: look at the sessions of a store."""
+"""``hermes-actor sessions``: see, find, move and remove the sessions of a store."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import click
 
-from hermes_actor.paths import default_db_path
+from hermes_actor.cli.lazy import LazyGroup
 
 __all__ = ["sessions"]
 
-_FIRST_SOURCES = ("cli", "telegram", "discord", "whatsapp", "slack")
-_MIB = 1_048_576
+_PLACES = {
+    "archive": "hermes_actor.cli.pruning:archive",
+    "browse": "hermes_actor.cli.browsing:browse",
+    "delete": "hermes_actor.cli.changing:delete",
+    "export": "hermes_actor.cli.exporting:export",
+    "import": "hermes_actor.cli.importing:import_",
+    "list": "hermes_actor.cli.listing:list_",
+    "optimize": "hermes_actor.cli.counting:optimize",
+    "prune": "hermes_actor.cli.pruning:prune",
+    "rename": "hermes_actor.cli.changing:rename",
+    "show": "hermes_actor.cli.showing:show",
+    "stats": "hermes_actor.cli.counting:stats",
+}
+
+_LINES = {
+    "archive": "Hide ended sessions from lists.",
+    "browse": "Pick a session on the whole screen and resume it.",
+    "delete": "Delete a session and its messages.",
+    "export": "Write sessions to a file.",
+    "import": "Bring in the sessions of an export.",
+    "list": "List the newest sessions.",
+    "optimize": "Merge the full-text indexes and give space back.",
+    "prune": "Delete old ended sessions.",
+    "rename": "Give a session a title.",
+    "show": "Show one session: facts, relatives and messages.",
+    "stats": "Count sessions and messages and tell the size of the file.",
+}
 
 
-@click.group()
-def sessions() -> None:
-    """Look at the sessions of a store."""
-
-
-@sessions.command()
-@click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
+@click.group(
+    cls=LazyGroup, places=_PLACES, lines=_LINES, no_args_is_help=False, invoke_without_command=True
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
-def stats(db: Path | None, as_json: bool) -> None:
-    """Count sessions and messages and tell the size of the file.
+@click.pass_context
+def sessions(context: click.Context) -> None:
+    """See, find, move and remove the sessions of a store.
+
+    An ID is a whole session id, or the beginning of exactly one.
 
     \b
     Examples:
-      hermes-actor sessions stats
-      hermes-actor sessions stats --json | jq .by_source
+      hermes-actor sessions list --source telegram
+      hermes-actor sessions show 20260301_1010
+      hermes-actor sessions export backup.jsonl
+      hermes-actor sessions prune --older-than 90 --dry-run
     """
-    path = db or default_db_path()
-    found = _statistics(path)
-    if as_json:
-        print(json.dumps(found))
-        return
-    print(f"Store: {path}")
-    print(f"Total sessions: {found['sessions']}")
-    print(f"Total messages: {found['messages']}")
-    for source, count in found["by_source"].items():
-        print(f"  {source}: {count} sessions")
-    print(f"Database size: {found['db_bytes'] / _MIB:.1f} MB")
-
-
-def _statistics(path: Path) -> dict[str, Any]:
-    from hermes_actor import SessionDB
-
-    db = SessionDB(path)
-    try:
-        assert db._conn is not None
-        counts = dict(
-            tuple(row)
-            for row in db._conn.execute(
-                "SELECT source, COUNT(*) AS n FROM sessions GROUP BY source ORDER BY n DESC, source"
-            )
-        )
-        return {
-            "sessions": db.session_count(),
-            "messages": db.message_count(),
-            "by_source": {
-                **{source: counts[source] for source in _FIRST_SOURCES if source in counts},
-                **{source: n for source, n in counts.items() if source not in _FIRST_SOURCES},
-            },
-            "db_bytes": _size(path),
-            "wal_bytes": _size(path.with_name(path.name + "-wal")),
-        }
-    finally:
-        db.close()
-
-
-def _size(path: Path) -> int:
-    # By path, never by opening: another descriptor on the file would drop SQLite's locks.
-    return path.stat().st_size if path.exists() else 0
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

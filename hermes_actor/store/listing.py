@@ -41,6 +41,10 @@ _PROJECTED = (
     "preview", "model", "system_prompt",
 )  # fmt: skip
 
+_WORKSPACE = (
+    "instr(lower(COALESCE(NULLIF(s.git_repo_root, ''), NULLIF(s.cwd, ''), '')), lower(?)) > 0"
+)
+
 _ROOT_OR_BRANCH = """
     (s.parent_session_id IS NULL OR EXISTS (
         SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id
@@ -58,10 +62,18 @@ def list_rich(
     include_children: bool,
     project_tips: bool,
     order_by_last_active: bool,
+    workspace: str | None = None,
 ) -> list[Row]:
-    """Sessions that stand for themselves, newest (or latest active) first."""
+    """Sessions that stand for themselves, newest (or latest active) first.
+
+    *workspace*: only those whose repository or working directory contains it, whatever the case.
+    """
     layout = layout_of(conn)
     listed = _listed(layout, source, exclude_sources, include_children)
+    if workspace is not None:
+        listed = Listed(
+            f"{listed.where} AND {_WORKSPACE}", (*listed.parameters, workspace), listed.source
+        )
     if order_by_last_active:
         page = by_activity(conn, listed, limit=limit, offset=offset, through_lineage=True)
         rows = _rich_by_id(conn, layout, page)

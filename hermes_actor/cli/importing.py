@@ -1,0 +1,155 @@
+"""``sessions import``: the sessions of an export, each exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import click
+
+from hermes_actor import exits
+from hermes_actor.cli.opening import Store, opened
+from hermes_actor.cli.progress import progress
+from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.words import db_option, json_option, print_json
+from hermes_actor.tools.records import BadRecord, read_record
+
+__all__ = ["import_"]
+
+
+class _Place(NamedTuple):
+    """Where a record stands in the file, and which session it wants above itself."""
+
+    offset: int
+    parent: str | None
+
+
+@click.command("import")
+@click.argument("file")
+@click.option("--no-limits", is_flag=True, help="Take sessions of any size.")
+@json_option
+@db_option
+def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
+    """Bring in the sessions of an export.
+
+    FILE is what `sessions export` has written, - is standard input. The whole file is checked
+    first: if one record is wrong, nothing is written. A session whose id exists is skipped, so an
+    import that was interrupted is carried on by running it again. A parent that is neither in the
+    file nor in the store is left out (detached).
+
+    \b
+    Examples:
+      hermes-actor sessions import backup.jsonl
+      ssh elsewhere hermes-actor sessions export - | hermes-actor sessions import -
+    """
+    with _source(file) as lines, opened(db) as store:
+        places, errors = _checked(lines, limited=not no_limits)
+        result = _Result()
+        if not errors:
+            _import_all(store, lines, places, result)
+    if as_json:
+        print_json({"ok": not errors, **vars(result), "errors": errors})
+    else:
+        print(f"Imported {result.imported}, skipped {result.skipped}, detached {result.detached}.")
+        for error in errors:
+            named = f" ({error['session_id']})" if "session_id" in error else ""
+            print(f"  record {error['index']}{named}: {error['error']}")
+    return exits.REFUSED if errors else exits.OK
+
+
+class _Result:
+    def __init__(self) -> None:
+        self.imported = self.skipped = self.detached = 0
+        self.imported_ids: list[str] = []
+        self.skipped_ids: list[str] = []
+
+
+@contextlib.contextmanager
+def _source(file: str) -> Iterator[IO[bytes]]:
+    """The records as a file that can be read twice."""
+    if file == "-":
+        with tempfile.TemporaryFile() as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.seek(0)
+            yield kept
+        return
+    try:
+        opened_file = Path(file).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        refuse(f"cannot read {file}: {error.strerror}")
+    with opened_file:
+        yield opened_file
+
+
+def _checked(lines: IO[bytes], *, limited: bool) -> tuple[dict[str, _Place], list[dict[str, Any]]]:
+    """Look at every record once. Where each session is, and what is wrong."""
+    places: dict[str, _Place] = {}
+    errors: list[dict[str, Any]] = []
+    index, offset, now = 0, 0, time.time()
+    for line in lines:
+        start, offset = offset, offset + len(line)
+        if not line.strip():
+            continue
+        try:
+            session = read_record(line, now, limited=limited).session
+            if session.id in places:
+                errors.append({"index": index, "session_id": session.id, "error": "id repeated"})
+            parent = session.parent_session_id
+            places[session.id] = _Place(start, parent if isinstance(parent, str) else None)
+        except BadRecord as error:
+            errors.append({"index": index, **_id_of(line), "error": str(error)})
+        index += 1
+    return places, errors
+
+
+def _id_of(line: bytes) -> dict[str, str]:
+    import json
+
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        found = json.loads(line)["id"]
+        if isinstance(found, str) and found:
+            return {"session_id": found}
+    return {}
+
+
+def _import_all(store: Store, lines: IO[bytes], places: dict[str, _Place], result: _Result) -> None:
+    """Parents before children, wherever they stand in the file."""
+    now = time.time()
+    with progress("importing", len(places)) as tell:
+        for session_id, keeps_parent in _order(places):
+            lines.seek(places[session_id].offset)
+            record = read_record(lines.readline(), now, limited=False)
+            session = record.session
+            if not keeps_parent:
+                import msgspec
+
+                session = msgspec.structs.replace(session, parent_session_id=None)
+            done = store.import_session(session, record.messages, record.archived)
+            if done.imported:
+                result.imported += 1
+                result.imported_ids.append(session_id)
+                result.detached += done.detached or not keeps_parent
+            else:
+                result.skipped += 1
+                result.skipped_ids.append(session_id)
+            tell(result.imported + result.skipped)
+
+
+def _order(places: dict[str, _Place]) -> Iterator[tuple[str, bool]]:
+    """Every session after its parent; the link that would close a circle is not kept."""
+    done: set[str] = set()
+    for first in places:
+        chain, current = [], first
+        while current in places and current not in done and current not in chain:
+            chain.append(current)
+            current = places[current].parent or ""
+        circle = chain[-1] if chain and current in chain else None
+        for session_id in reversed(chain):
+            done.add(session_id)
+            yield session_id, session_id != circle

@@ -1,0 +1,101 @@
+"""Which sessions a prune, an archive or an export takes: conditions that are joined by AND."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.rows import Row, dicts
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["FILTERS", "MissingColumn", "matching"]
+
+
+class Filter(NamedTuple):
+    """One condition: the columns it needs, its SQL on ``s`` with one place, and its words."""
+
+    columns: tuple[str, ...]
+    sql: str
+    words: str
+
+
+def _contains(column: str, words: str) -> Filter:
+    return Filter((column,), f"instr(lower(s.{column}), lower(?)) > 0", words)
+
+
+def _is(column: str, words: str) -> Filter:
+    return Filter((column,), f"s.{column} = ?", words)
+
+
+_TOKENS = "COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0)"
+_COST = "COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0)"
+
+FILTERS: Mapping[str, Filter] = {
+    "started_before": Filter((), "s.started_at < ?", "started before {}"),
+    "started_after": Filter((), "s.started_at >= ?", "started after {}"),
+    "source": _is("source", "source '{}'"),
+    "title": _contains("title", "title contains '{}'"),
+    "end_reason": _is("end_reason", "end reason '{}'"),
+    # A path lies under a folder if it begins with the folder and a slash; LIKE would need escapes.
+    "cwd": Filter(
+        ("cwd",),
+        "(s.cwd = ?1 OR substr(s.cwd, 1, length(?1) + 1) = ?1 || '/')",
+        "cwd under '{}'",
+    ),
+    "min_messages": Filter((), "s.message_count >= ?", ">= {} messages"),
+    "max_messages": Filter((), "s.message_count <= ?", "<= {} messages"),
+    "model": _contains("model", "model contains '{}'"),
+    "provider": Filter(
+        ("billing_provider",), "lower(s.billing_provider) = lower(?)", "provider '{}'"
+    ),
+    "user": _is("user_id", "user '{}'"),
+    "chat_id": _is("chat_id", "chat '{}'"),
+    "chat_type": _is("chat_type", "chat type '{}'"),
+    "branch": _contains("git_branch", "git branch contains '{}'"),
+    "min_tokens": Filter((), f"{_TOKENS} >= ?", ">= {} tokens"),
+    "max_tokens": Filter((), f"{_TOKENS} <= ?", "<= {} tokens"),
+    "min_cost": Filter((), f"{_COST} >= ?", ">= ${:g}"),
+    "max_cost": Filter((), f"{_COST} <= ?", "<= ${:g}"),
+    "min_tool_calls": Filter((), "s.tool_call_count >= ?", ">= {} tool calls"),
+    "max_tool_calls": Filter((), "s.tool_call_count <= ?", "<= {} tool calls"),
+}
+
+
+class MissingColumn(Exception):
+    """The file does not record what a filter asks for."""
+
+    def __init__(self, name: str, column: str) -> None:
+        super().__init__(f"{name} needs the column {column}, which this file does not have")
+        self.name = name
+        self.column = column
+
+
+def matching(
+    conn: Connection, given: Mapping[str, Any], *, archived: bool | None = None
+) -> list[Row]:
+    """Ended sessions that meet every condition, oldest first.
+
+    *archived*: only such, only others, or (``None``) both. Raises :class:`MissingColumn`.
+    """
+    layout = layout_of(conn)
+    present = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
+    conditions, parameters = ["s.ended_at IS NOT NULL", "s.id IS NOT NULL"], list[Any]()
+    for name, value in given.items():
+        for column in FILTERS[name].columns:
+            if column not in present:
+                raise MissingColumn(name, column)
+        # Numbered, because one condition uses its value twice.
+        place = f"?{len(parameters) + 1}"
+        conditions.append(FILTERS[name].sql.replace("?1", "?").replace("?", place))
+        parameters.append(value)
+    if archived is not None:
+        conditions.append(layout.is_archived if archived else f"NOT {layout.is_archived}")
+    return dicts(
+        conn,
+        "SELECT s.id, s.started_at, s.source, s.model, s.message_count, s.title"
+        f" FROM sessions s WHERE {' AND '.join(conditions)} ORDER BY s.started_at, s.id",
+        parameters,
+    )

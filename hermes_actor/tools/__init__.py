@@ -1,0 +1,1 @@
+"""What agents do with a store: search tool, recap, titles, insights. Pure where it can be."""
