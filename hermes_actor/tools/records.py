@@ -72,15 +72,18 @@ def _session(value: dict[str, Any], now: float) -> SessionRow:
     except ValueError as error:
         raise BadRecord(str(error)) from error
     started = _number(value, "started_at")
+    columns: dict[str, Any] = {
+        **{name: _text(value, name) for name in _TEXT},
+        **{name: int(_number(value, name) or 0) for name in _COUNTS},
+        **{name: _number(value, name) for name in _NUMBERS},
+    }
     return SessionRow(
         id=value["id"],
         source=source or "import",
         started_at=now if started is None else started,
         title=title,
         model_config=_config(value.get("model_config")),
-        **{name: _text(value, name) for name in _TEXT},
-        **{name: int(_number(value, name) or 0) for name in _COUNTS},
-        **{name: _number(value, name) for name in _NUMBERS},
+        **columns,
     )
 
 

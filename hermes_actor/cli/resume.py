@@ -1,0 +1,228 @@
+"""``hermes-actor resume``: find the session to go on with, and show where it stood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes_actor.cli.changing import resolved
+from hermes_actor.cli.opening import Store, opened
+from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.settings import setting
+from hermes_actor.cli.words import coloured, db_option, json_option, print_json, styled
+from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
+from hermes_actor.tools.resuming import Ambiguous, Target, latest, resolve, split_words, target
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+    from hermes_actor.store.rows import Row
+
+__all__ = ["resume", "resume_command"]
+
+_COMMANDS = ("chat",)
+"""Words that end a name: the commands of an agent, from whose command line names are copied."""
+
+_COLOURS = {"text": "#FFF8DC", "user": "#DAA520", "border": "#8B8682", "assistant": "#8FBC8F"}
+
+
+@click.command()
+@click.option(
+    "--continue",
+    "-c",
+    "name",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME]",
+    help="The latest session, or the one with this id or title.",
+)
+@click.option(
+    "--resume", "-r", "value", metavar="SESSION", help="An id, a title, or the beginning of one id."
+)
+@click.option("--hint", metavar="ID", help="Only print the lines to show when a session ends.")
+@click.option(
+    "--source", "sources", multiple=True, help="Where -c looks, in this order; default cli."
+)
+@click.option("--minimal", is_flag=True, help="No recap.")
+@click.option("--peek", is_flag=True, help="Do not open a session again that has ended.")
+@json_option
+@db_option
+@click.argument("words", nargs=-1)
+def resume(
+    name: str | None,
+    value: str | None,
+    hint: str | None,
+    sources: tuple[str, ...],
+    minimal: bool,
+    peek: bool,
+    as_json: bool,
+    db: Path | None,
+    words: tuple[str, ...],
+) -> None:
+    """Find the session to go on with, and show where it stood.
+
+    Without a name: the most recently active session of source `cli`. A name needs no quotes; it is
+    an id, a title (the latest of a numbered lineage), or the beginning of exactly one id. A
+    conversation that was compressed goes on in its latest part. The session is opened again.
+
+    With --json the conversation is printed in the form that is sent to a model, so that any agent
+    can go on with it.
+
+    \b
+    Examples:
+      hermes-actor resume
+      hermes-actor resume -c my project
+      hermes-actor resume -r 20260301_1010 --json
+      hermes-actor resume --hint 20260301_101010_aaaaaa
+    """
+    if name is not None and value is not None:
+        raise click.UsageError("-c and -r exclude each other")
+    with opened(db) as store:
+        if hint is not None:
+            _hint(store, resolved(store, hint), as_json)
+            return
+        given, _ = split_words([*filter(None, [name or value]), *words], _COMMANDS)
+        asked = _asked(store, given, sources or ("cli",), by_name=value is None)
+        found = store.read(target, asked)
+        messages = store.get_messages_as_conversation(found.id, include_ancestors=False)
+        row = store.get_session(found.id)
+        assert row is not None
+        if row["ended_at"] is not None and not peek:
+            store.reopen_session(found.id)
+        if as_json:
+            print_json(
+                {
+                    "session_id": found.id,
+                    "title": row["title"],
+                    "source": row["source"],
+                    "model": row["model"],
+                    "system_prompt": row["system_prompt"],
+                    "messages": messages,
+                }
+            )
+            return
+        _show(store, found, row, messages, minimal)
+
+
+def _asked(store: Store, given: str, sources: tuple[str, ...], *, by_name: bool) -> str:
+    if not given:
+        found = store.read(latest, sources)
+        if found is None:
+            refuse(f"No session of source {', '.join(sources)} to continue.", prefix="")
+        return found
+    try:
+        found = store.read(resolve, given)
+    except Ambiguous as error:
+        listed = "".join(f"\n  {candidate}" for candidate in error.candidates)
+        refuse(f"Several sessions begin with '{given}':{listed}", prefix="")
+    if found is None:
+        if by_name:
+            refuse(
+                f"No session found matching '{given}'.\n"
+                "Use 'hermes-actor sessions list' to see the sessions there are.",
+                prefix="",
+            )
+        refuse(f"Session not found: {given}", prefix="")
+    return found
+
+
+def _show(store: Store, found: Target, row: Row, messages: list[Row], minimal: bool) -> None:
+    if found.id != found.asked:
+        print(styled(f"Session {found.asked} goes on in {found.id}", dim=True))
+    total = [m for m in messages if m["role"] != "session_meta"]
+    users = sum(m["role"] == "user" for m in messages)
+    title = f' "{row["title"]}"' if row["title"] else ""
+    if not total:
+        print(f"Session {found.id}{title} is empty; it starts fresh.")
+        return
+    plural = "" if users == 1 else "s"
+    print(
+        f"↻ Resumed session {found.id}{title} ({users} user message{plural},"
+        f" {len(total)} total messages)"
+    )
+    home = store.path.parent
+    if minimal or setting(home, "display.resume_display", "full") == "minimal":
+        return
+    _print_panel(recap_lines(recap_entries(messages, _limits(home))))
+
+
+def _limits(home: Path) -> Limits:
+    default = Limits()
+    keys = default._asdict()
+    return Limits(**{key: setting(home, f"display.resume_{key}", keys[key]) for key in keys})
+
+
+def _print_panel(lines: list[tuple[str, str, str]]) -> None:
+    if not lines:
+        return
+    from rich.box import ROUNDED
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    body = Text()
+    for kind, label, text in lines:
+        whose = "user" if kind == "user" else "assistant"
+        dim = "" if kind == "final" else "dim "
+        body.append(label, style=f"{dim}{_COLOURS[whose]}")
+        body.append(f"{text}\n", style=f"{dim}{_COLOURS['text']}")
+    panel = Panel(
+        body, box=ROUNDED, title="Previous Conversation", padding=(0, 1),
+        border_style=_COLOURS["border"],
+    )  # fmt: skip
+    Console(no_color=not coloured(), highlight=False).print(panel)
+
+
+def resume_command(home: Path, session_id: str) -> str:
+    """What to type to go on with a session."""
+    template = str(setting(home, "actor.resume_command", "hermes --resume {id}"))
+    return template.replace("{id}", session_id)
+
+
+def _hint(store: Store, session_id: str, as_json: bool) -> None:
+    row = store.get_session(session_id)
+    assert row is not None
+    facts: dict[str, Any] = store.read(_counted, row)
+    command = resume_command(store.path.parent, session_id)
+    if as_json:
+        print_json({"session_id": session_id, "title": row["title"], "command": command, **facts})
+        return
+    if not facts["messages"]:
+        return
+    print("Resume this session with:")
+    print(f"  {command}")
+    if row["title"]:
+        print(f'  hermes -c "{row["title"]}"')
+    print()
+    print(f"Session:         {session_id}")
+    if row["title"]:
+        print(f"Title:           {row['title']}")
+    print(f"Duration:        {_duration(facts['duration'])}")
+    print(
+        f"Messages:        {facts['messages']} ({facts['user_messages']} user,"
+        f" {facts['tool_calls']} tool calls)"
+    )
+
+
+def _counted(conn: Connection, row: Row) -> dict[str, Any]:
+    total, users, last = conn.execute(
+        "SELECT COUNT(*), COALESCE(SUM(role = 'user'), 0), MAX(timestamp) FROM messages"
+        " WHERE session_id = ? AND role != 'session_meta'",
+        (row["id"],),
+    ).fetchall()[0]
+    end = row["ended_at"] or last or row["started_at"]
+    return {
+        "messages": total,
+        "user_messages": users,
+        "tool_calls": row["tool_call_count"] or 0,
+        "duration": max(0.0, end - row["started_at"]),
+    }
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if hours:
+        return f"{hours}h {minutes}m {rest}s"
+    return f"{minutes}m {rest}s" if minutes else f"{rest}s"

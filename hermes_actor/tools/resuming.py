@@ -1,0 +1,72 @@
+"""Which session somebody means who wants to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_actor.store import activity, lineage, sessions, titles
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Ambiguous", "Target", "latest", "resolve", "split_words", "target"]
+
+_CANDIDATES = 5
+
+
+class Target(NamedTuple):
+    """Where a resume goes. *asked* is the session that was meant, before its continuations."""
+
+    asked: str
+    id: str
+
+
+class Ambiguous(LookupError):
+    """Several ids begin so; *candidates* are some of them."""
+
+    def __init__(self, given: str, candidates: list[str]) -> None:
+        super().__init__(f"several sessions begin with {given!r}")
+        self.candidates = candidates
+
+
+def split_words(words: Sequence[str], commands: Collection[str] = ()) -> tuple[str, list[str]]:
+    """A name that was typed without quotes, and what follows it.
+
+    The name ends at the next flag or at the name of a command.
+    """
+    for end, word in enumerate(words):
+        if word.startswith("-") or word in commands:
+            return " ".join(words[:end]), list(words[end:])
+    return " ".join(words), []
+
+
+def latest(conn: Connection, sources: Sequence[str]) -> str | None:
+    """The most recently active session of the first source that has one."""
+    for source in sources:
+        listed = activity.Listed("s.source = ?", (source,), source)
+        found = activity.by_activity(conn, listed, limit=1, offset=0, through_lineage=False)
+        if found:
+            return found[0]
+    return None
+
+
+def resolve(conn: Connection, given: str) -> str | None:
+    """The session of an id, a title, or the beginning of one id. Raises :class:`Ambiguous`."""
+    if not given:
+        return None
+    if sessions.get_session(conn, given) is not None:
+        return given
+    titled = titles.resolve_title(conn, given)
+    if titled is not None:
+        return titled
+    begin = sessions.ids_with_prefix(conn, given, _CANDIDATES)
+    if len(begin) > 1:
+        raise Ambiguous(given, begin)
+    return begin[0] if begin else None
+
+
+def target(conn: Connection, session_id: str) -> Target:
+    """Forward to the tip of the compression chain, then to a session that holds messages."""
+    tip = lineage.compression_tip(conn, session_id) or session_id
+    return Target(session_id, lineage.resume_target(conn, tip))

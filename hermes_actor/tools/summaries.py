@@ -1,0 +1,194 @@
+"""What a found conversation was about: summarisers, and one that needs no model."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeout
+from typing import Any, NamedTuple
+
+from hermes_actor.tools.transcript import call_names, text_of
+
+__all__ = [
+    "SummaryRequest",
+    "TooSlow",
+    "extract",
+    "query_terms",
+    "register_summarizer",
+    "summarize_all",
+]
+
+_PICKED = 6
+_EXCERPT = 240
+_BEFORE = 60
+_TOOLS = 8
+_MAX_LENGTH = 2000
+_TRIES = 3
+_ONE_SECONDS = 30.0
+_ALL_SECONDS = 60.0
+_RAW_PREVIEW = 500
+
+
+class SummaryRequest(NamedTuple):
+    """What a summariser gets to know."""
+
+    query: str
+    terms: tuple[str, ...]
+    session: dict[str, Any]  # id, title, source, model, started_at
+    messages: list[dict[str, Any]]
+    text: str
+
+
+Summarizer = Callable[[SummaryRequest], "str | None"]
+
+_registered: Summarizer | None = None
+
+
+def register_summarizer(summarizer: Summarizer | None) -> None:
+    """Use *summarizer* in this process from now on; ``None`` restores the default."""
+    global _registered
+    _registered = summarizer
+
+
+class TooSlow(TimeoutError):
+    """All summaries together took too long."""
+
+
+def summarize_all(requests: Sequence[SummaryRequest], max_concurrency: int = 3) -> list[str]:
+    """One summary per request, in order; a raw preview where the summariser fails.
+
+    Raises :class:`TooSlow` after a minute.
+    """
+    chosen = _registered
+    if chosen is None:
+        return [extract(request) or _raw(request) for request in requests]
+    give_up = time.monotonic() + _ALL_SECONDS
+    # Daemon threads of their own: one that hangs must not keep the process from ending.
+    gate = threading.Semaphore(max(1, min(5, max_concurrency)))
+    pool = ThreadPoolExecutor(max_workers=max(1, len(requests)))
+
+    def one(request: SummaryRequest) -> str | None:
+        with gate:
+            return _tried(chosen, request)
+
+    futures = [pool.submit(one, request) for request in requests]
+    try:
+        summaries = []
+        for request, future in zip(requests, futures, strict=True):
+            left = give_up - time.monotonic()
+            try:
+                summary = future.result(max(0.0, min(left, _ONE_SECONDS * _TRIES)))
+            except FuturesTimeout as error:
+                raise TooSlow("the summaries took too long; ask a narrower question") from error
+            summaries.append(summary or _raw(request))
+        return summaries
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _tried(summarizer: Summarizer, request: SummaryRequest) -> str | None:
+    for wait in (1.0, 2.0, None)[:_TRIES]:
+        try:
+            return summarizer(request)
+        except Exception:
+            if wait is None:
+                return None
+            time.sleep(wait)
+    return None
+
+
+def _raw(request: SummaryRequest) -> str:
+    return (
+        "[Raw preview: no summary could be made]\n" + request.text[:_RAW_PREVIEW] + "\n…[truncated]"
+    )
+
+
+# --- the default: extracts, no model ---------------------------------------------------------
+
+_TOKEN = re.compile(r'"([^"]*)"|(\()|(\))|(\S+?)(?=[()"\s]|$)')
+
+
+def query_terms(query: str) -> tuple[str, ...]:
+    """What a query looks for, lower-case: words, quoted phrases, ``word*`` for beginnings."""
+    terms: list[str] = []
+    negated = False
+    for phrase, opening, closing, word in _TOKEN.findall(query):
+        if opening or closing:
+            continue
+        if word in ("AND", "OR", "NEAR"):
+            continue
+        if word == "NOT":
+            negated = True
+            continue
+        term = (phrase or word).lower().strip()
+        if term and not negated:
+            terms.append(term)
+        negated = False
+    return tuple(dict.fromkeys(terms))
+
+
+def _pattern(term: str) -> re.Pattern[str]:
+    if term.endswith("*") and len(term) > 1:
+        return re.compile(rf"\b{re.escape(term.rstrip('*'))}")
+    return re.compile(re.escape(term))
+
+
+def extract(request: SummaryRequest) -> str:
+    """Goal, matches, tools and outcome, word for word. Equal input gives equal output."""
+    patterns = [_pattern(term) for term in request.terms]
+    said = [
+        (message["role"], text_of(message.get("content")))
+        for message in request.messages
+        if message.get("role") in ("user", "assistant")
+    ]
+    said = [(role, text) for role, text in said if text.strip()]
+    lines: list[str] = []
+    goal = next((text for role, text in said if role == "user"), None)
+    if goal is not None:
+        lines.append(f"Goal: {_excerpt(goal, patterns)}")
+    matches = _matches(said, patterns)
+    if matches:
+        lines.append("Matches:")
+        lines += [f"- {role}: {_excerpt(text, patterns)}" for role, text in matches]
+    tools = _tools(request.messages)
+    if tools:
+        lines.append(f"Tools: {tools}")
+    outcome = next((text for role, text in reversed(said) if role == "assistant"), None)
+    if outcome is not None:
+        lines.append(f"Outcome: {_excerpt(outcome, patterns)}")
+    return "\n".join(lines)[:_MAX_LENGTH]
+
+
+def _matches(said: list[tuple[str, str]], patterns: list[re.Pattern[str]]) -> list[tuple[str, str]]:
+    scored = []
+    for place, (_, text) in enumerate(said):
+        counts = [len(pattern.findall(text.lower())) for pattern in patterns]
+        score = 10 * sum(count > 0 for count in counts) + min(5, sum(counts))
+        if score:
+            scored.append((-score, place))
+    return [said[place] for place in sorted(place for _, place in sorted(scored)[:_PICKED])]
+
+
+def _excerpt(text: str, patterns: list[re.Pattern[str]]) -> str:
+    text = " ".join(text.split())
+    if len(text) <= _EXCERPT:
+        return text
+    found = [m.start() for pattern in patterns if (m := pattern.search(text.lower()))]
+    start = max(0, min(found) - _BEFORE) if found else 0
+    end = min(len(text), start + _EXCERPT)
+    if start:  # to the beginning of the next word
+        start = text.find(" ", start, end) + 1 or start
+    if end < len(text):  # to the end of the last whole word
+        space = text.rfind(" ", start, end)
+        end = space if space > start else end
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+
+def _tools(messages: list[dict[str, Any]]) -> str:
+    counts = Counter(name for message in messages for name in call_names(message.get("tool_calls")))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_TOOLS]
+    return ", ".join(f"{name}×{count}" for name, count in ranked)

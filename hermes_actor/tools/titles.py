@@ -1,0 +1,140 @@
+"""Titles that come before their session, and titles that nobody had to think of."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_actor.errors import HermesActorError, TitleInUse
+from hermes_actor.store.titles import sanitize_title
+from hermes_actor.tools.cleaning import without_reasoning
+
+if TYPE_CHECKING:
+    from hermes_actor.session_db import SessionDB
+
+__all__ = [
+    "PendingTitle",
+    "auto_title",
+    "default_title",
+    "may_auto_title",
+    "post_process",
+]
+
+TitleFunction = Callable[[str, str], "str | None"]
+FailureFunction = Callable[[str, Exception], None]
+
+_TITLED_WITHIN = 2  # user messages: later ones say little about what the talk is about
+_EXCERPT = 500
+_MAX_LENGTH = 80
+_WORDS = 7
+
+
+class PendingTitle:
+    """The title of a session that does not exist yet, kept in memory by one process.
+
+    For a title that survives the process see ``SessionDB.queue_title``.
+    """
+
+    def __init__(self) -> None:
+        self._title: str | None = None
+
+    def set(self, title: str) -> str | None:
+        """Keep a title; what is kept, ``None`` if nothing is left of it after cleaning.
+
+        Raises ``ValueError`` if it is too long.
+        """
+        self._title = sanitize_title(title)
+        return self._title
+
+    def get(self) -> str | None:
+        return self._title
+
+    def clear(self) -> None:
+        self._title = None
+
+    def apply(self, db: SessionDB, session_id: str) -> Literal["applied", "kept", "refused"]:
+        """Give the title to the session, which must exist by now.
+
+        ``kept``: it could not be stored, try again later. ``refused``: somebody else has taken the
+        title, or has given the session another one.
+        """
+        if self._title is None:
+            return "refused"
+        try:
+            current = db.get_session_title(session_id)
+            if current is not None and current != self._title:
+                self.clear()
+                return "refused"
+            if not db.set_session_title(session_id, self._title):
+                return "kept"
+        except TitleInUse:
+            self.clear()
+            return "refused"
+        except HermesActorError:
+            return "kept"
+        self.clear()
+        return "applied"
+
+
+# --- automatic titles ------------------------------------------------------------------------
+
+
+def may_auto_title(history: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the conversation is young enough to be named after its beginning."""
+    return sum(message.get("role") == "user" for message in history) <= _TITLED_WITHIN
+
+
+def post_process(generated: str | None) -> str | None:
+    """A title out of what a model has answered; ``None`` if there is none in it."""
+    text = without_reasoning(generated or "").strip().strip("\"'")
+    text = re.sub(r"^title:", "", text, flags=re.IGNORECASE).strip()
+    if len(text) > _MAX_LENGTH:
+        text = text[: _MAX_LENGTH - 3] + "..."
+    return text or None
+
+
+def default_title(user: str, assistant: str = "") -> str | None:
+    """The first words of the question. Needs no model: equal input gives equal titles."""
+    del assistant
+    text = re.sub(r"```.*?(?:```|\Z)", "\n", user, flags=re.DOTALL)
+    text = re.sub(r"\w+://\S+", " ", text)
+    for line in text.splitlines():
+        words = re.sub(r"[*_`#>|~\[\](){}<]+", " ", line).split()
+        if any(re.search(r"\w", word) for word in words):
+            return " ".join(words[:_WORDS]).strip(" \t.,;:!?-–—…\"'") or None
+    return None
+
+
+def auto_title(
+    db: SessionDB,
+    session_id: str,
+    history: Iterable[Mapping[str, Any]],
+    user: str,
+    assistant: str,
+    *,
+    title_fn: TitleFunction = default_title,
+    on_failure: FailureFunction = lambda _task, _error: None,
+) -> threading.Thread | None:
+    """Name a session after its first exchange, in a thread of its own.
+
+    Call it after a successful turn. Nothing happens in a conversation of more than two questions
+    or without text. A title that somebody sets meanwhile stays; one that is taken gets the next
+    number of its lineage. Failures go to *on_failure*, never to the caller. Returns the thread.
+    """
+    if not (session_id and user.strip() and assistant.strip() and may_auto_title(history)):
+        return None
+
+    def work() -> None:
+        try:
+            if db.get_session_title(session_id) is None:
+                title = post_process(title_fn(user[:_EXCERPT], assistant[:_EXCERPT]))
+                if title is not None:
+                    db.set_default_title(session_id, title)
+        except Exception as error:
+            on_failure("title_generation", error)
+
+    thread = threading.Thread(target=work, name="auto-title", daemon=True)
+    thread.start()
+    return thread
