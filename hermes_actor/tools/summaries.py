@@ -7,8 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FuturesTimeout
 from typing import Any, NamedTuple
 
 from hermes_actor.tools.transcript import call_names, text_of
@@ -28,7 +26,6 @@ _BEFORE = 60
 _TOOLS = 8
 _MAX_LENGTH = 2000
 _TRIES = 3
-_ONE_SECONDS = 30.0
 _ALL_SECONDS = 60.0
 _RAW_PREVIEW = 500
 
@@ -67,27 +64,22 @@ def summarize_all(requests: Sequence[SummaryRequest], max_concurrency: int = 3) 
     if chosen is None:
         return [extract(request) or _raw(request) for request in requests]
     give_up = time.monotonic() + _ALL_SECONDS
-    # Daemon threads of their own: one that hangs must not keep the process from ending.
     gate = threading.Semaphore(max(1, min(5, max_concurrency)))
-    pool = ThreadPoolExecutor(max_workers=max(1, len(requests)))
+    summaries: list[str | None] = [None] * len(requests)
 
-    def one(request: SummaryRequest) -> str | None:
+    def work(place: int) -> None:
         with gate:
-            return _tried(chosen, request)
+            summaries[place] = _tried(chosen, requests[place])
 
-    futures = [pool.submit(one, request) for request in requests]
-    try:
-        summaries = []
-        for request, future in zip(requests, futures, strict=True):
-            left = give_up - time.monotonic()
-            try:
-                summary = future.result(max(0.0, min(left, _ONE_SECONDS * _TRIES)))
-            except FuturesTimeout as error:
-                raise TooSlow("the summaries took too long; ask a narrower question") from error
-            summaries.append(summary or _raw(request))
-        return summaries
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    # Daemons: one that hangs must not keep the process from ending.
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(len(requests))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, give_up - time.monotonic()))
+        if thread.is_alive():
+            raise TooSlow("the summaries took too long; ask a narrower question")
+    return [found or _raw(asked) for found, asked in zip(summaries, requests, strict=True)]
 
 
 def _tried(summarizer: Summarizer, request: SummaryRequest) -> str | None:

@@ -83,7 +83,8 @@ class PendingTitle:
 
 def may_auto_title(history: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the conversation is young enough to be named after its beginning."""
-    return sum(message.get("role") == "user" for message in history) <= _TITLED_WITHIN
+    asked = sum(1 for message in history if message.get("role") == "user")
+    return asked <= _TITLED_WITHIN
 
 
 def post_process(generated: str | None) -> str | None:

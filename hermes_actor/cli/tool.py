@@ -1,0 +1,85 @@
+"""``hermes-actor tool``: what an agent can call, with JSON in and out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from hermes_actor import exits
+from hermes_actor.cli.lazy import LazyGroup
+from hermes_actor.cli.opening import opened
+from hermes_actor.cli.refusing import Refused
+from hermes_actor.cli.settings import setting
+from hermes_actor.cli.words import db_option, print_json
+from hermes_actor.tools.session_search import SCHEMA, session_search
+
+__all__ = ["session_search_command", "tool"]
+
+
+@click.group(
+    cls=LazyGroup,
+    places={"session-search": "hermes_actor.cli.tool:session_search_command"},
+    lines={"session-search": "Search earlier conversations, as a tool of an agent."},
+)
+def tool() -> None:
+    """What an agent can call, with JSON in and out."""
+
+
+@click.command("session-search")
+@click.argument("arguments", required=False)
+@click.option("--schema", is_flag=True, help="Print the schema for function calling.")
+@click.option("--current-session", metavar="ID", help="The conversation that asks: left out.")
+@db_option
+def session_search_command(
+    arguments: str | None, schema: bool, current_session: str | None, db: Path | None
+) -> int:
+    """Search earlier conversations, as a tool of an agent.
+
+    ARGUMENTS is a JSON object with the keys of the schema; without it, it is read from standard
+    input. The answer is a JSON object on one line, also when something is wrong.
+
+    \b
+    Examples:
+      hermes-actor tool session-search --schema
+      hermes-actor tool session-search '{"query": "parser AND fix", "limit": 2}'
+      echo '{}' | hermes-actor tool session-search
+    """
+    if schema:
+        print_json(SCHEMA)
+        return exits.OK
+    text = sys.stdin.read() if arguments is None else arguments
+    given = _arguments(text)
+    if isinstance(given, str):
+        return _failed(given)
+    try:
+        with opened(db) as store:
+            workers = setting(store.path.parent, "auxiliary.session_search.max_concurrency", 3)
+            answer = session_search(
+                **given, db=store, current_session_id=current_session, max_concurrency=workers
+            )
+    except Refused as error:
+        return _failed(error.message)
+    print(answer)
+    return exits.OK if msgspec.json.decode(answer)["success"] else exits.REFUSED
+
+
+def _failed(error: str) -> int:
+    print_json({"error": error, "success": False})
+    return exits.REFUSED
+
+
+def _arguments(text: str) -> dict[str, Any] | str:
+    """The arguments, or what is wrong with them."""
+    try:
+        given = msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError as error:
+        return f"the arguments are not JSON: {error}"
+    if not isinstance(given, dict):
+        return "the arguments are not a JSON object"
+    known = {*SCHEMA["parameters"]["properties"], "raw"}
+    unknown = sorted(set(given) - known)
+    return f"unknown arguments: {', '.join(unknown)}" if unknown else given

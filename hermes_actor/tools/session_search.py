@@ -1,0 +1,273 @@
+"""``session_search``: the tool with which an agent remembers earlier conversations.
+
+Takes what a model gives, which may be anything, and returns JSON as a string. With a query it
+returns summaries of the best conversations, without one the latest conversations. *session_id*,
+*sort*, *window* or ``raw=True`` ask for the messages themselves: see
+:mod:`hermes_actor.tools.windows`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from hermes_actor.errors import HermesActorError
+from hermes_actor.tools.cutting import cut_around
+from hermes_actor.tools.summaries import SummaryRequest, TooSlow, query_terms, summarize_all
+from hermes_actor.tools.transcript import transcript
+
+__all__ = ["SCHEMA", "Searchable", "as_limit", "root_of", "session_search", "when"]
+
+HIDDEN = ["tool", "subagent"]
+"""Sources whose conversations are not a memory of the user's."""
+
+_SCANNED = 50
+_MAX_CHARS = 100_000
+
+Row = dict[str, Any]
+
+
+class Searchable(Protocol):
+    """What the tool needs of a store; a ``SessionDB`` has it."""
+
+    def search_messages(
+        self,
+        query: str | None,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+    ) -> list[Row]: ...
+
+    def list_sessions_rich(
+        self,
+        source: str | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        include_children: bool = False,
+        project_compression_tips: bool = True,
+        order_by_last_active: bool = False,
+    ) -> list[Row]: ...
+
+    def get_session(self, session_id: str) -> Row | None: ...
+
+    def get_messages(self, session_id: str) -> list[Row]: ...
+
+    def resolve_session_by_title(self, title: str) -> str | None: ...
+
+    def _session_lineage_root_to_tip(self, session_id: str) -> list[str]: ...
+
+
+def session_search(
+    query: Any = None,
+    role_filter: Any = None,
+    limit: Any = 3,
+    *,
+    db: Searchable | None = None,
+    current_session_id: str | None = None,
+    session_id: Any = None,
+    around_message_id: Any = None,
+    sort: Any = None,
+    window: Any = None,
+    raw: bool = False,
+    max_concurrency: int = 3,
+) -> str:
+    """Search earlier conversations. Never raises; an error is in the JSON.
+
+    Args:
+        query: What to look for; blank lists the latest conversations.
+        role_filter: Roles whose messages count, separated by commas.
+        limit: Conversations, 1 to 5 (10 with raw messages); anything odd counts as 3.
+        db: The store; opened on demand.
+        current_session_id: The conversation that asks; its lineage is left out.
+    """
+    close: Callable[[], None] = lambda: None  # noqa: E731
+    try:
+        if db is None:
+            from hermes_actor.session_db import SessionDB
+
+            own = SessionDB()
+            db, close = own, own.close
+        if raw or session_id or sort is not None or window is not None:
+            from hermes_actor.tools.windows import look
+
+            found = look(db, query, role_filter, limit, current_session_id, session_id,
+                         around_message_id, sort, window)  # fmt: skip
+        elif not isinstance(query, str) or not query.strip():
+            found = _recent(db, as_limit(limit), current_session_id)
+        else:
+            found = _found(db, query.strip(), roles_of(role_filter), as_limit(limit),
+                           current_session_id, max_concurrency)  # fmt: skip
+    except (HermesActorError, TooSlow, OSError) as error:
+        found = {"error": str(error) or type(error).__name__, "success": False}
+    finally:
+        close()
+    return msgspec.json.encode(found).decode()
+
+
+def as_limit(limit: Any, most: int = 5) -> int:
+    """A number of results from whatever a model gives."""
+    try:
+        number = int(limit)
+    except (TypeError, ValueError, OverflowError):
+        number = 3
+    return max(1, min(most, number))
+
+
+def roles_of(role_filter: Any) -> list[str] | None:
+    """A comma list of roles; ``None`` if it names none."""
+    if not isinstance(role_filter, str):
+        return None
+    return [role.strip() for role in role_filter.split(",") if role.strip()] or None
+
+
+def root_of(db: Searchable, session_id: str) -> str:
+    return db._session_lineage_root_to_tip(session_id)[0]
+
+
+def _recent(db: Searchable, limit: int, current: str | None) -> Row:
+    excluded = {current, root_of(db, current)} if current else set()
+    rows = db.list_sessions_rich(exclude_sources=HIDDEN, limit=limit + 5, order_by_last_active=True)
+    results = [
+        {
+            "session_id": row["id"],
+            "title": row["title"],
+            "source": row["source"],
+            "started_at": row["started_at"],
+            "last_active": row["last_active"],
+            "message_count": row["message_count"],
+            "preview": row["preview"],
+        }
+        for row in rows
+        if not {row["id"], row.get("_lineage_root_id")} & excluded
+        and row["parent_session_id"] is None
+    ][:limit]
+    message = f"The {len(results)} latest conversations. Give a query to search in all of them."
+    return {"success": True, "mode": "recent", "results": results, "count": len(results),
+            "message": message}  # fmt: skip
+
+
+def _found(
+    db: Searchable,
+    query: str,
+    roles: list[str] | None,
+    limit: int,
+    current: str | None,
+    max_concurrency: int,
+) -> Row:
+    hits = db.search_messages(query, exclude_sources=HIDDEN, role_filter=roles, limit=_SCANNED)
+    if not hits:
+        message = "No earlier conversation matches. Try fewer or other words."
+        return {"success": True, "query": query, "results": [], "count": 0, "message": message}
+    groups = _grouped(db, hits, limit, current)
+    requests = [_request(db, query, root, hit) for root, hit in groups.items()]
+    kept = [(request, hit) for request, hit in zip(requests, groups.values(), strict=True)
+            if request.messages]  # fmt: skip
+    summaries = summarize_all([request for request, _ in kept], max_concurrency)
+    results = [
+        {
+            "session_id": request.session["id"],
+            "when": when(request.session["started_at"]),
+            "source": request.session["source"] or hit["source"],
+            "model": request.session["model"] or hit["model"],
+            "summary": summary,
+        }
+        for (request, hit), summary in zip(kept, summaries, strict=True)
+    ]
+    return {"success": True, "query": query, "results": results, "count": len(results),
+            "sessions_searched": len(groups)}  # fmt: skip
+
+
+def _grouped(db: Searchable, hits: list[Row], limit: int, current: str | None) -> dict[str, Row]:
+    """The best hit of each lineage, in rank order, the caller's own left out."""
+    own = root_of(db, current) if current else None
+    groups: dict[str, Row] = {}
+    for hit in hits:
+        root = root_of(db, hit["session_id"])
+        if root == own or hit["session_id"] == current:
+            continue
+        groups.setdefault(root, hit)
+        if len(groups) == limit:
+            break
+    return groups
+
+
+def _request(db: Searchable, query: str, root: str, hit: Row) -> SummaryRequest:
+    # Down to the segment that holds the hit: it must be in the text that is summarised.
+    segments = db._session_lineage_root_to_tip(hit["session_id"])
+    messages = [message for segment in segments for message in db.get_messages(segment)]
+    row = db.get_session(root) or {}
+    session = {key: row.get(key) for key in ("title", "source", "model", "started_at")}
+    text = cut_around(transcript(messages), query, _MAX_CHARS)
+    return SummaryRequest(query, query_terms(query), {"id": root, **session}, messages, text)
+
+
+def when(moment: Any) -> str:
+    """Local time in words; a text that is no number is passed through."""
+    if isinstance(moment, str):
+        if not moment.strip().isdigit():
+            return moment or "unknown"
+        moment = float(moment)
+    if not moment:
+        return "unknown"
+    return time.strftime("%B %d, %Y at %I:%M %p", time.localtime(moment))
+
+
+SCHEMA: Row = {
+    "name": "session_search",
+    "description": (
+        "Search your memory of earlier conversations with this user. Without a query it lists the"
+        " latest conversations, at no cost. Use it on your own, before you ask the user to repeat"
+        " something: when they say 'we did this before', 'remember when', 'last time', 'as I"
+        " mentioned'; when they name a project or person that is not in this conversation; when"
+        " you want to know how a similar problem was solved. Search first with few telling words."
+        " Words are joined by AND; use OR between alternatives, NOT to exclude, quotes for an"
+        " exact phrase and word* for a beginning. The current conversation is not searched."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "query": {
+                "type": "string",
+                "description": "What to look for. Leave it out to list the latest conversations.",
+            },
+            "role_filter": {
+                "type": "string",
+                "description": "Only messages of these roles, separated by commas: user, assistant,"
+                " tool.",
+            },
+            "limit": {
+                "type": "integer",
+                "description": "How many conversations, 1 to 5.",
+                "default": 3,
+                "minimum": 1,
+                "maximum": 5,
+            },
+            "session_id": {
+                "type": "string",
+                "description": "Read the messages of this conversation instead.",
+            },
+            "around_message_id": {
+                "type": "integer",
+                "description": "With session_id: only the messages around this one.",
+            },
+            "window": {
+                "type": "integer",
+                "description": "Messages on each side of a hit, 1 to 20; asks for raw messages"
+                " instead of summaries.",
+            },
+            "sort": {
+                "type": "string",
+                "enum": ["relevance", "newest", "oldest"],
+                "description": "Order of raw results; asks for raw messages instead of summaries.",
+            },
+        },
+        "required": [],
+    },
+}
+"""For function calling: how a model is told about the tool."""
