@@ -1,0 +1,238 @@
+"""``hermes-actor insights``: figures and charts of the last days."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes_actor.cli.opening import opened
+from hermes_actor.cli.words import (
+    clock_time,
+    db_option,
+    fit,
+    json_option,
+    page,
+    print_json,
+    short_duration,
+    styled,
+    width,
+)
+from hermes_actor.tools.insights import insights as report_of
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["bars", "insights"]
+
+_BOX = 58
+_RULE = 56
+_BAR = 15
+_TOOLS = 15
+_SKILLS = 10
+_PEAKS = 5
+
+Row = dict[str, Any]
+
+
+@click.command()
+@click.option(
+    "--days",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="Sessions that started in so many days.",
+)
+@click.option("--source", help="Only sessions of this source.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Also the N sessions with the most tokens.",
+    metavar="N",
+)
+@json_option
+@db_option
+def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | None) -> None:
+    """Figures and charts of the last days: sessions, tokens, cost, models, tools, habits.
+
+    Sessions of hidden sources are counted too. Costs are those that were stored with the sessions.
+
+    \b
+    Examples:
+      hermes-actor insights
+      hermes-actor insights --days 7 --source telegram
+      hermes-actor insights --days 365 --top 10 --json | jq .models
+    """
+
+    def read(conn: Connection) -> Row:
+        return report_of(conn, now=time.time(), days=days, source=source, top=top)
+
+    with opened(db) as store:
+        report = store.read(read)
+    if as_json:
+        print_json(report)
+    else:
+        page("\n".join(_lines(report)))
+
+
+def _lines(report: Row) -> list[str]:
+    days, source = report["days"], report["source_filter"]
+    if report["empty"]:
+        only = f" (source: {source})" if source else ""
+        return [f"  No sessions found in the last {days} days{only}."]
+    overview = report["overview"]
+    first, last = (
+        clock_time(overview[f"date_range_{end}"], "%b %d, %Y") for end in ("start", "end")
+    )
+    label = f"Last {days} days" + (f" ({source})" if source else "")
+    lines = ["", *_box("📊 Hermes Insights", label), "", f"Period: {first} — {last}", ""]
+    for section in (
+        _overview(overview),
+        _models(report["models"]),
+        _costs(report["models"]),
+        _platforms(report["platforms"]),
+        _tools(report["tools"]),
+        _skills(report["skills"]),
+        _activity(report["activity"]),
+        _notable(report["top_sessions"]),
+        _largest(report.get("sessions_by_tokens", [])),
+    ):
+        lines += [*section, ""] if section else []
+    return [f"  {line}".rstrip() for line in lines]
+
+
+def _box(title: str, label: str) -> list[str]:
+    def centred(text: str) -> str:
+        left = (_BOX - width(text)) // 2
+        return "║" + " " * left + text + " " * (_BOX - left - width(text)) + "║"
+
+    return [f"╔{'═' * _BOX}╗", centred(title), centred(label), f"╚{'═' * _BOX}╝"]
+
+
+def _head(title: str) -> list[str]:
+    return [styled(title, bold=True), styled("─" * _RULE, dim=True)]
+
+
+def _pair(left: str, value: str, right: str = "", other: str = "") -> str:
+    return f"{left:<19}{value:<12}  {right:<17}{other}".rstrip()
+
+
+def _overview(o: Row) -> list[str]:
+    lines = [
+        *_head("📋 Overview"),
+        _pair("Sessions:", f"{o['total_sessions']:,}", "Messages:", f"{o['total_messages']:,}"),
+        _pair("Tool calls:", f"{o['total_tool_calls']:,}", "User messages:",
+              f"{o['user_messages']:,}"),
+        _pair("Input tokens:", f"{o['total_input_tokens']:,}", "Output tokens:",
+              f"{o['total_output_tokens']:,}"),
+        _pair("Total tokens:", f"{o['total_tokens']:,}"),
+    ]  # fmt: skip
+    if o["total_hours"] > 0:
+        active = "~" + short_duration(o["total_hours"] * 3600)
+        average = "~" + short_duration(o["avg_session_duration"])
+        lines.append(_pair("Active time:", active, "Avg session:", average))
+    return [*lines, _pair("Avg msgs/session:", f"{o['avg_messages_per_session']:.1f}")]
+
+
+def _models(models: list[Row]) -> list[str]:
+    lines = [*_head("🤖 Models Used"), f"{'Model':<30} {'Sessions':>8} {'Tokens':>12}"]
+    for row in models:
+        name = fit(row["model"], 30, 28)
+        lines.append(f"{name} {row['sessions']:>8,} {row['total_tokens']:>12,}")
+    return lines
+
+
+def _costs(models: list[Row]) -> list[str]:
+    priced = [row for row in models if row["has_pricing"]]
+    if not any(row["cost"] for row in priced):
+        return []
+    lines = [*_head("💰 Cost"), f"{'Model':<30} {'Cost':>12}  Status"]
+    for row in priced:
+        lines.append(f"{fit(row['model'], 30, 28)} {'$' + format(row['cost'], ',.4f'):>12}"
+                     f"  {row['cost_status']}")  # fmt: skip
+    total = sum(row["cost"] for row in priced)
+    return [*lines, f"{'Total':<30} {'$' + format(total, ',.4f'):>12}"]
+
+
+def _platforms(platforms: list[Row]) -> list[str]:
+    if len(platforms) == 1 and platforms[0]["platform"] == "cli":
+        return []
+    lines = [*_head("📱 Platforms"),
+             f"{'Platform':<14} {'Sessions':>8} {'Messages':>10} {'Tokens':>14}"]  # fmt: skip
+    for row in platforms:
+        lines.append(f"{fit(row['platform'], 14)} {row['sessions']:>8,} {row['messages']:>10,}"
+                     f" {row['total_tokens']:>14,}")  # fmt: skip
+    return lines
+
+
+def _tools(tools: list[Row]) -> list[str]:
+    if not tools:
+        return []
+    lines = [*_head("🔧 Top Tools"), f"{'Tool':<28} {'Calls':>8} {'%':>8}"]
+    for row in tools[:_TOOLS]:
+        lines.append(f"{fit(row['tool'], 28, 28)} {row['count']:>8,} {row['percentage']:>7.1f}%")
+    if len(tools) > _TOOLS:
+        lines.append(f"... and {len(tools) - _TOOLS} more tools")
+    return lines
+
+
+def _skills(skills: Row) -> list[str]:
+    if not skills["top_skills"]:
+        return []
+    lines = [*_head("🧠 Skills"), f"{'Skill':<28} {'Loads':>7} {'Edits':>7} {'Last used':>11}"]
+    for row in skills["top_skills"][:_SKILLS]:
+        used = clock_time(row["last_used_at"], "%b %d") if row["last_used_at"] else "—"
+        lines.append(f"{fit(row['skill'], 28, 28)} {row['view_count']:>7,}"
+                     f" {row['manage_count']:>7,} {used:>11}")  # fmt: skip
+    total = skills["summary"]
+    return [*lines, f"{total['distinct_skills_used']} skills, {total['total_skill_loads']} loads,"
+                    f" {total['total_skill_edits']} edits"]  # fmt: skip
+
+
+def bars(counts: list[int]) -> list[str]:
+    """A bar of blocks for each number; the largest fills the room."""
+    peak = max(counts, default=0)
+    return ["█" * max(1, count * _BAR // peak) if count else "" for count in counts]
+
+
+def _activity(activity: Row) -> list[str]:
+    days = activity["by_day"]
+    lines = _head("📅 Activity Patterns")
+    for row, bar in zip(days, bars([row["count"] for row in days]), strict=True):
+        lines.append(f"{row['day']}  {bar:<{_BAR}} {row['count']}")
+    hours = sorted(activity["by_hour"], key=lambda row: -row["count"])[:_PEAKS]
+    peaks = ", ".join(f"{_hour(row['hour'])} ({row['count']})" for row in hours if row["count"])
+    lines += ["", f"Peak hours: {peaks}", f"Active days: {activity['active_days']}"]
+    if activity["max_streak"] > 1:
+        lines.append(f"Best streak: {activity['max_streak']} consecutive days")
+    return lines
+
+
+def _hour(hour: int) -> str:
+    return f"{hour % 12 or 12}{'AM' if hour < 12 else 'PM'}"
+
+
+def _notable(top: list[Row]) -> list[str]:
+    if not top:
+        return []
+    units = {"Most messages": "msgs", "Most tokens": "tokens", "Most tool calls": "calls"}
+    lines = _head("🏆 Notable Sessions")
+    for row in top:
+        unit = units.get(row["label"])
+        value = f"{row['value']:,} {unit}" if unit else short_duration(row["value"])
+        lines.append(f"{row['label']:<20} {value:<18} ({row['date']}, {row['session_id']})")
+    return lines
+
+
+def _largest(sessions: list[Row]) -> list[str]:
+    if not sessions:
+        return []
+    lines = [*_head("📈 Sessions by Tokens"), f"{'Tokens':>14} {'Cost':>10}  Session"]
+    for row in sessions:
+        cost = "—" if row["cost"] is None else f"${row['cost']:,.4f}"
+        title = f"  {fit(row['title'], 0, 40)}" if row["title"] else ""
+        lines.append(f"{row['total_tokens']:>14,} {cost:>10}  {row['session_id']}{title}")
+    return lines

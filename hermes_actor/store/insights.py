@@ -1,0 +1,97 @@
+"""Figures of the message rows in a window of time, counted by SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.store.rows import Row, scalar
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Window", "message_counts", "sessions_in", "skill_calls", "tool_calls"]
+
+_COLUMNS = (
+    "id", "source", "model", "title", "started_at", "ended_at", "message_count",
+    "tool_call_count", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
+    "estimated_cost_usd", "actual_cost_usd", "cost_status",
+)  # fmt: skip
+
+
+class Window(NamedTuple):
+    """Sessions that started since a time, perhaps of one source."""
+
+    since: float
+    source: str | None
+
+    @property
+    def where(self) -> str:
+        return "s.started_at >= ?" + (" AND s.source = ?" if self.source else "")
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        return (self.since, self.source) if self.source else (self.since,)
+
+
+def sessions_in(conn: Connection, window: Window) -> Iterator[Row]:
+    """The sessions of the window, one at a time. Whoever stops early closes the iterator."""
+    with closing(conn.cursor()) as cursor:
+        cursor.execute(
+            f"SELECT {', '.join('s.' + column for column in _COLUMNS)} FROM sessions s"
+            f" WHERE {window.where} ORDER BY s.started_at",
+            window.parameters,
+        )
+        for row in cursor:
+            yield dict(zip(_COLUMNS, row))  # noqa: B905
+
+
+def _from(conn: Connection, window: Window) -> str:
+    """Session by session for a part of the file, in one go for most of it."""
+    total = scalar(conn, "SELECT COUNT(*) FROM sessions")
+    chosen = scalar(
+        conn, f"SELECT COUNT(*) FROM sessions s WHERE {window.where}", window.parameters
+    )
+    if 2 * chosen > total:
+        return "messages m CROSS JOIN sessions s ON s.id = m.session_id"
+    return "sessions s CROSS JOIN messages m ON m.session_id = s.id"
+
+
+def message_counts(conn: Connection, window: Window) -> list[tuple[str, str | None, int]]:
+    """(role, tool name, number of messages)."""
+    return conn.execute(
+        # The tool name stands behind the content: only where it can be is it worth reading.
+        "SELECT m.role, CASE m.role WHEN 'tool' THEN m.tool_name END AS tool, COUNT(*)"
+        f" FROM {_from(conn, window)} WHERE {window.where} GROUP BY m.role, tool",
+        window.parameters,
+    ).fetchall()
+
+
+_CALLS = """
+    FROM {tables}, json_each(CASE WHEN json_valid(m.tool_calls) THEN m.tool_calls ELSE '[]' END) j
+    WHERE {where} AND m.role = 'assistant' AND m.tool_calls IS NOT NULL AND j.type = 'object'
+"""
+_NAME = "COALESCE(json_extract(j.value, '$.function.name'), json_extract(j.value, '$.name'))"
+
+
+def tool_calls(conn: Connection, window: Window) -> list[tuple[str, int]]:
+    """(tool, number of calls by assistants)."""
+    calls = _CALLS.format(tables=_from(conn, window), where=window.where)
+    return conn.execute(
+        f"SELECT {_NAME} AS tool, COUNT(*) {calls} AND tool IS NOT NULL GROUP BY tool",
+        window.parameters,
+    ).fetchall()
+
+
+def skill_calls(conn: Connection, window: Window) -> list[tuple[str, str, int, float]]:
+    """(``skill_view`` or ``skill_manage``, skill, number of calls, latest)."""
+    calls = _CALLS.format(tables=_from(conn, window), where=window.where)
+    arguments = "json_extract(j.value, '$.function.arguments')"
+    skill = f"CASE WHEN json_valid({arguments}) THEN json_extract({arguments}, '$.name') END"
+    return conn.execute(
+        f"SELECT {_NAME} AS tool, {skill} AS skill, COUNT(*), MAX(m.timestamp) {calls}"
+        " AND instr(m.tool_calls, '\"skill_') > 0 AND tool IN ('skill_view', 'skill_manage')"
+        " AND skill IS NOT NULL GROUP BY tool, skill",
+        window.parameters,
+    ).fetchall()
