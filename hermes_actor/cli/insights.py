@@ -150,9 +150,10 @@ def _costs(models: list[Row]) -> list[str]:
     if not any(row["cost"] for row in priced):
         return []
     lines = [*_head("💰 Cost"), f"{'Model':<30} {'Cost':>12}  Status"]
-    for row in priced:
-        lines.append(f"{fit(row['model'], 30, 28)} {'$' + format(row['cost'], ',.4f'):>12}"
-                     f"  {row['cost_status']}")  # fmt: skip
+    lines += [
+        f"{fit(row['model'], 30, 28)} {'$' + format(row['cost'], ',.4f'):>12}  {row['cost_status']}"
+        for row in priced
+    ]
     total = sum(row["cost"] for row in priced)
     return [*lines, f"{'Total':<30} {'$' + format(total, ',.4f'):>12}"]
 
@@ -162,9 +163,11 @@ def _platforms(platforms: list[Row]) -> list[str]:
         return []
     lines = [*_head("📱 Platforms"),
              f"{'Platform':<14} {'Sessions':>8} {'Messages':>10} {'Tokens':>14}"]  # fmt: skip
-    for row in platforms:
-        lines.append(f"{fit(row['platform'], 14)} {row['sessions']:>8,} {row['messages']:>10,}"
-                     f" {row['total_tokens']:>14,}")  # fmt: skip
+    lines += [
+        f"{fit(row['platform'], 14)} {row['sessions']:>8,} {row['messages']:>10,}"
+        f" {row['total_tokens']:>14,}"
+        for row in platforms
+    ]
     return lines
 
 
@@ -172,8 +175,10 @@ def _tools(tools: list[Row]) -> list[str]:
     if not tools:
         return []
     lines = [*_head("🔧 Top Tools"), f"{'Tool':<28} {'Calls':>8} {'%':>8}"]
-    for row in tools[:_TOOLS]:
-        lines.append(f"{fit(row['tool'], 28, 28)} {row['count']:>8,} {row['percentage']:>7.1f}%")
+    lines += [
+        f"{fit(row['tool'], 28, 28)} {row['count']:>8,} {row['percentage']:>7.1f}%"
+        for row in tools[:_TOOLS]
+    ]
     if len(tools) > _TOOLS:
         lines.append(f"... and {len(tools) - _TOOLS} more tools")
     return lines

@@ -47,24 +47,38 @@ def sessions_in(conn: Connection, window: Window) -> Iterator[Row]:
             yield dict(zip(_COLUMNS, row))  # noqa: B905
 
 
-def _from(conn: Connection, window: Window) -> str:
-    """Session by session for a part of the file, in one go for most of it."""
+class _Scope(NamedTuple):
+    """The messages ``m`` of a window: tables to join, condition, parameters."""
+
+    tables: str
+    where: str
+    parameters: tuple[Any, ...]
+
+
+def _scope(conn: Connection, window: Window) -> _Scope:
+    """All messages as they lie for the whole file or most of it, else session by session."""
     total = scalar(conn, "SELECT COUNT(*) FROM sessions")
     chosen = scalar(
         conn, f"SELECT COUNT(*) FROM sessions s WHERE {window.where}", window.parameters
     )
-    if 2 * chosen > total:
-        return "messages m CROSS JOIN sessions s ON s.id = m.session_id"
-    return "sessions s CROSS JOIN messages m ON m.session_id = s.id"
+    if chosen == total:
+        return _Scope("messages m", "1", ())
+    tables = (
+        "messages m CROSS JOIN sessions s ON s.id = m.session_id"
+        if 2 * chosen > total
+        else "sessions s CROSS JOIN messages m ON m.session_id = s.id"
+    )
+    return _Scope(tables, window.where, window.parameters)
 
 
 def message_counts(conn: Connection, window: Window) -> list[tuple[str, str | None, int]]:
     """(role, tool name, number of messages)."""
+    scope = _scope(conn, window)
     return conn.execute(
         # The tool name stands behind the content: only where it can be is it worth reading.
         "SELECT m.role, CASE m.role WHEN 'tool' THEN m.tool_name END AS tool, COUNT(*)"
-        f" FROM {_from(conn, window)} WHERE {window.where} GROUP BY m.role, tool",
-        window.parameters,
+        f" FROM {scope.tables} WHERE {scope.where} GROUP BY m.role, tool",
+        scope.parameters,
     ).fetchall()
 
 
@@ -72,26 +86,28 @@ _CALLS = """
     FROM {tables}, json_each(CASE WHEN json_valid(m.tool_calls) THEN m.tool_calls ELSE '[]' END) j
     WHERE {where} AND m.role = 'assistant' AND m.tool_calls IS NOT NULL AND j.type = 'object'
 """
-_NAME = "COALESCE(json_extract(j.value, '$.function.name'), json_extract(j.value, '$.name'))"
+_NAME = "COALESCE(j.value ->> '$.function.name', j.value ->> '$.name')"
 
 
 def tool_calls(conn: Connection, window: Window) -> list[tuple[str, int]]:
     """(tool, number of calls by assistants)."""
-    calls = _CALLS.format(tables=_from(conn, window), where=window.where)
+    scope = _scope(conn, window)
+    calls = _CALLS.format(tables=scope.tables, where=scope.where)
     return conn.execute(
         f"SELECT {_NAME} AS tool, COUNT(*) {calls} AND tool IS NOT NULL GROUP BY tool",
-        window.parameters,
+        scope.parameters,
     ).fetchall()
 
 
 def skill_calls(conn: Connection, window: Window) -> list[tuple[str, str, int, float]]:
     """(``skill_view`` or ``skill_manage``, skill, number of calls, latest)."""
-    calls = _CALLS.format(tables=_from(conn, window), where=window.where)
+    scope = _scope(conn, window)
+    calls = _CALLS.format(tables=scope.tables, where=scope.where)
     arguments = "json_extract(j.value, '$.function.arguments')"
     skill = f"CASE WHEN json_valid({arguments}) THEN json_extract({arguments}, '$.name') END"
     return conn.execute(
         f"SELECT {_NAME} AS tool, {skill} AS skill, COUNT(*), MAX(m.timestamp) {calls}"
         " AND instr(m.tool_calls, '\"skill_') > 0 AND tool IN ('skill_view', 'skill_manage')"
         " AND skill IS NOT NULL GROUP BY tool, skill",
-        window.parameters,
+        scope.parameters,
     ).fetchall()

@@ -58,8 +58,10 @@ def insights(
     report["overview"] = tally.overview(roles)
     report["models"] = tally.model_rows()
     report["platforms"] = tally.platform_rows()
-    report["tools"] = _tools(by_rows, dict(tool_calls(conn, window)))
-    report["skills"] = _skills(skill_calls(conn, window))
+    by_calls = dict(tool_calls(conn, window))
+    report["tools"] = _tools(by_rows, by_calls)
+    has_skills = any(tool.startswith("skill_") for tool in by_calls)
+    report["skills"] = _skills(skill_calls(conn, window) if has_skills else [])
     report["activity"] = tally.activity()
     report["top_sessions"] = tally.notable()
     if top:
