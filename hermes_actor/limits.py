@@ -157,7 +157,7 @@ INLINE_FILL_ROWS = 20_000
 fill in slices while the file is already served."""
 
 FILL_STEP_ROWS = 1_000
-"""Messages between two reports of progress while a migration fills the indexes."""
+"""Messages between two looks at the clock, or reports of progress, while many are indexed."""
 
 INDEX_STEP_ROWS = 32
 """Rows between two looks at the clock inside a slice."""

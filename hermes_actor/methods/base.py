@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import Closed, Damaged
+from hermes_actor.errors import Closed, Damaged, OpenError
 from hermes_actor.store import search
 from hermes_actor.store.surrogates import without_surrogates
 
@@ -41,8 +42,17 @@ class Methods:
                 raise
             return port.submit(clean, self._patience)
 
-    def _with_complete_index(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Run *function* in a snapshot in which the indexes cover all that was there before."""
+    def _with_complete_index(
+        self,
+        function: Callable[..., R],
+        *arguments: Any,
+        alone: Callable[..., R] | None = None,
+    ) -> R:
+        """Run *function* in a snapshot in which the indexes cover all that was there before.
+
+        If no owner can be had to bring them so far, *alone* is run instead, with the time until
+        which it may take as its last argument.
+        """
 
         def ask(conn: Connection) -> tuple[int | None, R | None]:
             behind = search.index_lag(conn)
@@ -61,5 +71,11 @@ class Methods:
         if behind is None:
             return result  # type: ignore[return-value]
         # Once the owner has caught up, messages that arrived meanwhile are not waited for.
-        port.catch_up(behind, self._patience)
+        until = time.monotonic() + self._patience
+        try:
+            port.catch_up(behind, self._patience)
+        except OpenError:
+            if alone is None:
+                raise
+            return self._reader.snapshot(alone, *arguments, until)
         return self._reader.snapshot(function, *arguments)

@@ -74,7 +74,8 @@ class ListMethods(Methods):
         :class:`IndexBehind` if the full-text index cannot be brought so far in time.
         """
         filters = search.Filters(source_filter, exclude_sources, role_filter)
-        return self._with_complete_index(search.search_messages, query, filters, limit, offset)
+        look = search.search_messages
+        return self._with_complete_index(look, query, filters, limit, offset, alone=look)
 
     _sanitize_fts5_query = staticmethod(text_query.sanitize)
     _contains_cjk = staticmethod(text_query.contains_cjk)

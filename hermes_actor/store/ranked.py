@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.rows import Row, chunks, dicts, in_list, scalar
-from hermes_actor.store.text_query import Plan, Route
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -41,19 +40,19 @@ class Condition(NamedTuple):
 
 def by_rank(
     conn: Connection,
-    plan: Plan,
+    table: str,
+    match: str,
     only: Condition,
     limit: int | None,
     offset: int | None,
 ) -> list[Row]:
-    """One page of hits, best rank first, equal ranks by id."""
-    table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
+    """One page of hits in a full-text table, best rank first, equal ranks by id."""
     # A prefix is expensive to look up anew: its one statement must do everything.
-    cheap = limit is not None and limit > 0 and offset is not None and "*" not in plan.match
-    if cheap and _has_many(conn, table, plan.match):
+    cheap = limit is not None and limit > 0 and offset is not None and "*" not in match
+    if cheap and _has_many(conn, table, match):
         assert limit is not None
         assert offset is not None
-        return _page(conn, table, plan.match, only, limit, max(offset, 0))
+        return _page(conn, table, match, only, limit, max(offset, 0))
     # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
     # fetched only for the page. Any other order cuts a snippet for every hit.
     return dicts(
@@ -62,7 +61,7 @@ def by_rank(
         f" CROSS JOIN messages m ON m.id = {table}.rowid"
         f" CROSS JOIN sessions s ON s.id = m.session_id"
         f" WHERE {table} MATCH ? AND {only.sql} ORDER BY rank LIMIT ? OFFSET ?",
-        (plan.match, *only.parameters, limit, offset),
+        (match, *only.parameters, limit, offset),
     )
 
 

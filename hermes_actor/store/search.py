@@ -1,7 +1,8 @@
 """Finding messages: by words, by trigrams, and by short CJK terms.
 
 A search must not answer from an index that is behind: the caller asks :func:`index_lag` in the
-snapshot of the search, and lets the owner catch up if it must.
+snapshot of the search, and lets the owner catch up if it must. If nobody can be asked to, the
+search looks at the rest by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
 from hermes_actor.store.short_terms import candidates
 from hermes_actor.store.text_query import Plan, Route, plan_query
 from hermes_actor.store.titles import escape_like
+from hermes_actor.store.unindexed import unindexed
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -68,8 +70,14 @@ def search_messages(
     filters: Filters,
     limit: int | None,
     offset: int | None,
+    alone_until: float | None = None,
 ) -> list[Row]:
-    """Hits with their neighbours, best first (short CJK terms: newest first)."""
+    """Hits with their neighbours, best first (short CJK terms: newest first).
+
+    *alone_until*: the indexes may be behind and nobody can be asked; look at the rest too, until
+    this time of ``time.monotonic``. Hits among the rest then come first. Raises
+    :class:`IndexBehind` if that takes longer.
+    """
     plan = plan_query(query)
     if plan is None:
         return []
@@ -78,9 +86,19 @@ def search_messages(
         plan = Plan(Route.LIKE, "", tuple(plan.match.replace('"', "").split()))
     try:
         if plan.route is Route.LIKE:
-            hits = _by_terms(conn, layout, plan, filters, limit, offset)
+            usable = alone_until is None
+            hits = _by_terms(conn, layout, plan, filters, limit, offset, usable)
         else:
-            hits = by_rank(conn, plan, _sql(layout, filters), limit, offset)
+            table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
+            only = _sql(layout, filters)
+            if alone_until is None:
+                hits = by_rank(conn, table, plan.match, only, limit, offset)
+            else:
+                with unindexed(conn, table, alone_until) as rest:
+                    hits = by_rank(conn, rest, plan.match, only, -1, 0)
+                    hits += by_rank(conn, table, plan.match, only, -1, 0)
+                end = None if limit is None or limit < 0 else (offset or 0) + limit
+                hits = hits[max(offset or 0, 0) : end]
     except sqlite3.OperationalError as error:
         # A malformed question finds nothing; a failing disk is not a malformed question.
         if primary_code(error) != sqlite3.SQLITE_ERROR:
@@ -98,6 +116,7 @@ def _by_terms(
     filters: Filters,
     limit: int | None,
     offset: int | None,
+    indexes_are_complete: bool,
 ) -> list[Row]:
     condition, parameters = _sql(layout, filters)
     matches = " OR ".join(
@@ -115,7 +134,7 @@ def _by_terms(
     )
     bound = [plan.terms[0], *patterns, *parameters]
     try:
-        found = candidates(conn, layout, plan.terms)
+        found = candidates(conn, layout, plan.terms) if indexes_are_complete else None
     except sqlite3.OperationalError as error:
         # An SQLite without the tokenizer, reading what another one has indexed.
         if primary_code(error) != sqlite3.SQLITE_ERROR:
