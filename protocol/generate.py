@@ -13,14 +13,14 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
-from hermes_protocol import framing
+from hermes_protocol import framing, succession
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
 from hermes_protocol.values import Blob, Scalar, Value
@@ -39,6 +39,15 @@ PARTS: tuple[type[Struct], ...] = (
 """Maps without a tag, which occur inside others."""
 
 pack = msgspec.msgpack.encode
+
+
+DECODE: dict[str, Callable[[bytes], Any]] = {
+    "client": framing.decode_client,
+    "actor": framing.decode_server,
+    "successor": succession.decode_successor,
+    "predecessor": succession.decode_predecessor,
+}
+"""Who may send a frame, and how it is read."""
 
 
 class Vector(NamedTuple):
@@ -61,8 +70,7 @@ class Vector(NamedTuple):
 
     @property
     def message(self) -> Any:
-        decode = framing.decode_client if self.side == "client" else framing.decode_server
-        return decode(self.data[framing.HEADER_BYTES :])
+        return DECODE[self.side](self.data[framing.HEADER_BYTES :])
 
 
 # --- the values ------------------------------------------------------------------------------
@@ -294,6 +302,20 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
 }  # fmt: skip
 
 
+SUCCESSION: dict[str, tuple[str, Struct]] = {
+    "ready": ("successor", succession.Ready(build="0.2.0+abc", pid=4343)),
+    "ready.range": ("successor", succession.Ready(build="0.2.0", pid=4343, oldest=1, newest=3)),
+    "phase": ("successor", succession.TakingOver(phase="migrating 40%")),
+    "serving": ("successor", succession.Serving(epoch=8)),
+    "settled": ("successor", succession.Settled()),
+    "failed": ("successor", succession.CannotTakeOver(code="newer-file", message=TEXT)),
+    "take-over": ("predecessor", succession.TakeOver(epoch=7, commit_no=2**53 + 1)),
+    "take-over.pinned": (
+        "predecessor", succession.TakeOver(epoch=7, commit_no=0, pinned=True)
+    ),
+}  # fmt: skip
+
+
 def _with_unknown_fields(message: Struct) -> bytes:
     """What a newer sender might send: fields that nobody knows yet, before, between and after."""
     known = msgspec.msgpack.decode(pack(message))
@@ -326,6 +348,10 @@ def _vectors() -> Iterator[Vector]:
         yield Vector(name, "actor", framing.frame(message))
     for name, operation in OPERATIONS.items():
         yield Vector(f"op.{name}", "client", framing.frame(request(1, operation)))
+    for name, (side, message) in SUCCESSION.items():
+        yield Vector(f"successor.{name}", side, framing.frame(message))
+    newer_ready = _with_unknown_fields(SUCCESSION["ready"][1])
+    yield Vector("newer.ready", "successor", newer_ready, same_as="successor.ready")
     yield Vector("newer.hello", "client", _with_unknown_fields(HELLO), same_as="hello")
     yield Vector("newer.welcome", "actor", _newer_welcome(), same_as="welcome")
     yield Vector("newer.ok", "actor", _with_unknown_fields(SERVER_MESSAGES["ok.1"]), same_as="ok.1")

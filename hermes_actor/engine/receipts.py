@@ -25,7 +25,6 @@ from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.own_tables import set_own
 from hermes_actor.errors import KeyReused, OutcomeUnknown, RequestError
-from hermes_actor.store.rows import scalar
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -89,10 +88,11 @@ class Receipts:
         return Outcome(error=_unknown(ticket))
 
     def _meet(self, conn: Connection, client_id: bytes) -> _Client:
-        highest = scalar(
-            conn, "SELECT MAX(seq) FROM hermes_actor_receipts WHERE client = ?", (client_id,)
-        )
-        client = self._clients[client_id] = _Client(highest or 0)
+        ((lowest, highest),) = conn.execute(
+            "SELECT MIN(seq), MAX(seq) FROM hermes_actor_receipts WHERE client = ?", (client_id,)
+        ).fetchall()
+        # Below the first there were others once.
+        client = self._clients[client_id] = _Client(highest or 0, pruned=(lowest or 1) - 1)
         return client
 
     def record(self, conn: Connection, ticket: Ticket, commit_no: int, result: bytes) -> None:

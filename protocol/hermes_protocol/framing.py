@@ -19,6 +19,7 @@ __all__ = [
     "FrameBuffer",
     "FrameError",
     "OperationError",
+    "decode",
     "decode_client",
     "decode_operation",
     "decode_server",
@@ -53,12 +54,12 @@ def frame(message: msgspec.Struct) -> bytes:
 
 def decode_client(body: bytes) -> ClientMessage:
     """A message of a client. Raises :class:`FrameError`."""
-    return _decode(_client, body)
+    return decode(_client, body)
 
 
 def decode_server(body: bytes) -> ServerMessage:
     """A message of an actor. Raises :class:`FrameError`."""
-    return _decode(_server, body)
+    return decode(_server, body)
 
 
 def decode_operation(body: bytes | msgspec.Raw) -> Operation[Any]:
@@ -69,12 +70,16 @@ def decode_operation(body: bytes | msgspec.Raw) -> Operation[Any]:
         raise OperationError(str(error)) from error
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[M], body: bytes) -> M:
+def decode(decoder: msgspec.msgpack.Decoder[M], body: bytes) -> M:
+    """One message. Raises :class:`FrameError`, whose text quotes nothing of *body*."""
     try:
         return decoder.decode(body)
     # Deep nesting is a RecursionError, bad UTF-8 and bad MessagePack are ValueErrors.
     except (ValueError, RecursionError) as error:
-        raise FrameError(str(error)) from error
+        words = str(error)
+        if words.startswith("Invalid value"):
+            words = "an unknown kind of message"
+        raise FrameError(words) from error
 
 
 class FrameBuffer:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from hermes_protocol.framing import FrameBuffer, FrameError
+from hermes_protocol.framing import FrameBuffer, decode
 
 __all__ = [
     "CannotTakeOver",
@@ -22,6 +22,8 @@ __all__ = [
     "SuccessorMessage",
     "TakeOver",
     "TakingOver",
+    "decode_predecessor",
+    "decode_successor",
     "next_successor_message",
     "next_take_over",
 ]
@@ -84,23 +86,23 @@ _from_successor: msgspec.msgpack.Decoder[SuccessorMessage] = msgspec.msgpack.Dec
 _take_over: msgspec.msgpack.Decoder[TakeOver] = msgspec.msgpack.Decoder(TakeOver)
 
 
+def decode_successor(body: bytes) -> SuccessorMessage:
+    """A message of a successor. Raises :class:`FrameError`."""
+    return decode(_from_successor, body)
+
+
+def decode_predecessor(body: bytes) -> TakeOver:
+    """The message of the old actor. Raises :class:`FrameError`."""
+    return decode(_take_over, body)
+
+
 def next_successor_message(buffer: FrameBuffer) -> SuccessorMessage | None:
     """The next message of a successor if it is complete. Raises :class:`FrameError`."""
     body = buffer.next_body()
-    if body is None:
-        return None
-    try:
-        return _from_successor.decode(body)
-    except (ValueError, RecursionError) as error:
-        raise FrameError(str(error)) from error
+    return None if body is None else decode_successor(body)
 
 
 def next_take_over(buffer: FrameBuffer) -> TakeOver | None:
     """The message of the old actor if it is complete. Raises :class:`FrameError`."""
     body = buffer.next_body()
-    if body is None:
-        return None
-    try:
-        return _take_over.decode(body)
-    except (ValueError, RecursionError) as error:
-        raise FrameError(str(error)) from error
+    return None if body is None else decode_predecessor(body)

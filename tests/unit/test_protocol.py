@@ -62,7 +62,7 @@ def named(name):
 
 
 def decoder(entry):
-    return decode_client if entry["sent_by"] == "client" else decode_server
+    return generate.DECODE[entry["sent_by"]]
 
 
 def body_of(data):
