@@ -26,6 +26,7 @@ from support.peer import FOLDER as PEER
 from support.peer import peer
 
 BESIDE_SECONDS = 1.5
+SHORT_SECONDS = 0.5
 
 THEIRS = """
 db = SessionDB(path)
@@ -42,6 +43,7 @@ WAL-reset race; few messages do not make the peer checkpoint."""
 
 def main(job: Job) -> None:
     kinds = [*KINDS, "the peer", "unlinked", "unlinked both", "replaced"]
+    kinds = [kind for kind in kinds if job.options.get("only", kind) == kind]
     while job.more():
         job.rng.shuffle(kinds)
         for kind in kinds:
@@ -61,14 +63,15 @@ def main(job: Job) -> None:
 
 
 def beside(job: Job, house: House, kind: str) -> None:
-    with at_work(house, job.rng, writers=4, readers=2, depth=8) as clients:
+    readers = int(job.options.get("readers", 2))
+    with at_work(house, job.rng, writers=4, readers=readers, depth=8) as clients:
         script = ROOT / "stress" / "programme" / "bystander.py"
         other = subprocess.Popen(
             [sys.executable, str(script), kind, str(house.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         pid = house.serves()
-        time.sleep(BESIDE_SECONDS)
+        time.sleep(SHORT_SECONDS if job.form == "short" else BESIDE_SECONDS)
         told = json.loads(other.communicate(timeout=60)[0])
         job.count("openings", told["times"])
         job.demand(not told["failed"], f"{kind}: {told['errors']}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from programme.breaks import break_build
 from programme.frames import Mutations, hostile_halves
 from programme.job import Job, run
 
@@ -15,6 +16,7 @@ AT_ONCE = 1_000
 
 
 def main(job: Job) -> None:
+    break_build(job.options.get("break", ""))
     mutations = Mutations(job.rng)
     halves = hostile_halves()
     while job.more():

@@ -33,7 +33,7 @@ def main(job: Job) -> None:
         with house.open(), at_work(
             house, job.rng, writers=8, readers=4, depth=job.rng.choice([1, 8]), pause=0.004
         ) as load:  # fmt: skip
-            for _ in range(HANDOFFS_PER_HOUSE):
+            for _ in range(int(job.options.get("house", HANDOFFS_PER_HOUSE))):
                 if not job.more():
                     break
                 pid = house.serves()

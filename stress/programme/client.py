@@ -58,7 +58,9 @@ def main() -> int:
     import hermes_actor.client.channels
     import hermes_actor.client.reader
     import hermes_actor.demo.history  # noqa: F401 - once, before the forks
+    from programme.breaks import break_client
 
+    break_client()
     children = []
     for kind, count, work in (("w", order.writers, write), ("r", order.readers, read)):
         for number in range(count):

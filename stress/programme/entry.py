@@ -19,7 +19,8 @@ def keep_receipts() -> None:
     from hermes_actor import limits
     from hermes_actor.engine.receipts import Receipts
 
-    limits.RECEIPTS_PRUNED_AT_ONCE = limits.RECEIPTS_KEPT_COMMITS = 2**62
+    # Above every number that a client may claim.
+    limits.RECEIPTS_PRUNED_AT_ONCE = limits.RECEIPTS_KEPT_COMMITS = 2**70
 
     def forget(self: Receipts, _conn: object, client_id: bytes) -> None:
         self._clients.pop(client_id, None)

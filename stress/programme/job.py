@@ -102,10 +102,12 @@ class Job:
     def more(self) -> bool:
         """Whether to do another one: the goal is not reached, the budget not used up.
 
-        A job goes on after a violation, unless there are so many that more would tell nothing.
+        A job goes on after a violation, unless there are so many that more would tell nothing:
+        a hundred, or ``--set enough=NUMBER``.
         """
         self._progress()
-        return self.done < self.goal and self.left > 0 and len(self.violations) < 100
+        enough = int(self.options.get("enough", 100))
+        return self.done < self.goal and self.left > 0 and len(self.violations) < enough
 
     # --- what a job tells --------------------------------------------------------------------
 
@@ -206,6 +208,9 @@ def run(
     goal = {"short": float(short), "usual": float(usual), "long": float("inf")}[form]
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     os.environ.setdefault("HERMES_ACTOR_IDLE_EXIT", "20")
+    if "break" in asked.set:
+        # A deliberate fault of the selftest, for every process of the job.
+        os.environ["HERMES_STRESS_BREAK"] = asked.set["break"]
     job = Job(name, unit, goal, seed=seed, budget=asked.budget, form=form, options=asked.set)
     try:
         main(job)

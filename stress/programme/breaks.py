@@ -1,0 +1,140 @@
+"""Deliberate faults of the whole actor and of its clients, for the selftest.
+
+``--set break=NAME`` runs a job against such a build. The fault is put into the process under test
+by its entry, and into clients by their own; the product knows nothing of it. Each one is a mistake
+that somebody could make, and each must be found. Faults of the engine under power cuts are with
+the jobs about disks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["BREAKS", "break_build", "break_client"]
+
+
+def _decode_errors_only() -> None:
+    """Of all that can be wrong with bytes, only the decoder's own error is expected."""
+    import msgspec
+
+    from hermes_protocol import framing
+
+    def decode(decoder: Any, body: bytes) -> Any:
+        try:
+            return decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise framing.FrameError(str(error)) from error
+
+    framing._decode = decode
+
+
+def _no_guard() -> None:
+    """Nobody looks whether the files are still the same, and somebody opens one of them."""
+    from hermes_actor.engine.guard import Guard
+    from hermes_actor.engine.write_connection import WriteConnection
+
+    plain = WriteConnection.checkpoint
+
+    def checkpoint(self: WriteConnection, *arguments: Any) -> None:
+        plain(self, *arguments)
+        # Closing it drops every lock that SQLite has on the file in this process.
+        os.close(os.open(self.place.db, os.O_RDONLY))
+
+    Guard.intact = lambda _self: True  # type: ignore[method-assign]
+    WriteConnection.checkpoint = checkpoint  # type: ignore[method-assign]
+
+
+def _two_owners() -> None:
+    """In a hand-off the successor gets everything while the old actor has the file open."""
+    from hermes_actor.actor.writing import Writing
+
+    async def stop(_self: Writing) -> None:
+        return
+
+    Writing.stop = stop  # type: ignore[method-assign]
+
+
+def _receipts_by_the_clock() -> None:
+    """Receipts older than an hour go, by the wall clock, and nobody remembers that they did."""
+    from hermes_actor.engine.receipts import Receipts
+
+    init, find = Receipts.__init__, Receipts.find
+    born: dict[int, float] = {}
+
+    def begin(self: Receipts, *arguments: Any) -> None:
+        init(self, *arguments)
+        born[id(self)] = time.time()
+
+    def sweep_and_find(self: Receipts, conn: Any, ticket: Any) -> Any:
+        if abs(time.time() - born[id(self)]) > 1800:
+            born[id(self)] = time.time()
+            conn.execute("DELETE FROM hermes_actor_receipts")
+            self._clients.clear()
+        return find(self, conn, ticket)
+
+    Receipts.__init__ = begin  # type: ignore[method-assign, assignment]
+    Receipts.find = sweep_and_find  # type: ignore[method-assign]
+
+
+def _kept_snapshot() -> None:
+    """A reader does not end its read transaction, and uses the connection again."""
+    from hermes_actor.client import reader
+
+    plain = reader._in_snapshot
+
+    def in_snapshot(conn: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if conn.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            # The file is just being made; who stayed in it would keep its owner out.
+            return plain(conn, function, arguments)
+        if not conn.in_transaction:
+            conn.execute("BEGIN")
+        return function(conn, *arguments)
+
+    reader._in_snapshot = in_snapshot
+
+
+def _reply_before_commit() -> None:
+    """The answers leave when a batch is applied, just before it is committed."""
+    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.writer import Writer
+
+    run_batch, commit = Writer.run_batch, WriteConnection.commit
+
+    def late(self: WriteConnection, commit_no: int | None = None, writes: int = 0) -> None:
+        if commit_no is None:
+            commit(self, commit_no, writes)
+        else:
+            self.commit_no = commit_no
+
+    def begin_with_the_last(self: Writer, requests: Any) -> Any:
+        if self.core.conn.in_transaction:
+            commit(self.core, self.core.commit_no, 1)
+        return run_batch(self, requests)
+
+    WriteConnection.commit = late  # type: ignore[method-assign]
+    Writer.run_batch = begin_with_the_last  # type: ignore[method-assign]
+
+
+BREAKS: dict[str, Callable[[], None]] = {
+    "decode-errors-only": _decode_errors_only,
+    "no-guard": _no_guard,
+    "two-owners": _two_owners,
+    "receipts-by-the-clock": _receipts_by_the_clock,
+    "reply-before-commit": _reply_before_commit,
+}
+"""Of the process under test, by name."""
+
+_OF_CLIENTS: dict[str, Callable[[], None]] = {"kept-snapshot": _kept_snapshot}
+
+
+def break_build(name: str) -> None:
+    """In the process under test."""
+    BREAKS.get(name, lambda: None)()
+
+
+def break_client() -> None:
+    """In a client, if the environment says so."""
+    _OF_CLIENTS.get(os.environ.get("HERMES_STRESS_BREAK", ""), lambda: None)()
