@@ -68,6 +68,7 @@ __all__ = [
     "SPAWN_SECONDS",
     "SPAWN_TRIES",
     "STAGE_PART_BYTES",
+    "STALLED_SECONDS",
     "SUCCESSOR_END_SECONDS",
     "SUCCESSOR_READY_SECONDS",
     "SUCCESSOR_SERVING_SECONDS",
@@ -245,6 +246,9 @@ WRITE_STALL_SECONDS = 10.0
 
 HELLO_SECONDS = 5.0
 """A connection that does not introduce itself is closed."""
+
+STALLED_SECONDS = 1.0
+"""From here on the status says that the writer takes nothing: a sync hangs, or upkeep is long."""
 
 DRAIN_SECONDS = 5.0
 """How long a drain waits for replies to leave; commits are never cut short."""

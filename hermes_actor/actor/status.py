@@ -122,6 +122,9 @@ def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
         found.append(f"foreign writer: {who}" if who else "foreign writer")
     if pinned:
         found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
+    unseen = server.mailbox.unseen_seconds()
+    if unseen >= limits.STALLED_SECONDS:
+        found.append(f"writer stalled: it has taken nothing for {unseen:.0f} s")
     if server.failed_update is not None:
         found.append(f"update failed, still serving: {server.failed_update}")
     if writer.core.faults.passing is not None:

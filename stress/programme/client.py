@@ -24,6 +24,9 @@ from typing import Any, NamedTuple
 SOURCE = "stress"
 """The source of every session of a history."""
 
+OPEN_SECONDS = 60.0
+"""The patience of everybody at the beginning, before their own begins to count."""
+
 WINDOW = 16
 """Of so many of the newest rows a read takes the digest."""
 
@@ -125,12 +128,12 @@ class Writer:
         self._operations = operations
         self._number = 0
         self._forks = 0
-        self._channel = share(place_of(Path(order.db)), order.patience)
+        self._channel = share(place_of(Path(order.db)), OPEN_SECONDS)
 
     def create(self) -> None:
         """The session; it leaves no line: only its messages are rows of a history."""
         session = self._operations.SessionCreate(id=self._name, source=SOURCE, started_at=1.0)
-        self._channel.submit(session, self._order.patience)
+        self._channel.submit(session, OPEN_SECONDS)
 
     def round(self) -> None:
         """Send some changes and wait for all answers."""

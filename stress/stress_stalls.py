@@ -1,0 +1,78 @@
+"""A writer whose syncs take seconds, and processes that are stopped: nobody hangs, nobody lies.
+
+Clients are impatient: their calls end in time, with an error that says whether the change was
+executed, and what was said not to be executed is not in the file. The actor answers questions all
+the while, says that its writer is stalled, and does not grow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from programme.house import House
+from programme.job import Job, run
+from programme.workload import at_work, new_house
+from support.actors import peak_memory
+
+from hermes_actor.client.asking import ask_status
+
+PATIENCE_SECONDS = 1.0
+STALL_SECONDS = 2.5
+"""Longer than the patience of the clients, and than it takes to call a writer stalled."""
+
+STALLS_PER_HOUSE = 4
+MEMORY_BYTES = 250 * 1024 * 1024
+
+
+def main(job: Job) -> None:
+    while job.more():
+        house = new_house(job)
+        with house.open(), at_work(
+            house, job.rng, writers=8, readers=1, depth=30, patience=PATIENCE_SECONDS
+        ) as clients:  # fmt: skip
+            for _ in range(STALLS_PER_HOUSE):
+                if job.more():
+                    (stuck_sync if job.done % 2 == 0 else stopped)(job, house)
+                    job.count("stalls")
+                    clients.goes_on()
+            found = clients.judge(job)
+            job.count("refused in time", found["counts"].get("refused", 0))
+
+
+def stuck_sync(job: Job, house: House) -> None:
+    """The next actor's commits take long, one after the other."""
+    start = job.rng.randint(5, 40)
+    order = f"commit.before:{start}:sleep={STALL_SECONDS}"
+    house.obeyed_by_next(HERMES_ACTOR_FAILPOINT=order)
+    pid, give_up = house.serves(), time.monotonic() + 30
+    while not any("stalled" in text for text in degraded(house)):
+        if time.monotonic() > give_up:
+            job.violation("nobody says that the writer is stalled")
+            break
+        time.sleep(0.05)
+    peak = peak_memory(pid)
+    job.demand(peak < MEMORY_BYTES, f"the actor grew to {peak >> 20} MiB behind a stuck sync")
+    house.kill(pid)
+
+
+def degraded(house: House) -> list[str]:
+    found = ask_status(house.place)
+    return [] if found is None else list(found["degraded"])
+
+
+def stopped(job: Job, house: House) -> None:
+    """SIGSTOP for longer than anybody is patient."""
+    pid = house.serves()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(PATIENCE_SECONDS + job.rng.uniform(0.2, 1.5))
+        os.kill(pid, signal.SIGCONT)
+    job.demand(house.serves() == pid, "a stopped actor has lost its place")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "stalls", short=2, usual=16))
