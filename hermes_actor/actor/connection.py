@@ -244,6 +244,9 @@ class Connection:
                 with trio.fail_after(limits.BODY_SECONDS):
                     while (message := self._conversation.next_message()) is None:
                         await self._receive()
+            # Ended meanwhile, while this task was about to run: what it was sent before may have
+            # been dropped, and what follows must not take its place.
+            await trio.lowlevel.checkpoint_if_cancelled()
         except BaseException:
             self._server.credit.give_back(*price)
             raise

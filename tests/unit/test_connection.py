@@ -1,0 +1,138 @@
+"""One connection between the event loop and a writer that is played by the test."""
+
+import socket
+import types
+
+import msgspec
+import trio
+import trio.testing
+
+import hermes_protocol.messages as wire
+from hermes_actor.actor.connection import Connection
+from hermes_actor.actor.credit import Credit
+from hermes_actor.actor.mailbox import Mailbox
+from hermes_actor.actor.metrics import Metrics
+from hermes_protocol import operations as ops
+from hermes_protocol.framing import frame
+
+OPERATION = msgspec.Raw(msgspec.msgpack.encode(ops.MetaSet(key="a", value="b")))
+
+HELLO = frame(
+    wire.Hello(
+        magic=wire.MAGIC, oldest=1, newest=1, client_id=b"c" * 16, name="n", pid=1, build="0"
+    )
+)
+STATUS = frame(wire.StatusRequest(ask=-1))
+
+
+def request(seq):
+    return frame(wire.Request(seq=seq, operation=OPERATION))
+
+
+class Actor:
+    """What a connection needs of its actor. What other threads have for the event loop waits in
+    *posted*; the mailbox is looked into, and the writer moved, by the test."""
+
+    private_sql = True
+    drain_seconds = 0.0
+
+    def __init__(self):
+        self.posted = []
+        self.metrics = Metrics()
+        self.mailbox = Mailbox()
+        self.credit = Credit(1 << 20, self.posted.append)
+        self.reception = types.SimpleNamespace(welcome=self.welcome, left=lambda _: None)
+        ours, self.client = socket.socketpair()
+        ours.setblocking(False)
+        self.mailbox.take(0)  # the writer is there
+        self.connection = Connection(self, ours)
+
+    async def welcome(self, *_):
+        return True
+
+    def in_loop(self, function):
+        self.posted.append(function)
+
+    def dirty(self, outbox):
+        pass
+
+    def status_json(self):
+        return "{}"
+
+    @property
+    def admitted(self):
+        return self.connection.desk.admitted
+
+    @property
+    def queued(self):
+        return self.mailbox.statistics().jobs
+
+    async def hear(self):
+        """The event loop reads all that it may read."""
+        self.mailbox.intake.wait(0)  # the writer is not away, however slow this machine is
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+    def writer_reads(self):
+        intake = self.mailbox.intake
+        intake.admit(intake.wait(0))
+
+    def told(self):
+        """The event loop hears what other threads have for it; nobody has run yet."""
+        for function in self.posted:
+            function()
+        self.posted.clear()
+
+    def close(self):
+        self.client.close()
+        self.mailbox.intake.close()
+
+
+def with_actor(test):
+    async def main():
+        actor = Actor()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(actor.connection.run)
+                await test(actor)
+                nursery.cancel_scope.cancel()
+        finally:
+            actor.close()
+
+    return lambda: trio.run(main)
+
+
+@with_actor
+async def test_connection_that_writes_is_read_by_the_writer(actor):
+    actor.client.send(HELLO + request(1))
+    await actor.hear()
+    actor.client.send(request(2))
+    await actor.hear()
+    assert actor.admitted == 1
+    actor.writer_reads()
+    assert actor.admitted == 2
+
+
+@with_actor
+async def test_nothing_is_admitted_after_a_newer_connection_has_come(actor):
+    """What came before was dropped: what comes after it would take its place in the order."""
+    actor.client.send(HELLO + request(1))
+    await actor.hear()
+    actor.client.send(request(2) + STATUS + request(3))
+    actor.writer_reads()
+    assert actor.queued == 2
+    actor.told()
+    await actor.connection.supersede()
+    await actor.hear()
+    assert (actor.queued, actor.admitted) == (0, 2)
+
+
+@with_actor
+async def test_nothing_is_admitted_after_the_client_was_sent_away(actor):
+    actor.client.send(HELLO + request(1))
+    await actor.hear()
+    actor.client.send(STATUS + request(2))
+    actor.writer_reads()
+    actor.told()
+    actor.connection.go_away("the end")
+    await actor.hear()
+    assert (actor.queued, actor.admitted) == (1, 1)
