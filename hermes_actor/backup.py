@@ -17,7 +17,7 @@ from pathlib import Path
 from hermes_actor.errors import Damaged, HermesActorError, cannot_use, from_sqlite
 from hermes_actor.sqlite import connect_reader, sqlite3
 
-__all__ = ["back_up", "backup_path", "verify", "weed"]
+__all__ = ["back_up", "backup_path", "backups_of", "verify", "weed"]
 
 _PAGES = 512
 """Copied between two pauses: 2 MiB."""
@@ -38,12 +38,16 @@ def backup_path(db: Path, now: datetime | None = None) -> Path:
 
 
 def back_up(
-    db: Path, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+    db: Path,
+    target: Path,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    *,
+    damaged: bool = False,
 ) -> None:
     """Copy *db* to *target*, which appears when it is complete, synced and verified.
 
-    *progress* gets pages copied and pages in all. Raises a :class:`StorageError`; nothing is left
-    behind then.
+    *progress* gets pages copied and pages in all. *damaged*: the copy is for the record, and not
+    verified. Raises a :class:`StorageError`; nothing is left behind then.
     """
     part = target.with_name(f".{target.name}.part")
     try:
@@ -51,7 +55,8 @@ def back_up(
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         _copy(db, part, progress)
-        verify(part)
+        if not damaged:
+            verify(part)
         _sync(part)
         part.replace(target)
         _sync(target.parent)
@@ -99,12 +104,17 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def weed(db: Path, keep: int) -> list[Path]:
-    """Remove all but the newest *keep* copies of *db*; those that went."""
+def backups_of(db: Path) -> list[Path]:
+    """The copies of *db* that are kept beside it, oldest first."""
     # Exactly our own names: beside state.db there may be state-2.db, and files of people.
     name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(_SUFFIX)}")
     found = db.parent.joinpath("backups").glob(f"*{_SUFFIX}")
-    copies = sorted(copy for copy in found if name.fullmatch(copy.name))
+    return sorted(copy for copy in found if name.fullmatch(copy.name))
+
+
+def weed(db: Path, keep: int) -> list[Path]:
+    """Remove all but the newest *keep* copies of *db*; those that went."""
+    copies = backups_of(db)
     gone = copies[: max(0, len(copies) - keep)]
     for copy in gone:
         copy.unlink(missing_ok=True)

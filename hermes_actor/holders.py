@@ -6,6 +6,7 @@ Only for people: nothing is ever decided by a pid.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -96,11 +97,24 @@ def _name_of(process: os.DirEntry[str]) -> str:
 
 
 def lock_holder(place: Place) -> int | None:
-    """The process that says in the lock file that it owns *place*, if there is such a process."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        pid = json.loads(place.owner_lock.read_bytes())["pid"]
-        return pid if isinstance(pid, int) and is_alive(pid) else None
-    return None
+    """The process that owns *place* by its own words in the lock file, if the lock is held."""
+    try:
+        with place.owner_lock.open("rb") as lock:
+            pid = json.loads(lock.read())["pid"]
+            # A process that lives may have given the lock up long ago. To try it is to hold it for
+            # a moment, so it is tried only then, and whoever meets us there tries again.
+            held = isinstance(pid, int) and is_alive(pid) and _is_held(lock.fileno())
+            return pid if held else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def owners() -> list[tuple[int, Path]]:

@@ -121,6 +121,8 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     "catch-up": wire.CatchUp(ask=-1, through=2, patience=5.0),
     "catch-up.verify": wire.CatchUp(ask=-5, through=0, verify=True),
     "catch-up.defaults": wire.CatchUp(ask=-128, through=0),
+    "maintain": wire.Maintain(ask=-6, task="restore", path="/srv/copy", patience=9.0),
+    "maintain.defaults": wire.Maintain(ask=-1, task="rebuild-index"),
     "lease.open": wire.LeaseOpen(ask=-2, lease=4, patience=30.0),
     "lease.open.defaults": wire.LeaseOpen(ask=-1, lease=1),
     "lease.run": wire.LeaseRun(ask=-3, lease=4, statement=Raw(pack(SELECT))),

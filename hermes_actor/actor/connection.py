@@ -140,6 +140,8 @@ class Connection:
             self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
         elif isinstance(message, wire.CatchUp):
             self.desk.catch_up(message)
+        elif isinstance(message, wire.Maintain):
+            self.desk.maintain(message)
         elif isinstance(message, wire.Drain):
             self.send(wire.Done(ask=message.ask))
             self._server.drain("asked to")

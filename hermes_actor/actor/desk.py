@@ -167,6 +167,14 @@ class Desk:
             self.client_id, jobs.CatchUp(finish, deadline, message.through, message.verify)
         )
 
+    def maintain(self, message: wire.Maintain) -> None:
+        """A piece of maintenance, behind what this client has sent before."""
+        finish = self._asked(message.ask)
+        deadline = _deadline(message.patience)
+        self._mailbox.put(
+            self.client_id, jobs.Maintain(finish, deadline, message.task, message.path)
+        )
+
     def forget(self) -> None:
         """The client has said good-bye."""
         self._mailbox.put(self.client_id, jobs.Forget(lambda _outcome: None, self.client_id))

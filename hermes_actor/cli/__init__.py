@@ -14,7 +14,7 @@ from hermes_actor.cli.lazy import LazyGroup
 __all__ = ["run"]
 
 _GROUPS = {
-    "backup": "hermes_actor.cli.update:backup",
+    "backup": "hermes_actor.cli.copies:backup",
     "demo": "hermes_actor.cli.demo:demo",
     "drain": "hermes_actor.cli.life:drain",
     "export-schema": "hermes_actor.cli.schema:export_schema",
@@ -25,6 +25,7 @@ _GROUPS = {
     "insights": "hermes_actor.cli.insights:insights",
     "resume": "hermes_actor.cli.resume:resume",
     "search": "hermes_actor.cli.search:search",
+    "restore": "hermes_actor.cli.copies:restore",
     "serve": "hermes_actor.cli.serve:serve",
     "service": "hermes_actor.cli.service:service",
     "sessions": "hermes_actor.cli.sessions:sessions",

@@ -1,4 +1,4 @@
-"""``hermes-actor update`` and ``hermes-actor backup``."""
+"""``hermes-actor update``: run an update that nobody who writes the store notices."""
 
 from __future__ import annotations
 
@@ -10,54 +10,23 @@ from pathlib import Path
 import click
 
 from hermes_actor import exits
-from hermes_actor.backup import back_up, backup_path, weed
+from hermes_actor.cli.copies import copy_store, keep_option
 from hermes_actor.cli.handoff import hand_over
-from hermes_actor.cli.manners import complain, db_option, place_for, progress
+from hermes_actor.cli.manners import complain, db_option, place_for
 from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import HandoffFailed, NotRunning
-from hermes_actor.paths import Place
 
-__all__ = ["backup", "update"]
-
-_KEPT = 5
-
-_keep = click.option(
-    "--keep", type=click.IntRange(min=1), metavar="N", default=_KEPT, show_default=True,
-    help="How many copies are kept.",
-)  # fmt: skip
-
-
-@click.command()
-@db_option
-@_keep
-@click.option("--to", type=click.Path(path_type=Path), help="Copy to this file; removes no other.")
-def backup(db: Path | None, keep: int, to: Path | None) -> int:
-    """Copy the store while it is in use, verify the copy, and keep the newest few.
-
-    Nobody is stopped or slowed down. The copy is one file with everything that was acknowledged
-    before it began.
-
-    \b
-    Examples:
-      hermes-actor backup
-      hermes-actor backup --to /mnt/usb/state.db
-    """
-    place = place_for(db)
-    if not place.db.exists():
-        complain(f"there is no store at {place.db}")
-        return exits.REFUSED
-    print(_copy(place, keep, to))
-    return exits.OK
+__all__ = ["update"]
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @db_option
-@_keep
+@keep_option
 @click.option(
     "--python", metavar="PATH", help="The interpreter that has the new build; default: this one."
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def update(db: Path | None, keep: int, python: str | None, command: Sequence[str]) -> int:
+def update(db: Path | None, keep: int | None, python: str | None, command: Sequence[str]) -> int:
     """Run an update command so that nobody who writes the store notices.
 
     Copies the store, runs COMMAND, hands the running actor over to the new code and asks the new
@@ -75,7 +44,7 @@ def update(db: Path | None, keep: int, python: str | None, command: Sequence[str
     place = place_for(db)
     if place.db.exists():
         # Now, and not when we end: COMMAND writes to the same place.
-        print(f"copied the store to {_copy(place, keep, None)}", flush=True)
+        print(f"copied the store to {copy_store(place, keep)}", flush=True)
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
@@ -102,12 +71,3 @@ def update(db: Path | None, keep: int, python: str | None, command: Sequence[str
         return exits.REFUSED
     print(f"pid {found['pid']} serves {place.db} with build {found['build']}")
     return exits.OK
-
-
-def _copy(place: Place, keep: int, to: Path | None) -> Path:
-    target = to or backup_path(place.db)
-    with progress(f"copying {place.db.name}") as tell:
-        back_up(place.db, target, tell)
-    if to is None:
-        weed(place.db, keep)
-    return target

@@ -60,6 +60,10 @@ class Faults:
             self.damage = damage
             _log.error("%s is damaged, changes are refused: %s", self._place.db, damage)
 
+    def mended(self) -> None:
+        """The whole content of the file is another one now."""
+        self.damage = self.passing = None
+
     def refusal(self) -> HermesActorError | None:
         """Why no change can be made, if so."""
         if self.damage is None:

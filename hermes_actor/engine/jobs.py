@@ -28,6 +28,7 @@ __all__ = [
     "Forget",
     "Job",
     "Lease",
+    "Maintain",
     "Outcome",
     "Request",
     "Rescue",
@@ -93,6 +94,17 @@ class CatchUp(Job):
         super().__init__(finish, deadline)
         self.through = through
         self.verify = verify
+
+
+class Maintain(Job):
+    """A piece of maintenance, by its name; see ``engine.maintenance``."""
+
+    __slots__ = ("path", "task")
+
+    def __init__(self, finish: Finish, deadline: float, task: str, path: str = "") -> None:
+        super().__init__(finish, deadline)
+        self.task = task
+        self.path = path
 
 
 class Rescue(Job):

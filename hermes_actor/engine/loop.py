@@ -14,7 +14,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.jobs import Call, CatchUp, Forget, Job, Lease, Outcome, Rescue, Stop
+from hermes_actor.engine.jobs import (
+    Call,
+    CatchUp,
+    Forget,
+    Job,
+    Lease,
+    Maintain,
+    Outcome,
+    Rescue,
+    Stop,
+)
+from hermes_actor.engine.maintenance import maintain
 from hermes_actor.errors import (
     ActorBroken,
     Closed,
@@ -182,9 +193,12 @@ class _Loop:
                 self._upkeep(self._writer.verify_index)
             self._searches.append(job)
             return
+        result = None
         try:
             if isinstance(job, Forget):
                 self._writer.forget(job.client)
+            elif isinstance(job, Maintain):
+                result = maintain(self._writer, job.task, job.path, job.deadline)
             elif isinstance(job, Rescue):
                 self._writer.core.copy_to(job.target)
             elif isinstance(job, Lease):
@@ -193,7 +207,7 @@ class _Loop:
         except HermesActorError as error:
             self._finish(job, Outcome(error=error))
         else:
-            self._finish(job, Outcome())
+            self._finish(job, Outcome(result))
         self._sent()
 
     def _catch_up_a_bit(self) -> None:

@@ -99,6 +99,18 @@ class Upkeep:
         self.newest = newest_id(self.core.conn)
         self._meeting = seen
 
+    def meet_anew(self) -> None:
+        """The content of the file is another one: the next transaction looks at all of it."""
+        self._met = self._meeting = (-1, -1)
+        self._all_done = False
+
+    def rebuild_index(self) -> None:
+        """Make both full-text indexes anew, empty; idle time and searches fill them in slices."""
+        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        self._rebuild_index("asked for")
+
     # --- checkpoints -----------------------------------------------------------------------------
 
     def checkpoint_if_due(self, *, waiting: bool) -> None:

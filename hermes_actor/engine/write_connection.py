@@ -340,6 +340,40 @@ class WriteConnection:
         except sqlite3.Error as error:
             raise self.explain(error) from error
 
+    def replace_content(self, source: sqlite3.Connection, deadline: float) -> None:
+        """Write every page of *source* into the file, as one transaction; the inode stays.
+
+        Raises a typed error, after which the file is as it was, unless the writer is broken.
+        """
+
+        def tell(status: int, _left: int, _total: int) -> None:
+            if status != sqlite3.SQLITE_DONE and self.seams.monotonic() > deadline:
+                raise Busy(f"another program is writing {self.place.db}")
+
+        if self.broken is not None:
+            raise ActorBroken(f"the writer has stopped: {self.broken}")
+        self.pass_barrier(deadline)
+        if not self._guard.intact():
+            self._files_changed(None)
+        self.roll_back()
+        try:
+            # One step: between two others could write, and SQLite would begin anew.
+            source.backup(self.conn, pages=-1, progress=tell, sleep=limits.BUSY_RETRY_SECONDS)
+        except sqlite3.Error as error:
+            if primary_code(error) == sqlite3.SQLITE_IOERR:
+                self._mark_failed_sync()
+                self.break_down(self.explain(error), exits.FSYNC_FAILED)
+            raise self.explain(error) from error
+        self.epoch = get_own(self.conn, "epoch") or 0
+        self.commit_no = get_own(self.conn, "commit_no") or 0
+        self.swept_through = get_own(self.conn, "swept_through") or 0
+        self.file_id = file_id(self.conn)
+        self._data_version = -1
+        self.conn.layout, self.conn.layout_checked = None, False
+        self.faults.mended()
+        self._on_epoch(self.epoch)
+        self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+
     def close(self) -> None:
         """Fold the WAL back as far as readers allow and close. A broken one stays open."""
         if self.broken is not None:

@@ -31,6 +31,7 @@ __all__ = [
     "LeaseRollback",
     "LeaseRun",
     "Limits",
+    "Maintain",
     "Ok",
     "Reject",
     "Request",
@@ -188,6 +189,21 @@ class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
     verify: bool = False
 
 
+class Maintain(_Message, frozen=True, kw_only=True, tag="maintain"):
+    """Ask for a piece of maintenance, after everything that this client has sent before.
+
+    ``restore`` replaces the content of the file by that of ``path``, a store inside the folder of
+    the side files, which the actor writes its own notes into. ``rebuild-index`` makes both
+    full-text indexes anew, empty; they fill between changes. Another task is answered with
+    ``unsupported``.
+    """
+
+    ask: int
+    task: str
+    path: str = ""
+    patience: float | None = None
+
+
 class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
     """Begin an interactive transaction; at most one exists, and its limits are short.
 
@@ -293,6 +309,7 @@ ClientMessage: TypeAlias = (
     | Request
     | Bye
     | CatchUp
+    | Maintain
     | LeaseOpen
     | LeaseRun
     | LeaseCommit

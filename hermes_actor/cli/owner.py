@@ -1,0 +1,82 @@
+"""Maintenance by whoever owns the store: the actor if one runs, else this process with the lock."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import hermes_protocol.messages as wire
+from hermes_actor import limits
+from hermes_actor.client.asking import ask
+from hermes_actor.client.core import decode_result
+from hermes_actor.errors import NotRunning, Owned
+from hermes_actor.holders import lock_holder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_actor.engine.writer import Writer
+    from hermes_actor.paths import Place
+
+__all__ = ["catch_up", "has_owner", "maintain", "owned_writer"]
+
+_PATIENCE_SECONDS = 3600.0
+"""The store of a large home takes minutes; what is waited for is told meanwhile."""
+
+
+def has_owner(place: Place) -> bool:
+    """Whether a process owns *place* now. Never starts one, not even by socket activation."""
+    return lock_holder(place) is not None
+
+
+def maintain(place: Place, task: str, path: Path | None = None) -> dict[str, Any]:
+    """Have the owner of *place* do *task*; become the owner if there is none.
+
+    Raises :class:`Owned` if somebody owns the store without serving it, and whatever the task
+    raises.
+    """
+    if has_owner(place):
+        said = str(path or "")
+        message = ask(
+            place,
+            lambda n: wire.Maintain(ask=n, task=task, path=said, patience=_PATIENCE_SECONDS),
+            _PATIENCE_SECONDS,
+            name=task,
+        )
+        result: dict[str, Any] = decode_result(message, dict[str, Any])
+        return result
+    with owned_writer(place) as writer:
+        from hermes_actor.engine.maintenance import maintain as run
+
+        return run(writer, task, str(path or ""), time.monotonic() + _PATIENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def owned_writer(place: Place) -> Iterator[Writer]:
+    """Own *place* for the block, in this process. Raises :class:`Owned` if somebody else does."""
+    from hermes_actor.engine.ownership import OwnerLock
+    from hermes_actor.engine.writer import Writer
+
+    lock = OwnerLock.acquire(place)
+    try:
+        writer = Writer(place, on_epoch=lock.describe, patience=limits.ACTOR_OPEN_BUSY_SECONDS)
+        try:
+            yield writer
+        finally:
+            writer.close()
+    finally:
+        lock.release()
+
+
+def catch_up(place: Place, through: int) -> None:
+    """Have the running actor index up to a message. Does nothing without one."""
+    with contextlib.suppress(NotRunning, Owned):
+        if has_owner(place):
+            ask(
+                place,
+                lambda n: wire.CatchUp(ask=n, through=through, patience=_PATIENCE_SECONDS),
+                _PATIENCE_SECONDS,
+                name="catch-up",
+            )

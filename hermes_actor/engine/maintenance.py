@@ -1,0 +1,83 @@
+"""Maintenance that only the owner of a file can do, between two batches.
+
+``restore``: the content of a copy takes the place of the live content through the backup interface
+of SQLite, as one transaction of the write connection. The inode stays, readers go on, and requests
+that wait are applied to the restored content. The copy gets a file_id of its own, a higher epoch
+and commit_no, and no receipts: nothing that clients know of the old content is true of the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.engine.own_tables import get_own, has_own_tables, set_own
+from hermes_actor.errors import NotAllowed, Unsupported, from_sqlite
+from hermes_actor.sqlite import Connection, sqlite3
+from hermes_protocol.messages import Changed
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.writer import Writer
+
+__all__ = ["maintain"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+def maintain(writer: Writer, task: str, path: str, deadline: float) -> dict[str, Any]:
+    """Do *task*; what became of it. Raises a typed error, and nothing has changed then."""
+    if task == "restore":
+        return _restore(writer, Path(path), deadline)
+    if task == "rebuild-index":
+        writer.rebuild_index()
+        return {"newest": writer.newest}
+    raise Unsupported(f"{task!r} is no maintenance that this build knows")
+
+
+def _restore(writer: Writer, copy: Path, deadline: float) -> dict[str, Any]:
+    core = writer.core
+    if copy.parent != core.place.folder:
+        # Notes of ours are written into it: it must not be anybody's file.
+        raise NotAllowed(f"only a copy inside {core.place.folder} is restored, not {copy}")
+    core.pass_barrier(deadline)
+    try:
+        with contextlib.closing(_open_copy(copy)) as source:
+            _make_new(source, core.epoch, core.commit_no)
+            core.replace_content(source, deadline)
+    except sqlite3.Error as error:
+        raise from_sqlite(error, copy) from error
+    writer.receipts.swept_through = core.swept_through
+    writer.meet_anew()
+    writer.changes.add([Changed(commit_no=core.commit_no, op="restore")])
+    _log.warning("%s was restored; epoch %d, commit %d", core.place.db, core.epoch, core.commit_no)
+    return {"epoch": core.epoch, "commit_no": core.commit_no, "file_id": core.file_id.hex()}
+
+
+def _open_copy(copy: Path) -> Connection:
+    conn = sqlite3.connect(
+        f"{copy.as_uri()}?mode=rw", uri=True, isolation_level=None, factory=Connection
+    )
+    try:
+        if not has_own_tables(conn):
+            raise NotAllowed(f"{copy} was not prepared")
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _make_new(copy: Connection, epoch: int, commit_no: int) -> None:
+    """Number on from the live file, so that no number of the old content means another change."""
+    following = max(commit_no, get_own(copy, "commit_no") or 0) + 1
+    copy.execute("BEGIN IMMEDIATE")
+    set_own(copy, "epoch", max(epoch, get_own(copy, "epoch") or 0) + 1)
+    set_own(copy, "commit_no", following)
+    # Whoever asks for an answer of before the restore is told that nobody knows.
+    set_own(copy, "swept_through", following)
+    copy.execute("UPDATE hermes_actor_meta SET value = ? WHERE key = 'file_id'", (os.urandom(16),))
+    copy.execute("DELETE FROM hermes_actor_receipts")
+    copy.execute("DELETE FROM hermes_actor_stage")
+    copy.execute("COMMIT")
