@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.errors import Closed, RequestError
+from hermes_actor.ids import new_session_id
 from hermes_actor.methods.base import Methods
 from hermes_actor.store import content, lineage, sessions, titles
 
@@ -75,8 +75,7 @@ class SessionMethods(Methods):
             ConstraintFailed: a session *new* exists.
         """
         if new is None:
-            second = time.strftime("%Y%m%d_%H%M%S", time.localtime(time.time()))
-            new = f"{second}_{os.urandom(3).hex()}"
+            new = new_session_id(hex_len=6)
         return self._submit(ops.SessionContinue(old=old, new=new, now=time.time())).id
 
     def get_session(self, session_id: str) -> Row | None:

@@ -26,9 +26,23 @@ PACKAGES = {
 
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
-    "_version", "availability", "backup", "config", "errors", "exits", "failpoints", "holders",
-    "journal", "limits", "paths", "processes", "rescue", "sqlite", "versions",
-}  # fmt: skip
+    "_version",
+    "availability",
+    "backup",
+    "config",
+    "errors",
+    "exits",
+    "failpoints",
+    "holders",
+    "ids",
+    "journal",
+    "limits",
+    "paths",
+    "processes",
+    "rescue",
+    "sqlite",
+    "versions",
+}
 ALLOWED = {
     "protocol": {"msgspec"},
     "base": set(),
@@ -55,8 +69,9 @@ ALLOWED = {
     "hermes_actor": {"base", "protocol", "session_db"},
     "hermes_state": {"base", "store", "session_db"},
     "demo": {"base", "client", "session_db"},
-    "cli": {"base", "protocol", "store", "client", "session_db", "hermes_actor"}
-    | {"click", "rich", "sqlite_utils"},
+    "tools": {"base", "protocol", "store", "msgspec"},
+    "cli": {"base", "protocol", "store", "client", "methods", "session_db", "hermes_actor", "tools"}
+    | {"click", "msgspec", "rich", "sqlite_utils"},
     "__main__": set(),
 }
 
@@ -65,6 +80,7 @@ LATE = {
     "base": {"yaml"},
     "session_db": {"engine", "embedded", "pipeline"},
     "hermes_actor": {"async_session_db"},
+    "tools": {"session_db"},
     "cli": {"actor", "demo", "engine", "embedded"},
     "__main__": {"cli"},
 }

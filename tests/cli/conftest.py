@@ -1,0 +1,21 @@
+import time
+
+import pytest
+from support.actors import end_actors
+from support.homes import NOW, Home
+
+
+@pytest.fixture
+def home(tmp_path, clock, capsys, monkeypatch):
+    """A home of its own for the commands of one test. At the end no actor of it is left."""
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "5")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+    clock.at(NOW)
+    made = Home(tmp_path, clock, capsys, monkeypatch)
+    yield made
+    end_actors(made.db_path)
+    monkeypatch.undo()
+    time.tzset()

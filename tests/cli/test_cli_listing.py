@@ -1,0 +1,244 @@
+"""Rows 1 to 19 and 45 of the examples: ids, times, lists, counts."""
+
+import re
+
+import pytest
+from support.homes import DAY, NOW, said
+
+from hermes_actor.cli.words import relative_time
+from hermes_actor.ids import new_session_id
+
+
+def test_row_001_new_session_id(home):
+    assert re.fullmatch(r"20260302_100000_[0-9a-f]{8}", new_session_id())
+    assert re.fullmatch(r"20260302_100000_[0-9a-f]{6}", new_session_id(hex_len=6))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        pytest.param(59.9, "just now", id="row_002a"),
+        pytest.param(60, "1m ago", id="row_002b"),
+        pytest.param(3599, "59m ago", id="row_003a"),
+        pytest.param(3600, "1h ago", id="row_003b"),
+        pytest.param(86399, "23h ago", id="row_004a"),
+        pytest.param(86400, "yesterday", id="row_004b"),
+        pytest.param(172799, "yesterday", id="row_004c"),
+        pytest.param(172800, "2d ago", id="row_005a"),
+        pytest.param(604799, "6d ago", id="row_005b"),
+        pytest.param(604800, "2026-02-23", id="row_006"),
+        pytest.param(-5, "just now", id="row_007_future"),
+    ],
+)
+def test_relative_time(home, seconds, text):
+    assert relative_time(NOW - seconds) == text
+    home.add("s", started=seconds)
+    assert home("sessions", "list").lines[2] == f"{'':<50} {text:<13} {'cli':<6} s"
+
+
+@pytest.mark.parametrize("missing", [0, None])
+def test_row_007_relative_time_of_nothing(missing):
+    assert relative_time(missing) == "?"
+
+
+def test_row_008_no_sessions(home):
+    assert home("sessions", "list") == (0, "No sessions found.\n", "")
+    assert not home.db_path.exists(), "looking creates nothing"
+
+
+def test_row_009_titled_layout_whole(home):
+    home.add("20260301_101010_aaaaaa", "Plan the reading list for spring", started=20)
+    home.add("20260301_111112_empty1", started=30)
+    home.add(
+        "20260301_090000_bbbbbb",
+        "Fix the flaky parser test with a second look",
+        started=4 * 60 + 10,
+        title="parser fix",
+    )
+    home.add(
+        "20260228_200000_cccccccc",
+        "Remind me about the dentist appointment tomorrow",
+        started=3700,
+        source="telegram",
+    )
+    assert home("sessions", "list").out == (
+        "Title                            Preview                                  Last Active   ID\n"
+        + "─" * 110
+        + """
+—                                Plan the reading list for spring         just now      20260301_101010_aaaaaa
+—                                                                         just now      20260301_111112_empty1
+parser fix                       Fix the flaky parser test with a secon   4m ago        20260301_090000_bbbbbb
+—                                Remind me about the dentist appointmen   1h ago        20260228_200000_cccccccc
+"""
+    )
+
+
+def test_row_010_plain_layout_whole(home):
+    home.add(
+        "20260228_200000_cccccccc",
+        "Remind me about the dentist appointment tomorrow",
+        started=3700,
+        source="telegram",
+    )
+    assert home("sessions", "list").out == (
+        "Preview                                            Last Active   Src    ID\n"
+        + "─" * 95
+        + "\nRemind me about the dentist appointment tomorrow   1h ago        telegram"
+        " 20260228_200000_cccccccc\n"
+    )
+
+
+def test_row_011_long_title(home):
+    home.add("20260301_090000_bbbbbb", title="x" * 45)
+    line = home("sessions", "list").lines[2]
+    assert line == f"{'x' * 30:<32} {'':<40} {'just now':<13} 20260301_090000_bbbbbb"
+
+
+def test_row_012_line_break_in_preview(home):
+    home.add("s", "a\nb")
+    assert home("sessions", "list").lines[2].startswith("a b ")
+
+
+def test_row_013_preview_is_cut(home):
+    home.add("s", "y" * 61)
+    (row,) = home("sessions", "list", "--json").json
+    assert row["preview"] == "y" * 60 + "..."
+
+
+def test_row_014_preview_is_the_first_user_message(home):
+    home.add("s", said("assistant", "welcome"), "hi")
+    (row,) = home("sessions", "list", "--json").json
+    assert row["preview"] == "hi"
+
+
+def test_row_015_hidden_source(home):
+    home.add("s", source="tool")
+    assert home("sessions", "list").out == "No sessions found.\n"
+    assert home("sessions", "list", "--source", "tool").lines[2].endswith("tool   s")
+
+
+def compressed(home, started=200.0):
+    home.add("root", "begin", started=started, ended=100, reason="compression", title="importer")
+    home.add("tip", "[summary] so far", started=90, parent="root", title="importer #2")
+
+
+def test_row_016_compressed_conversation_is_one_row(home):
+    home.add("newer", "x", started=150)
+    compressed(home)
+    lines = home("sessions", "list").lines[2:]
+    assert [line.split()[-1] for line in lines] == ["newer", "tip"]
+    assert lines[1].startswith(f"{'importer #2':<32} [summary] so far")
+
+
+def test_row_017_delegate_is_no_row(home):
+    home.add("parent", "x", started=200)
+    home.add("child", "y", started=100, parent="parent")
+    assert [row["id"] for row in home("sessions", "list", "--json").json] == ["parent"]
+
+
+def test_row_018_branch_is_a_row(home):
+    home.add("parent", "x", started=200, ended=100, reason="branched")
+    home.add("child", "y", started=50, parent="parent")
+    assert [row["id"] for row in home("sessions", "list", "--json").json] == ["child", "parent"]
+
+
+def test_row_019_limit(home):
+    with home.store() as db:
+        for number in range(25):
+            home.clock.at(NOW - number)
+            db.create_session(f"s{number:02}", "cli")
+    ids = [line.split()[-1] for line in home("sessions", "list").lines[2:]]
+    assert ids == [f"s{number:02}" for number in range(20)]
+    assert len(home("sessions", "list", "--limit", 3).lines) == 5
+
+
+def test_row_045_stats_whole(home):
+    for number in range(6):
+        home.add(f"c{number}", "x")
+    home.add("t", "x", source="telegram")
+    home.add("o", "x", source="tool")
+    found = home("sessions", "stats")
+    assert re.fullmatch(
+        "Total sessions: 8\nTotal messages: 8\n  cli: 6 sessions\n  telegram: 1 sessions\n"
+        r"  tool: 1 sessions\nDatabase size: \d+\.\d MB\n",
+        found.out,
+    )
+    counted = home("sessions", "stats", "--json").json
+    assert list(counted) == ["sessions", "messages", "by_source", "db_bytes", "wal_bytes"]
+    assert counted["by_source"] == {"cli": 6, "telegram": 1, "tool": 1}
+
+
+# --- beyond the rows -------------------------------------------------------------------------
+
+
+def test_wide_characters_line_up(home):
+    from rich.cells import cell_len
+
+    home.add(
+        "one",
+        "日本語のテキストをここに書いて列がずれないことを確かめるための長い文章です",
+        title="予定 🚀",
+    )
+    home.add("two", "plain", started=1, title="ascii")
+    first, second = home("sessions", "list").lines[2:]
+    assert cell_len(first.partition("just now")[0]) == cell_len(second.partition("just now")[0])
+
+
+def test_terminal_sequences_in_text_do_not_reach_the_terminal(home):
+    home.add("s", "a\x1b[2Jb")
+    assert "\x1b" not in home("sessions", "list").out
+
+
+def test_workspace_of_a_file_that_records_none(home):
+    home.add("s")
+    found = home("sessions", "list", "--workspace", "x")
+    assert found.code == 1
+    assert "git_repo_root" in found.out
+
+
+def test_workspace_filter_comes_before_the_limit(home):
+    from support import newer_files
+
+    newer_files.build(home.db_path, 22)
+    with home.store() as db:
+        for number, cwd in enumerate(["/src/Alpha", "/src/beta", "/src/alpha"]):
+            home.clock.at(NOW - number)
+            db.create_session(f"w{number}", "cli")
+            db._conn.execute("UPDATE sessions SET cwd = ? WHERE id = ?", (cwd, f"w{number}"))
+    found = home("sessions", "list", "--workspace", "ALPHA", "--limit", 2)
+    assert [line.split()[-1] for line in found.lines[2:]] == ["w0", "w2"]
+    assert "Workspace" in found.lines[0]
+
+
+def test_no_action_prints_the_help(home):
+    found = home("sessions")
+    assert (found.code, found.lines[0]) == (
+        0,
+        "Usage: hermes-actor sessions [OPTIONS] [COMMAND] [ARGS]...",
+    )
+
+
+def test_wrong_usage_is_2(home):
+    assert home("sessions", "list", "--limit", "x").code == 2
+    assert home("sessions", "nonsense").code == 2
+
+
+def test_store_that_cannot_be_opened(home):
+    home.db_path.write_bytes(b"this is not a database, whatever its name says" * 50)
+    found = home("sessions", "list")
+    assert found.code == 1
+    assert found.out.startswith("Error: Could not open session database: ")
+    assert len(found.lines) == 1
+
+
+def test_old_file_is_brought_up_to_date_first(home):
+    from support import old_files
+
+    old_files.build(home.db_path, 3)
+    assert home("sessions", "list").code == 0
+    assert home.read(lambda db: db.session_count()) > 0
+
+
+def test_dates_of_days_ago(home):
+    home.add("s", started=2.5 * DAY)
+    assert home("sessions", "list").lines[2].split() == ["2d", "ago", "cli", "s"]
