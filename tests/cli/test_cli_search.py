@@ -1,0 +1,306 @@
+"""Rows 81 to 94 of the examples: the search tool, and the search command."""
+
+import json
+
+import pytest
+from support.homes import called, said
+
+from hermes_actor import SessionDB
+from hermes_actor.tools.cutting import LEADER, TRAILER, cut_around
+from hermes_actor.tools.session_search import SCHEMA, session_search, when
+from hermes_actor.tools.summaries import query_terms, register_summarizer
+from hermes_actor.tools.transcript import transcript
+
+
+def tool(home, *options, **arguments):
+    found = home("tool", "session-search", *options, json.dumps(arguments))
+    assert len(found.lines) == 1
+    return found.json
+
+
+@pytest.fixture
+def six(home):
+    """Six conversations about monads, the first one the oldest."""
+    for number in range(6):
+        home.add(f"s{number}", f"What is a monad, {number}?", said("assistant", "A burrito."),
+                 started=1000 - number * 10, model="m")  # fmt: skip
+    return home
+
+
+@pytest.mark.parametrize(
+    ("limit", "groups"),
+    [
+        pytest.param(99, 5, id="row_081a"),
+        pytest.param("x", 3, id="row_081b"),
+        pytest.param(0, 1, id="row_081c"),
+    ],
+)
+def test_limit(six, limit, groups):
+    found = tool(six, query="monad", limit=limit)
+    assert (found["count"], len(found["results"]), found["sessions_searched"]) == (groups,) * 3
+    assert len(tool(six, limit=limit)["results"]) == groups
+
+
+def test_row_082_blank_query_lists_the_latest(home):
+    home.add("root", "x", started=300, ended=200, reason="compression")
+    home.add("tip", "y", started=190, parent="root")
+    home.add("other", "Plan the reading list", started=100)
+    home.add("hidden", "z", source="tool")
+    found = tool(home, "--current-session", "tip", query="  ")
+    assert found["mode"] == "recent"
+    assert found["results"] == [
+        {"session_id": "other", "title": None, "source": "cli", "started_at": 1772445500.0,
+         "last_active": 1772445500.0, "message_count": 1, "preview": "Plan the reading list"}
+    ]  # fmt: skip
+
+
+def test_row_083_own_lineage_is_left_out(home):
+    home.add("root", "monad", started=300, ended=200, reason="compression")
+    home.add("tip", "y", started=190, parent="root")
+    found = tool(home, "--current-session", "tip", query="monad")
+    assert found == {"success": True, "query": "monad", "results": [], "count": 0,
+                     "sessions_searched": 0}  # fmt: skip
+
+
+def test_row_084_lineage_is_one_result(home):
+    home.add("root", "monad", started=300, ended=200, reason="compression")
+    home.add("tip", "monad again", started=190, parent="root")
+    (result,) = tool(home, query="monad")["results"]
+    assert result["session_id"] == "root"
+    (result,) = tool(home, query="again")["results"]
+    assert "monad again" in result["summary"], "the segment of the hit is in the text"
+
+
+def test_row_085_short_text_is_not_cut():
+    assert cut_around("short", "x", 200) == "short"
+
+
+def test_row_086_window_around_the_hit():
+    text = "a" * 400 + " needle " + "b" * 600
+    cut = cut_around(text, "needle", 200)
+    assert cut.startswith(LEADER)
+    assert cut.endswith(TRAILER)
+    assert "needle" in cut
+    assert len(cut) == 278
+
+
+def test_row_087_no_hit():
+    assert cut_around("x" * 1000, "needle", 200) == "x" * 200 + TRAILER
+
+
+def test_row_088_hit_at_the_end():
+    text = "x" * 1000 + "needle"
+    assert cut_around(text, "needle", 200) == LEADER + text[-200:]
+
+
+def test_row_089_most_hits_win():
+    text = "needle" + "x" * 1000 + "needle needle needle" + "y" * 500
+    cut = cut_around(text, "needle", 200)
+    assert cut.count("needle") == 3
+
+
+def test_row_090_words_together_win():
+    text = "alpha" + "x" * 500 + "beta" + "y" * 1000 + "alpha beta!" + "z" * 800
+    # The phrase itself does not count here: another order of the words.
+    assert "alpha beta!" in cut_around(text, "beta alpha", 200)
+
+
+def test_row_091_tool_output_is_shortened(home):
+    output = "a" * 300 + "b" * 300
+    text = transcript([said("tool", output, tool_name="terminal")])
+    assert text == f"[TOOL:terminal]: {'a' * 250}\n...[truncated]...\n{'b' * 250}"
+    assert transcript([called("a", "b", content="text"), said("user", "q")]) == (
+        "[ASSISTANT]: [Called: a, b]\n\n[ASSISTANT]: text\n\n[USER]: q"
+    )
+
+
+@pytest.fixture
+def broken_summarizer(monkeypatch):
+    monkeypatch.setattr("hermes_actor.tools.summaries.time.sleep", lambda _seconds: None)
+    calls = []
+
+    def broken(request):
+        calls.append(request.session["id"])
+        raise RuntimeError("no model")
+
+    register_summarizer(broken)
+    yield calls
+    register_summarizer(None)
+
+
+def test_row_092_broken_summariser(home, broken_summarizer):
+    home.add("s", "monad " * 200)
+    found = tool(home, query="monad")
+    assert found["success"]
+    head, _, rest = found["results"][0]["summary"].partition("\n")
+    assert "aw preview" in head
+    assert rest == ("[USER]: " + "monad " * 200)[:500] + "\n…[truncated]"
+    assert broken_summarizer == ["s"] * 3
+
+
+def test_row_093_default_summaries_are_equal(six):
+    first, second = (six("tool", "session-search", '{"query": "monad"}').out for _ in range(2))
+    assert first == second
+
+
+def test_row_094_hidden_sources(home):
+    home.add("s", "monad", source="tool")
+    home.add("t", "monad", source="subagent")
+    assert tool(home, query="monad")["results"] == []
+
+
+def test_summary_whole(home):
+    home.add("s", "What is a monad?", called("terminal", "terminal", "read_file"),
+             said("tool", "out", tool_name="terminal"), said("assistant", "A  monad\nis a burrito."),
+             "thanks", said("assistant", "Any time."), source="discord", model="x/y")  # fmt: skip
+    (result,) = tool(home, query="monad OR burr* NOT taco")["results"]
+    assert result == {
+        "session_id": "s",
+        "when": "March 02, 2026 at 10:00 AM",
+        "source": "discord",
+        "model": "x/y",
+        "summary": "Goal: What is a monad?\nMatches:\n- user: What is a monad?\n"
+        "- assistant: A monad is a burrito.\nTools: terminal×2, read_file×1\nOutcome: Any time.",
+    }
+
+
+def test_excerpts_are_cut_at_words(home):
+    home.add("s", "word " * 100 + "needle " + "tail " * 100)
+    summary = tool(home, query="needle")["results"][0]["summary"]
+    excerpt = summary.splitlines()[2].removeprefix("- user: ")
+    assert excerpt.startswith("…word ")
+    assert excerpt.endswith(" tail…")
+    assert len(excerpt) <= 242
+
+
+def test_terms_of_a_query():
+    assert query_terms('Foo AND ("bar baz" OR qux*) NOT evil NEAR foo') == (
+        "foo",
+        "bar baz",
+        "qux*",
+    )
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [(None, "unknown"), ("1772445600", "March 02, 2026 at 10:00 AM"), ("some day", "some day")],
+)
+def test_when(home, moment, words):
+    assert when(moment) == words
+
+
+# --- raw messages ----------------------------------------------------------------------------
+
+
+def test_discover(home):
+    home.add("s", *[f"filler {n}" for n in range(10)], "the needle here", *["more"] * 10)
+    home.add("job", "needle", source="cron")
+    found = tool(home, query="needle", sort="newest", window=2)
+    assert (found["mode"], found["count"], found["sessions_searched"]) == ("discover", 2, 2)
+    result = found["results"][0]
+    assert result["session_id"] == "s", "scheduled jobs come last"
+    assert [m.get("anchor", False) for m in result["messages"]] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert (result["messages_before"], result["messages_after"]) == (8, 8)
+    assert [m["content"] for m in result["bookend_start"]] == ["filler 0", "filler 1", "filler 2"]
+
+
+def test_discover_by_title(home):
+    home.add("s", "text", title="garden plan")
+    result = tool(home, query="garden plan", raw=True)["results"][0]
+    assert (result["session_id"], result["matched_role"]) == ("s", "session_title")
+
+
+def test_read_and_scroll(home):
+    home.add("root", *[f"m{n}" for n in range(40)], started=300, ended=200, reason="compression")
+    home.add("tip", "last", started=100, parent="root")
+    read = tool(home, session_id="root")
+    assert (read["mode"], read["truncated"], read["message_count"]) == ("read", True, 40)
+    assert len(read["messages"]) == 30
+    scrolled = tool(home, session_id="root", around_message_id=20, window=3)
+    assert [m["content"] for m in scrolled["messages"]] == [f"m{n}" for n in range(16, 23)]
+    rebound = tool(home, session_id="tip", around_message_id=20)
+    assert rebound["session_id"] == "root"
+    assert "warning" in rebound
+    for arguments in (
+        {"session_id": "nosuch"},
+        {"session_id": "root", "around_message_id": 999},
+        {"session_id": "root", "around_message_id": "x"},
+    ):
+        assert not tool(home, **arguments)["success"]
+    own = tool(home, "--current-session", "tip", session_id="root", around_message_id=20)
+    assert not own["success"]
+
+
+def test_schema(home):
+    schema = home("tool", "session-search", "--schema").json
+    assert schema == SCHEMA
+    assert schema["name"] == "session_search"
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"nosuch": 1}'])
+def test_wrong_arguments_are_answered_in_json(home, text):
+    found = home("tool", "session-search", text)
+    assert (found.code, found.json["success"]) == (1, False)
+
+
+def test_arguments_from_standard_input(six):
+    assert six("tool", "session-search", stdin='{"query": "monad", "limit": 1}').json["count"] == 1
+
+
+def test_library_function(six, monkeypatch):
+    with six.store() as db:
+        assert json.loads(session_search("monad", db=db))["count"] == 3
+    db = SessionDB(six.db_path, mode="embedded")
+    db.close()
+    assert json.loads(session_search("monad", db=db))["success"] is False
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def test_search_whole(home):
+    home.add("20260301_101010_aaaaaa", "before", "Fix the parser", "after", started=3700,
+             title="parser fix")  # fmt: skip
+    assert home("search", "parser").out == (
+        "20260301_101010_aaaaaa  parser fix  (cli, user, 2026-03-02 08:58, 1h ago)\n"
+        "  Fix the >>>parser<<<\n"
+    )
+    assert home("search", "parser", "--context").lines[1:] == [
+        "  user: before", "  user: Fix the parser", "  user: after"]  # fmt: skip
+
+
+def test_search_filters(home):
+    home.add("c", "needle", said("assistant", "needle"))
+    home.add("t", "needle", source="telegram")
+    home.add("h", "needle", source="tool")
+
+    def found(*options):
+        return sorted((hit["session_id"], hit["role"]) for hit in
+                      home("search", "needle", "--json", *options).json)  # fmt: skip
+
+    assert found() == [("c", "assistant"), ("c", "user"), ("t", "user")]
+    assert found("--role", "assistant") == [("c", "assistant")]
+    assert found("--source", "telegram") == [("t", "user")]
+    assert found("--source", "tool") == [("h", "user")]
+    assert found("--exclude-source", "cli") == [("h", "user"), ("t", "user")]
+    assert len(found("--all")) == 4
+    assert len(found("--limit", "1")) == 1
+
+
+def test_search_without_hits(home):
+    home.add("s", "x")
+    assert home("search", "nothing") == (0, "Nothing found for: nothing\n", "")
+    assert home("search", "nothing", "--json").json == []
+
+
+def test_search_sees_what_was_just_written(home):
+    home.add("s", "x")
+    home("sessions", "import", "-", stdin=json.dumps(
+        {"id": "n", "messages": [{"role": "user", "content": "fresh 大别野"}]}))  # fmt: skip
+    assert [hit["session_id"] for hit in home("search", "大别野", "--json").json] == ["n"]
