@@ -15,7 +15,8 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run demo test lint bench bench-writers bench-handoff stress stress-long clean
+.PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff
+.PHONY: stress stress-long clean tmux
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -27,7 +28,7 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
 
-test: lint $(PSTAMP)  ## lint, type-check and run every test
+test: lint $(PSTAMP) tmux  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 lint: $(STAMP)  ## ruff and mypy
@@ -37,6 +38,9 @@ lint: $(STAMP)  ## ruff and mypy
 
 bench: $(BSTAMP)  ## compare with the peer program in one run (figures for the README)
 	@$(BENCH)/bin/python stress/bench_reads.py
+
+bench-commands: $(BSTAMP)  ## commands from start to exit on a large file, beside the peer's
+	@$(BENCH)/bin/python stress/bench_commands.py
 
 bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside the peer
 	@$(BENCH)/bin/python stress/bench_writers.py
@@ -60,6 +64,13 @@ define make_venv
 	    || { echo "install the package python3-venv, then run make again"; exit 1; }; \
 	  $(PYTHON) -m venv $(1); }
 endef
+
+# Tests of full-screen commands press keys in a real terminal.
+tmux:
+	@command -v tmux >/dev/null || { \
+	  echo "tmux is missing: installing it"; \
+	  (apt-get update -qq && apt-get install -y -qq tmux) >/dev/null \
+	    || { echo "install the package tmux, then run make again"; exit 1; }; }
 
 $(STAMP): pyproject.toml
 	$(call make_venv,$(VENV))
