@@ -113,7 +113,9 @@ class Connection:
             return
         handled = 0
         while True:
-            if self._writes and self._conversation.is_between_frames:
+            # In a lease the writer waits for this connection, and not where it would read it.
+            may_lend = self._conversation.is_between_frames and not self.desk.has_lease
+            if self._writes and may_lend:
                 await self._lend()
             while self.desk.is_full:
                 self._room = trio.Event()

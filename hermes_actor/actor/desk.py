@@ -220,6 +220,11 @@ class Desk:
                 statement = _statement(message.statement)
             lease.put(jobs.Command(statement, None, lambda outcome: self._answer_ask(ask, outcome)))
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether an interactive transaction is open, or waits for its turn."""
+        return any(not lease.ended for lease in self._leases.values())
+
     def _open_lease(self, message: wire.LeaseOpen) -> None:
         if not self._private_sql:
             self._answer(failed(message.ask, _switched_off()))

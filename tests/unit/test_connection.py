@@ -12,6 +12,7 @@ from hermes_actor.actor.connection import Connection
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.engine.jobs import Lease
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import frame
 
@@ -136,3 +137,23 @@ async def test_nothing_is_admitted_after_the_client_was_sent_away(actor):
     actor.connection.go_away("the end")
     await actor.hear()
     assert (actor.queued, actor.admitted) == (1, 1)
+
+
+@with_actor
+async def test_holder_of_a_lease_is_read_by_the_event_loop(actor):
+    """The writer waits for its next statement, and would not see it at the door."""
+    actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1)) + request(1))
+    await actor.hear()
+    actor.client.send(request(2))
+    await actor.hear()
+    assert actor.admitted == 2
+    for job in actor.mailbox.take(0):
+        if isinstance(job, Lease):
+            job.end()
+    actor.client.send(request(3))
+    await actor.hear()
+    actor.client.send(request(4))
+    await actor.hear()
+    assert actor.admitted == 3
+    actor.writer_reads()
+    assert actor.admitted == 4
