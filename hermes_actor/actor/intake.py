@@ -63,12 +63,16 @@ class Intake:
     # --- the event loop --------------------------------------------------------------------------
 
     def lend(self, incoming: Incoming) -> bool:
-        """Let the writer read *incoming* from now on. False if it is busy with something long."""
+        """Let the writer read *incoming* from now on. False if it is busy with something long, or
+        the kernel watches no more for us."""
         if self._is_away():
             return False
         with self._guard:
+            try:
+                self._selector.register(incoming.fileno(), selectors.EVENT_READ)
+            except OSError:
+                return False
             self._lent[incoming.fileno()] = incoming
-            self._selector.register(incoming.fileno(), selectors.EVENT_READ)
         return True
 
     def take_back(self, incoming: Incoming) -> None:

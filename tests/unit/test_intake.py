@@ -1,5 +1,6 @@
 """Connections that are lent to the writer: who reads them, and when they go back."""
 
+import errno
 import os
 import socket
 import threading
@@ -124,6 +125,19 @@ def test_nothing_is_lent_to_a_writer_that_has_not_begun(line):
     intake = Intake()
     assert not intake.lend(line)
     intake.close()
+
+
+def test_nothing_is_lent_that_the_kernel_does_not_watch(mailbox, line, monkeypatch):
+    def register(*_):
+        raise OSError(errno.ENOSPC, "no space for more watches")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mailbox.intake._selector, "register", register)
+        assert not mailbox.intake.lend(line)
+    line.ours.close()
+    monkeypatch.setattr(limits, "WRITER_AWAY_SECONDS", -1.0)
+    mailbox.intake.take_back_if_away()
+    assert line.returned == 0
 
 
 def test_writer_that_waits_is_not_away(mailbox, line, monkeypatch):
