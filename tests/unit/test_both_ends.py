@@ -45,6 +45,7 @@ class Actor:
 
     def stop(self):
         self.writer.close()
+        self.mailbox.intake.close()
         self.lock.release()
 
     def work(self):
