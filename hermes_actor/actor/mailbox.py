@@ -113,8 +113,8 @@ class Mailbox:
         return self._count == 0
 
     def waiting(self) -> bool:
-        """In the writer's thread: whether somebody waits, here or at the door."""
-        return self._count > 0 or self.intake.somebody_is_here()
+        """In the writer's thread: whether somebody waits, here or at the door, or for our end."""
+        return self._count > 0 or self._last is not None or self.intake.somebody_is_here()
 
     def statistics(self) -> MailboxStatistics:
         with self._guard:

@@ -184,3 +184,9 @@ def test_somebody_at_the_door_is_somebody_who_waits(mailbox, line):
     line.theirs.send(b"a")
     assert mailbox.waiting()
     assert mailbox.is_empty
+
+
+def test_who_wants_the_writer_to_end_waits_too(mailbox):
+    """Building an index in idle time may take minutes, and is given up for that."""
+    mailbox.put_last(Job(lambda _outcome: None))
+    assert mailbox.waiting()
