@@ -125,7 +125,7 @@ def judge(
     except (IndexError, ValueError):
         job.violation(f"the history cannot be checked: {done.stderr[-500:]}")
         return {"counts": {}, "violations": [], "refusals": []}
-    for text in found["violations"]:
+    for text in _one_of_each_first(found["violations"]):
         job.violation(f"{house.folder.name}: {text}")
     job.count("acknowledged", found["counts"]["acknowledged"])
     job.count("reads", found["counts"]["reads"])
@@ -135,6 +135,18 @@ def judge(
         except AssertionError as error:
             job.violation(f"{house.folder.name}: two owners: {error}")
     return found
+
+
+def _one_of_each_first(texts: list[str]) -> list[str]:
+    """So that a hundred of one rule do not hide the one of another."""
+    seen: dict[str, int] = {}
+
+    def turn(text: str) -> int:
+        rule = text.partition(":")[0]
+        seen[rule] = seen.get(rule, 0) + 1
+        return seen[rule]
+
+    return [text for _, text in sorted((turn(text), text) for text in texts)]
 
 
 @contextlib.contextmanager
