@@ -109,4 +109,4 @@ def wait_until(fact: Callable[[], bool], what: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "crashes", short=12, usual=12 * len(POINTS)))
+    sys.exit(run(main, "crashes", short=8, usual=12 * len(POINTS)))

@@ -25,8 +25,8 @@ from programme.workload import at_work, new_house
 from support.peer import FOLDER as PEER
 from support.peer import peer
 
-BESIDE_SECONDS = 1.5
-SHORT_SECONDS = 0.5
+BESIDE_SECONDS = 3.0
+SHORT_SECONDS = 1.0
 
 THEIRS = """
 db = SessionDB(path)
@@ -42,42 +42,43 @@ WAL-reset race; few messages do not make the peer checkpoint."""
 
 
 def main(job: Job) -> None:
-    kinds = [*KINDS, "the peer", "unlinked", "unlinked both", "replaced"]
-    kinds = [kind for kind in kinds if job.options.get("only", kind) == kind]
+    encounters = [bystanders, beside_the_peer, unlinked, unlinked_both, replaced]
+    if "only" in job.options:
+        encounters = [bystanders]
     while job.more():
-        job.rng.shuffle(kinds)
-        for kind in kinds:
+        job.rng.shuffle(encounters)
+        for encounter in encounters:
             if not job.more():
                 break
             house = new_house(job)
             with house.open():
-                if kind in KINDS:
-                    beside(job, house, kind)
-                elif kind == "the peer":
-                    beside_the_peer(job, house)
-                elif kind == "replaced":
-                    replaced(job, house)
-                else:
-                    unlinked(job, house, both=kind == "unlinked both")
+                encounter(job, house)
             job.count("encounters")
 
 
-def beside(job: Job, house: House, kind: str) -> None:
+def bystanders(job: Job, house: House) -> None:
+    """All kinds at once, or ``--set only=KIND``."""
+    kinds = [kind for kind in KINDS if job.options.get("only", kind) == kind]
     readers = int(job.options.get("readers", 2))
     with at_work(house, job.rng, writers=4, readers=readers, depth=8) as clients:
-        script = ROOT / "stress" / "programme" / "bystander.py"
-        other = subprocess.Popen(
-            [sys.executable, str(script), kind, str(house.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        others = {kind: start(kind, house) for kind in kinds}
         pid = house.serves()
         time.sleep(SHORT_SECONDS if job.form == "short" else BESIDE_SECONDS)
-        told = json.loads(other.communicate(timeout=60)[0])
-        job.count("openings", told["times"])
-        job.demand(not told["failed"], f"{kind}: {told['errors']}")
-        job.demand(house.serves() == pid, f"beside {kind} the actor has changed")
+        for kind, other in others.items():
+            told = json.loads(other.communicate(timeout=60)[0])
+            job.count("openings", told["times"])
+            job.demand(not told["failed"], f"{kind}: {told['errors']}")
+        job.demand(house.serves() == pid, f"beside {kinds} the actor has changed")
         clients.nothing_more_happens()
         clients.judge(job)
+
+
+def start(kind: str, house: House) -> subprocess.Popen[str]:
+    script = ROOT / "stress" / "programme" / "bystander.py"
+    return subprocess.Popen(
+        [sys.executable, str(script), kind, str(house.path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def beside_the_peer(job: Job, house: House) -> None:
@@ -101,7 +102,11 @@ def rows(house: House, sql: str) -> list[int]:
         return [number for (number,) in conn.execute(sql)]
 
 
-def unlinked(job: Job, house: House, *, both: bool) -> None:
+def unlinked_both(job: Job, house: House) -> None:
+    unlinked(job, house, both=True)
+
+
+def unlinked(job: Job, house: House, *, both: bool = False) -> None:
     """Nobody has written to the file meanwhile, so all of it comes back."""
     with at_work(house, job.rng, writers=4, readers=0, depth=4) as clients:
         for _ in range(3):
@@ -147,4 +152,4 @@ def replaced(job: Job, house: House) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "encounters", short=8, usual=48))
+    sys.exit(run(main, "encounters", short=5, usual=30))

@@ -39,4 +39,4 @@ def main(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "kills", short=8, usual=300))
+    sys.exit(run(main, "kills", short=5, usual=300))
