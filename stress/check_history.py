@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from programme.made_up import MadeUp
-from programme.records import final_state, judge, load
+from programme.records import Final, final_state, judge, load
 
 
 def main() -> int:
@@ -41,6 +41,9 @@ def main() -> int:
     try:
         with conn:
             final = final_state(conn)
+    except apsw.Error as error:
+        # Then everything that was acknowledged counts as lost, and this is why.
+        final = Final([], [], [], [f"the file cannot be read: {error!r}"])
     finally:
         conn.close()
     found = judge(recorded, final, calm=asked.calm, gaps=not asked.no_gaps)

@@ -48,7 +48,7 @@ FAULTS = [
     Fault("receipts go by the wall clock", "kill_loop", "receipts-by-the-clock", "doubled|torn",
           ("house=6",)),
     Fault("no inode guard, and a stray open in the actor", "foreign", "no-guard",
-          "lost|gone|malformed", ("only=opener", "readers=0")),
+          "lost|malformed|cannot be read", ("only=opener", "readers=0")),
     Fault("a successor opens before the old actor has closed", "handoff_loop", "two-owners",
           "two owners", ("house=2",)),
 ]  # fmt: skip
