@@ -16,11 +16,13 @@ __all__ = ["run"]
 _GROUPS = {
     "backup": "hermes_actor.cli.copies:backup",
     "demo": "hermes_actor.cli.demo:demo",
+    "detach": "hermes_actor.cli.care:detach",
     "drain": "hermes_actor.cli.life:drain",
     "export-schema": "hermes_actor.cli.schema:export_schema",
     "handoff": "hermes_actor.cli.handoff:handoff",
     "logs": "hermes_actor.cli.life:logs",
     "ps": "hermes_actor.cli.life:ps",
+    "repair": "hermes_actor.cli.repair:repair",
     "restart": "hermes_actor.cli.life:restart",
     "insights": "hermes_actor.cli.insights:insights",
     "resume": "hermes_actor.cli.resume:resume",
@@ -34,6 +36,7 @@ _GROUPS = {
     "title": "hermes_actor.cli.titles:title",
     "tool": "hermes_actor.cli.tool:tool",
     "update": "hermes_actor.cli.update:update",
+    "vacuum": "hermes_actor.cli.care:vacuum",
 }
 """Command name → ``module:attribute``."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.asking import ask
+from hermes_actor.client.asking import ask, ask_status
 from hermes_actor.client.core import decode_result
-from hermes_actor.errors import NotRunning, Owned
+from hermes_actor.errors import IndexBehind, NotRunning
 from hermes_actor.holders import lock_holder
 
 if TYPE_CHECKING:
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import Place
 
-__all__ = ["catch_up", "has_owner", "maintain", "owned_writer"]
+__all__ = ["has_owner", "index_fully", "maintain", "owned_writer"]
 
 _PATIENCE_SECONDS = 3600.0
 """The store of a large home takes minutes; what is waited for is told meanwhile."""
+
+_SLICE_SECONDS = 0.5
+"""Between two reports of progress."""
 
 
 def has_owner(place: Place) -> bool:
@@ -70,13 +73,28 @@ def owned_writer(place: Place) -> Iterator[Writer]:
         lock.release()
 
 
-def catch_up(place: Place, through: int) -> None:
-    """Have the running actor index up to a message. Does nothing without one."""
-    with contextlib.suppress(NotRunning, Owned):
-        if has_owner(place):
+def index_fully(
+    place: Place, through: int, tell: Callable[[int, int], None] = lambda _done, _total: None
+) -> None:
+    """Have both full-text indexes cover the messages up to *through*, in slices.
+
+    Changes go on meanwhile. *tell* gets the message that is indexed, and the last one.
+    """
+    if not has_owner(place):
+        with owned_writer(place) as writer:
+            while writer.index_slice(limits.INDEX_SLICE_IDLE_SECONDS):
+                tell(min(writer.watermark, through), through)
+        return
+    while True:
+        found = ask_status(place)
+        if found is None:
+            raise NotRunning(f"the actor of {place.db} has ended")
+        tell(min(found["index"]["watermark"], through), through)
+        with contextlib.suppress(IndexBehind):
             ask(
                 place,
-                lambda n: wire.CatchUp(ask=n, through=through, patience=_PATIENCE_SECONDS),
+                lambda n: wire.CatchUp(ask=n, through=through, patience=_SLICE_SECONDS),
                 _PATIENCE_SECONDS,
                 name="catch-up",
             )
+            return

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_actor import limits
 from hermes_actor.engine.own_tables import get_own, has_own_tables, set_own
 from hermes_actor.errors import NotAllowed, Unsupported, from_sqlite
 from hermes_actor.sqlite import Connection, sqlite3
@@ -22,7 +23,7 @@ from hermes_protocol.messages import Changed
 if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
 
-__all__ = ["maintain"]
+__all__ = ["detach", "maintain"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -34,7 +35,33 @@ def maintain(writer: Writer, task: str, path: str, deadline: float) -> dict[str,
     if task == "rebuild-index":
         writer.rebuild_index()
         return {"newest": writer.newest}
+    if task == "reindex":
+        writer.reindex()
+        return {}
     raise Unsupported(f"{task!r} is no maintenance that this build knows")
+
+
+def detach(writer: Writer) -> list[str]:
+    """Index everything and remove all that is ours from the file; the names that went.
+
+    The writer can only be closed after that.
+    """
+    writer.complete_indexes()
+    failed = writer.begin(writer.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+    if failed is not None:
+        raise failed
+    conn = writer.core.conn
+    sql = "SELECT type, name FROM sqlite_master WHERE name GLOB 'hermes_actor_*' AND sql NOTNULL"
+    gone = []
+    try:
+        for kind, name in conn.execute(f"{sql} ORDER BY type").fetchall():
+            conn.execute(f'DROP {kind} IF EXISTS "{name}"')
+            gone.append(name)
+    except sqlite3.Error as error:
+        writer.core.roll_back()
+        raise writer.core.explain(error) from error
+    writer.core.commit()
+    return gone
 
 
 def _restore(writer: Writer, copy: Path, deadline: float) -> dict[str, Any]:

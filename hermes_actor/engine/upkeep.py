@@ -111,6 +111,27 @@ class Upkeep:
             raise failed
         self._rebuild_index("asked for")
 
+    def reindex(self) -> None:
+        """Build every ordinary index anew from its table, each in a transaction of its own."""
+        conn = self.core.conn
+        sql = "SELECT name FROM sqlite_master WHERE type = 'index'"
+        for (name,) in conn.execute(sql).fetchall():
+            failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+            if failed is not None:
+                raise failed
+            try:
+                conn.execute('REINDEX "{}"'.format(name.replace('"', '""')))
+            except sqlite3.Error as error:
+                self.core.roll_back()
+                raise self.core.explain(error) from error
+            self.commit(writes=limits.CHECKPOINT_EVERY_WRITES)
+            self.checkpoint_if_due(waiting=self._somebody_waits())
+
+    def complete_indexes(self) -> None:
+        """Index every message, holes included, for as long as it takes."""
+        while self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
+            pass
+
     # --- checkpoints -----------------------------------------------------------------------------
 
     def checkpoint_if_due(self, *, waiting: bool) -> None:

@@ -194,8 +194,8 @@ class Maintain(_Message, frozen=True, kw_only=True, tag="maintain"):
 
     ``restore`` replaces the content of the file by that of ``path``, a store inside the folder of
     the side files, which the actor writes its own notes into. ``rebuild-index`` makes both
-    full-text indexes anew, empty; they fill between changes. Another task is answered with
-    ``unsupported``.
+    full-text indexes anew, empty; they fill between changes. ``reindex`` builds the other indexes
+    anew. Another task is answered with ``unsupported``.
     """
 
     ask: int

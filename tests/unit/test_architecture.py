@@ -35,6 +35,7 @@ BASE = {
     "failpoints",
     "holders",
     "ids",
+    "integrity",
     "journal",
     "limits",
     "paths",

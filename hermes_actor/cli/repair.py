@@ -1,0 +1,160 @@
+"""``hermes-actor repair``: find damage, mend indexes in place, save what a damaged table holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_actor import exits
+from hermes_actor.backup import back_up, backup_path, verify
+from hermes_actor.cli.copies import prepared, put_content
+from hermes_actor.cli.manners import (
+    complain,
+    confirmed,
+    db_option,
+    json_option,
+    place_for,
+    progress,
+    say,
+    waiting_for,
+    yes_option,
+)
+from hermes_actor.cli.owner import index_fully, maintain
+from hermes_actor.cli.salvage import Salvaged, salvage
+from hermes_actor.errors import StorageError
+from hermes_actor.integrity import Finding, check, is_of_an_index
+from hermes_actor.paths import Place
+
+__all__ = ["repair"]
+
+
+@click.command()
+@db_option
+@click.option("--check", "only_check", is_flag=True, help="Look for damage, and change nothing.")
+@click.option("--index", is_flag=True, help="Make the full-text indexes anew in any case.")
+@click.option("--salvage", "force", is_flag=True, help="Read all rows into a new file in any case.")
+@click.option("--swap", is_flag=True, help="Put the new file in the place of the damaged one.")
+@yes_option
+@json_option
+def repair(
+    db: Path | None,
+    only_check: bool,
+    index: bool,
+    force: bool,
+    swap: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Find damage in the store and mend it, as far as it can be mended.
+
+    Every table is checked by a reader, while others work. Damaged indexes, full-text or ordinary,
+    are built anew by the owner of the store, in slices between changes; nothing is lost by that.
+    If a table is damaged, every row that can be read goes into a new file beside the store, and
+    what was lost is told. The store itself is left alone until you say --swap: then a copy of the
+    damaged content is kept in "backups", and the rows that were saved take its place, through the
+    actor if one runs.
+
+    Often a copy of yesterday is better than what can be saved: hermes-actor restore --list.
+
+    Exit codes: 0 the store is sound now, 1 it could not be repaired, 6 damage was found and is
+    still there (--check, or without --swap).
+
+    \b
+    Examples:
+      hermes-actor repair --check
+      hermes-actor repair
+      hermes-actor repair --swap
+      hermes-actor repair --index
+    """
+    place = place_for(db)
+    if not place.db.exists():
+        complain(f"there is no store at {place.db}")
+        return exits.REFUSED
+    found = _look(place)
+    report: dict[str, Any] = {"findings": [one._asdict() for one in found], "mended": []}
+    if only_check:
+        lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {place.db}"]
+        say(report, "\n".join(lines), as_json)
+        return exits.BROKEN if found else exits.OK
+    tables = [one for one in found if not one.of_full_text and not is_of_an_index(one)]
+    if tables or force:
+        return _save_rows(place, found, swap=swap, yes=yes, as_json=as_json)
+    _mend_indexes(place, found, index, report["mended"])
+    left = _look(place) if report["mended"] else []
+    report["findings"] = [one._asdict() for one in left]
+    for one in left:
+        complain(f"still there: {one.table}: {one.text}; try: hermes-actor repair --salvage")
+    text = "; ".join(report["mended"]) or f"nothing to repair: {place.db} is sound"
+    say(report, text, as_json)
+    return exits.BROKEN if left else exits.OK
+
+
+def _look(place: Place) -> list[Finding]:
+    with progress(f"checking {place.db.name}") as tell:
+        return check(place.db, tell)
+
+
+def _mend_indexes(place: Place, found: Sequence[Finding], index: bool, mended: list[str]) -> None:
+    if any(is_of_an_index(one) for one in found):
+        with waiting_for(place):
+            maintain(place, "reindex")
+        mended.append("the ordinary indexes were built anew")
+    if index or any(one.of_full_text for one in found):
+        with waiting_for(place):
+            newest = maintain(place, "rebuild-index")["newest"]
+        with progress("indexing messages") as tell:
+            index_fully(place, newest, tell)
+        mended.append(f"the full-text indexes were made anew, for messages up to {newest}")
+
+
+def _save_rows(
+    place: Place, found: Sequence[Finding], *, swap: bool, yes: bool, as_json: bool
+) -> int:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    target = place.db.with_name(f"{place.db.name}.salvaged-{stamp}")
+    try:
+        with progress("saving rows") as tell:
+            report = salvage(place.db, target, tell)
+        verify(target)
+    except StorageError as error:
+        target.unlink(missing_ok=True)
+        complain(str(error))
+        return exits.REFUSED
+    finally:
+        for suffix in ("-wal", "-shm"):
+            target.with_name(target.name + suffix).unlink(missing_ok=True)
+    document: dict[str, Any] = {
+        "findings": [one._asdict() for one in found],
+        "salvaged": str(target),
+        "tables": [one._asdict() for one in report],
+        "swapped": False,
+    }
+    lines = [*_lines(report), f"what could be read is in {target}"]
+    if not as_json:
+        print("\n".join(lines), flush=True)
+    question = f"Put it in the place of {place.db}?"
+    if not swap or not (as_json or confirmed(question, yes)):
+        hint = f"{place.db} was not changed; to use what was saved: hermes-actor repair --swap"
+        say(document, hint, as_json)
+        return exits.BROKEN
+    kept = backup_path(place.db)
+    back_up(place.db, kept, damaged=True)
+    with waiting_for(place), prepared(place, target) as ready:
+        put_content(place, ready)
+    target.unlink(missing_ok=True)
+    document |= {"swapped": True, "before": str(kept)}
+    say(document, f"{place.db} has the saved rows now; the damaged content is in {kept}", as_json)
+    return exits.OK
+
+
+def _lines(report: Sequence[Salvaged]) -> list[str]:
+    lines = []
+    for one in report:
+        lost = f", up to {one.lost} lost" if one.lost else ""
+        skipped = f", {one.skipped} not taken" if one.skipped else ""
+        lines.append(f"  {one.table}: {one.read} rows{lost}{skipped}")
+    return lines
