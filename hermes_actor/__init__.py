@@ -2,23 +2,34 @@
 
 ``SessionDB`` is all that most programs need. Importing it costs little: the asynchronous twin, the
 actor, the command line and everything they use are imported by themselves when they are needed.
+The names of this module are looked up when they are used first, so that a command that only prints
+its help does not pay for a store.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor._version import __version__
-from hermes_actor.session_db import SessionDB
-from hermes_protocol.messages import Changed, Gap
 
 if TYPE_CHECKING:
     from hermes_actor.async_session_db import AsyncSessionDB
+    from hermes_actor.session_db import SessionDB
+    from hermes_protocol.messages import Changed, Gap
 
 __all__ = ["AsyncSessionDB", "Changed", "Gap", "SessionDB", "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "AsyncSessionDB":
-        from hermes_actor.async_session_db import AsyncSessionDB
+_HOMES = {
+    "AsyncSessionDB": "hermes_actor.async_session_db",
+    "Changed": "hermes_protocol.messages",
+    "Gap": "hermes_protocol.messages",
+    "SessionDB": "hermes_actor.session_db",
+}
 
-        return AsyncSessionDB
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return found

@@ -40,7 +40,22 @@ _GROUPS = {
 }
 """Command name → ``module:attribute``."""
 
-_LINES: dict[str, str] = {}
+_LINES = {
+    "backup": "Make a verified copy of a store in use.",
+    "demo": "Watch writers at work while their actor is updated and killed.",
+    "drain": "Have the actor finish what it was given, and end.",
+    "handoff": "Give the store to new code while everybody writes.",
+    "insights": "Figures and charts of the last days.",
+    "resume": "Find the session to go on with, and show where it stood.",
+    "search": "Search the text of all messages.",
+    "serve": "Run the actor of a store in the foreground.",
+    "service": "Run the actor under systemd or launchd.",
+    "sessions": "See, find, move and remove the sessions of a store.",
+    "status": "Tell whether an actor serves the store, and how it is.",
+    "title": "Set, show or keep the title of a session.",
+    "tool": "What an agent can call, with JSON in and out.",
+    "update": "Update the code while everybody writes.",
+}
 """Command name → its line in ``--help``, which must not import all of them."""
 
 
