@@ -1,7 +1,7 @@
-"""One client's connection: reads its frames as far as there is credit, and ends in good order.
+"""One client's connection, from its Hello to its end in good order.
 
-Whatever bytes arrive, at most this connection ends (R4). Reading stops while the client has a
-full window or the budget is used up; answers go on leaving through the outbox.
+Whatever bytes arrive, at most this connection ends (R4). What comes goes through the inbox, and
+answers leave through the outbox, also while nothing is read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import socket
 import struct
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,8 +17,9 @@ import trio
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.actor.conversation import Conversation, done, failed
+from hermes_actor.actor.conversation import done, failed
 from hermes_actor.actor.desk import Desk
+from hermes_actor.actor.inbox import Inbox
 from hermes_actor.actor.outbox import Outbox
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import Closed, HandoffFailed
@@ -58,24 +58,21 @@ class Connection:
         self.name = ""
         self.build = ""
         self.since = time.time()
-        self._conversation = Conversation()
         self._more_to_send = trio.Event()
-        self._room = trio.Event()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._back = trio.Event()
-        self._writes = False
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
-        self._intake = server.mailbox.intake
         self.outbox = Outbox(sock, lambda: server.in_loop(self._wake))
         self.desk = Desk(
             server.mailbox,
             server.metrics,
             self._answer,
-            lambda: server.in_loop(lambda: self._room.set()),
+            lambda: self.inbox.has_room(),
             private_sql=server.private_sql,
         )
+        intake = server.mailbox.intake
+        self.inbox = Inbox(sock, self.desk, server.credit, intake, server.in_loop)
 
     @property
     def client_id(self) -> bytes:
@@ -106,38 +103,19 @@ class Connection:
 
     async def _converse(self, nursery: trio.Nursery) -> None:
         with trio.fail_after(limits.HELLO_SECONDS):
-            hello, _ = await self._next_message()
+            hello = await self.inbox.next_message()
         assert isinstance(hello, wire.Hello)
         self.desk.client_id, self.name, self.build = hello.client_id, hello.name, hello.build
         if not await self._server.reception.welcome(self, hello, nursery):
             return
-        handled = 0
-        while True:
-            # In a lease the writer waits for this connection, and not where it would read it.
-            may_lend = self._conversation.is_between_frames and not self.desk.has_lease
-            if self._writes and may_lend:
-                await self._lend()
-            while self.desk.is_full:
-                self._room = trio.Event()
-                if self.desk.is_full:
-                    await self._room.wait()
-            message, price = await self._next_message()
-            if isinstance(message, wire.Request):
-                self._admit(message, price)
-                self._writes = True
-            elif isinstance(message, wire.Bye):
-                self.desk.forget()
-                return
-            else:
-                self._handle(message, nursery)
-            # Kept until the next frame comes, the last body of every idle client would add up.
-            del message
-            handled += 1
-            if handled % limits.MESSAGES_IN_A_ROW == 0:
-                # One that has sent much must not keep the loop from reading others.
-                await trio.lowlevel.checkpoint()
+        while not self._handle(await self.inbox.next_message(), nursery):
+            pass
+        self.desk.forget()
 
-    def _handle(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
+    def _handle(self, message: wire.ClientMessage, nursery: trio.Nursery) -> bool:
+        """Do what a message other than a request asks for. True if it was good-bye."""
+        if isinstance(message, wire.Bye):
+            return True
         if isinstance(message, wire.StatusRequest):
             self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
         elif isinstance(message, wire.CatchUp):
@@ -152,9 +130,10 @@ class Connection:
         elif isinstance(message, wire.Subscribe):
             nursery.start_soon(self._server.follow, self.outbox, message.after)
         else:
-            assert not isinstance(message, wire.Hello | wire.Request | wire.Bye)
+            assert not isinstance(message, wire.Hello | wire.Request)
             self.desk.lease(message)
             self.outbox.flush()
+        return False
 
     def _hand_off(self, message: wire.Handoff, nursery: trio.Nursery) -> None:
         try:
@@ -177,99 +156,6 @@ class Connection:
         self.awaits_handoff = False
         if self._server.handed_over:
             self.go_away("hand-off")
-
-    # --- the incoming side, when it is lent to the writer ----------------------------------------
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def read_requests(self) -> bool:
-        """In the writer's thread: see :class:`~hermes_actor.actor.intake.Incoming`."""
-        try:
-            data = self._sock.recv(limits.RECEIVE_BYTES)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        self._conversation.feed(data)
-        while self._admit_request():
-            pass
-        # What is left, the end of the stream and errors are met again by the event loop.
-        return bool(data) and self._conversation.is_between_frames and not self.desk.is_full
-
-    def _admit_request(self) -> bool:
-        try:
-            length = self._conversation.needed()
-        except FrameError:
-            return False
-        if length is None or self.desk.is_full:
-            return False
-        price = self._price(length)
-        if not self._server.credit.try_take(*price):
-            return False
-        request = self._conversation.next_request()
-        if request is None:
-            self._server.credit.give_back(*price)
-            return False
-        self._admit(request, price)
-        return True
-
-    def given_back(self) -> None:
-        self._server.in_loop(lambda: self._back.set())
-
-    async def _lend(self) -> None:
-        """Let the writer read, until it meets something that is not for it."""
-        self._writes = False
-        self._back = trio.Event()
-        if self._intake.lend(self):
-            try:
-                await self._back.wait()
-            finally:
-                self._intake.take_back(self)
-
-    # --- the incoming side in the event loop -----------------------------------------------------
-
-    def _admit(self, request: wire.Request, price: tuple[int, bytes]) -> None:
-        self.desk.request(request, partial(self._server.credit.give_back, *price))
-
-    def _price(self, length: int) -> tuple[int, bytes]:
-        free = length <= limits.FREE_FRAME_BYTES
-        return (0 if free else limits.CREDIT_FACTOR * length, self.client_id)
-
-    async def _next_message(self) -> tuple[wire.ClientMessage, tuple[int, bytes]]:
-        """The next message and, if it is a request, the credit that it holds."""
-        while (length := self._conversation.needed()) is None:
-            await self._receive()
-        price = self._price(length)
-        await self._server.credit.take(*price)
-        try:
-            message = self._conversation.next_message()
-            if message is None:
-                with trio.fail_after(limits.BODY_SECONDS):
-                    while (message := self._conversation.next_message()) is None:
-                        await self._receive()
-            # Ended meanwhile, while this task was about to run: what it was sent before may have
-            # been dropped, and what follows must not take its place.
-            await trio.lowlevel.checkpoint_if_cancelled()
-        except BaseException:
-            self._server.credit.give_back(*price)
-            raise
-        if not isinstance(message, wire.Request):
-            self._server.credit.give_back(*price)
-        return message, price
-
-    async def _receive(self) -> None:
-        while True:
-            # Waited for first: a client that has just sent a request rarely has the next one ready.
-            await trio.lowlevel.wait_readable(self._sock)
-            try:
-                data = self._sock.recv(limits.RECEIVE_BYTES)
-                break
-            except BlockingIOError:
-                continue
-        if not data:
-            raise ConnectionResetError("end of stream")
-        self._conversation.feed(data)
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -304,7 +190,7 @@ class Connection:
 
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
-        self._intake.take_back(self)
+        self.inbox.take_back()
         self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=reason))
         self.desk.abandon_leases()
         self.end()
@@ -333,7 +219,7 @@ class Connection:
         What was taken finishes first: the newer one must find its receipts. Asks change nothing
         and are not waited for.
         """
-        self._intake.take_back(self)
+        self.inbox.take_back()
         self.outbox.close()
         self._scope.cancel()
         for job in self._server.mailbox.drop(self.client_id):
