@@ -49,10 +49,10 @@ bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restar
 	@$(BIN)/python stress/bench_handoff.py
 
 stress: $(STAMP) $(PSTAMP)  ## the verification programme, about ten minutes, one table at its end
-	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py
 
 stress-long: $(STAMP) $(PSTAMP)  ## the same without an end; Ctrl-C shows the table
+	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
 
 # A fresh Debian ships Python without ensurepip; the second line mends that where it may.

@@ -43,8 +43,8 @@ def _no_guard() -> None:
         # Closing it drops every lock that SQLite has on the file in this process.
         os.close(os.open(self.place.db, os.O_RDONLY))
 
-    Guard.intact = lambda _self: True  # type: ignore[method-assign]
-    WriteConnection.checkpoint = checkpoint  # type: ignore[method-assign]
+    Guard.intact = lambda _self: True  # type: ignore[method-assign, assignment]
+    WriteConnection.checkpoint = checkpoint  # type: ignore[method-assign, assignment]
 
 
 def _two_owners() -> None:
@@ -54,7 +54,7 @@ def _two_owners() -> None:
     async def stop(_self: Writing) -> None:
         return
 
-    Writing.stop = stop  # type: ignore[method-assign]
+    Writing.stop = stop  # type: ignore[method-assign, assignment]
 
 
 def _receipts_by_the_clock() -> None:
