@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 import time
+from typing import Any
 
 from programme.house import House
 from programme.job import Job, run
@@ -45,14 +46,24 @@ def hold(job: Job, house: House, clients: Workload) -> None:
         conn.execute("BEGIN")
         ((seen,),) = conn.execute("SELECT COUNT(*) FROM messages")
         clients.goes_on(changes)
-        found = ask_status(house.place) or {}
-        named = any(str(os.getpid()) in text for text in found.get("degraded", []))
-        job.demand(named, f"nobody says who pins the WAL: {found.get('degraded')}")
+        found = named(house)
+        job.demand(bool(found), "nobody says who pins the WAL")
         job.demand(found.get("pid") == pid, "the actor has changed while a reader held it")
         again = conn.execute("SELECT COUNT(*) FROM messages").fetchone()
         job.demand(again == (seen,), "a snapshot has changed")
         job.count("frames pinned", int(found.get("wal", {}).get("frames", 0)))
         conn.execute("ROLLBACK")
+
+
+def named(house: House) -> dict[str, Any]:
+    """The status that names us; the next checkpoint finds out who is in its way."""
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up:
+        found = ask_status(house.place)
+        if found and any(str(os.getpid()) in text for text in found["degraded"]):
+            return found
+        time.sleep(0.05)
+    return {}
 
 
 def becomes_short(job: Job, house: House) -> None:

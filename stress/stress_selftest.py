@@ -59,7 +59,7 @@ def main(job: Job) -> None:
     turn = 0
     while job.more():
         for fault in FAULTS:
-            if not job.more():
+            if not job.more() or (job.form == "short" and job.violations):
                 return
             if find(job, fault, job.seed + turn):
                 job.count("faults found")
