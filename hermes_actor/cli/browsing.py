@@ -15,11 +15,12 @@ import click
 
 from hermes_actor.cli.changing import set_title
 from hermes_actor.cli.listing import rows_of
+from hermes_actor.cli.manners import db_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.picker import label
 from hermes_actor.cli.refusing import Refused, refuse
 from hermes_actor.cli.resume import resume_command
-from hermes_actor.cli.words import clock_time, db_option, fit, plain, relative_time, width
+from hermes_actor.cli.words import clock_time, fit, plain, relative_time, width
 from hermes_actor.errors import HermesActorError
 from hermes_actor.tools.recap import recap_entries, recap_lines
 
@@ -114,6 +115,7 @@ def _on_screen(store: Store, rows: list[Row]) -> Row | None:
             told.append(f"Deleted session '{row['id']}'.")
         return told[-1]
 
+    store.be_silent()
     return pick(rows, preview, rename, delete)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from hermes_actor.cli.manners import confirmed, db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import confirmed, db_option, json_option, print_json
+from hermes_actor.cli.words import print_json
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store.titles import sanitize_title
 
@@ -41,7 +42,7 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
     """
     with opened(db) as store:
         found = resolved(store, session_id)
-        if not yes and not confirmed(f"Delete session '{found}' and all its messages?"):
+        if not confirmed(f"Delete session '{found}' and all its messages?", yes):
             return
         if not store.delete_session(found, store.transcripts):
             refuse(f"Session '{found}' not found.", prefix="")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.words import db_option, json_option, print_json
+from hermes_actor.cli.words import print_json
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 

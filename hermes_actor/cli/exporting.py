@@ -16,10 +16,9 @@ import msgspec
 from hermes_actor.cli import markdown
 from hermes_actor.cli.changing import resolved
 from hermes_actor.cli.filters import filter_options, filters_of, find, summary
+from hermes_actor.cli.manners import confirmed, db_option, progress
 from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.progress import progress
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import confirmed, db_option
 from hermes_actor.store import activity, lineage
 from hermes_actor.store import messages as stored
 from hermes_actor.store.rows import scalar
@@ -169,7 +168,7 @@ def _json_lines(
     store: Store, ids: list[str], output: str, redact: bool, *, one: bool, parts: str
 ) -> None:
     read, written = _record if one else _with_activity, 0
-    with _writing(output) as file, progress("exporting", len(ids)) as tell:
+    with _writing(output) as file, progress("exporting") as tell:
         for session_id in ids:
             for part in _parts(store, session_id, parts):
                 record = store.read(read, part)
@@ -179,7 +178,7 @@ def _json_lines(
                     record["messages"] = redact_all(record["messages"])
                 file.write(msgspec.json.encode(record) + b"\n")
                 written += 1
-            tell(written)
+            tell(written, len(ids))
     if output != "-":
         what = "1 session" if one and written == 1 else f"{written} sessions"
         print(f"Exported {what} to {output}")
@@ -316,7 +315,7 @@ def _delete_verified(
     count = store.message_count(found)
     if not markdown.verified(path.read_text("utf-8"), found, count):
         refuse(f"{path} does not hold all {count} messages of {found}; nothing was deleted")
-    if not yes and not confirmed(f"Delete session '{found}' and all its messages?"):
+    if not confirmed(f"Delete session '{found}' and all its messages?", yes):
         return
     store.delete_session(found, store.transcripts)
     print(f"Deleted session '{found}'.")

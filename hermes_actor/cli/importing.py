@@ -14,10 +14,10 @@ from typing import IO, Any, NamedTuple
 import click
 
 from hermes_actor import exits
+from hermes_actor.cli.manners import db_option, json_option, progress
 from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.progress import progress
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import db_option, json_option, print_json
+from hermes_actor.cli.words import print_json
 from hermes_actor.tools.records import BadRecord, read_record
 
 __all__ = ["import_"]
@@ -121,7 +121,7 @@ def _id_of(line: bytes) -> dict[str, str]:
 def _import_all(store: Store, lines: IO[bytes], places: dict[str, _Place], result: _Result) -> None:
     """Parents before children, wherever they stand in the file."""
     now = time.time()
-    with progress("importing", len(places)) as tell:
+    with progress("importing") as tell:
         for session_id, keeps_parent in _order(places):
             lines.seek(places[session_id].offset)
             record = read_record(lines.readline(), now, limited=False)
@@ -138,7 +138,7 @@ def _import_all(store: Store, lines: IO[bytes], places: dict[str, _Place], resul
             else:
                 result.skipped += 1
                 result.skipped_ids.append(session_id)
-            tell(result.imported + result.skipped)
+            tell(result.imported + result.skipped, len(places))
 
 
 def _order(places: dict[str, _Place]) -> Iterator[tuple[str, bool]]:

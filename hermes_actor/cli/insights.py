@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import opened
-from hermes_actor.cli.words import (
-    clock_time,
-    db_option,
-    fit,
-    json_option,
-    page,
-    print_json,
-    short_duration,
-    styled,
-    width,
-)
+from hermes_actor.cli.words import clock_time, fit, page, print_json, short_duration, styled, width
 from hermes_actor.tools.insights import insights as report_of
 
 if TYPE_CHECKING:

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import (
-    db_option,
-    fit,
-    json_option,
-    page,
-    print_json,
-    relative_time,
-    styled,
-)
+from hermes_actor.cli.words import fit, page, print_json, relative_time, styled
 from hermes_actor.store import listing
 
 if TYPE_CHECKING:

@@ -12,9 +12,7 @@ from typing import Any
 
 import click
 
-from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.holders import lock_holder, write_lock_holders
 from hermes_actor.paths import Place, default_db_path, place_of
 
 __all__ = [
@@ -116,6 +114,10 @@ def waiting_for(place: Place) -> contextlib.AbstractContextManager[None]:
 
 
 def _in_the_way(place: Place) -> str:
+    # Late: they cost more than all that a command that need not wait does.
+    from hermes_actor.client.asking import ask_status
+    from hermes_actor.holders import lock_holder, write_lock_holders
+
     owner = lock_holder(place)
     if owner is None:
         return f"starting the actor of {place.db}"

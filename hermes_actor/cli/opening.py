@@ -7,15 +7,14 @@ search that the index cannot answer yet, or a file of an old version brings the 
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_actor.cli.manners import waiting_for
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import HermesActorError, OpenError, StorageError
+from hermes_actor.errors import OpenError, StorageError
 from hermes_actor.methods.keeping import KeepingMethods
 from hermes_actor.methods.listing import ListMethods
 from hermes_actor.methods.messages import MessageMethods
@@ -33,8 +32,6 @@ __all__ = ["Store", "opened"]
 R = TypeVar("R")
 
 _PATIENCE_SECONDS = 30.0
-_SAY_AFTER_SECONDS = 1.0
-"""Whoever waits longer than that is told for what."""
 
 _NEEDED = {
     "sessions": frozenset(SessionRow.__struct_fields__),
@@ -50,7 +47,7 @@ class Store(SessionMethods, MessageMethods, ListMethods, KeepingMethods):
         self.path = db or default_db_path()
         self.place = place_of(self.path)
         self._patience = patience
-        port = _LatePort(self.place)
+        self._late = port = _LatePort(self.place)
         self._port = port
         check_place(self.place)
         self._reader = Reader(self.place)
@@ -70,6 +67,10 @@ class Store(SessionMethods, MessageMethods, ListMethods, KeepingMethods):
     def search(self, function: Callable[..., R], *arguments: Any) -> R:
         """The same, once the full-text indexes cover everything."""
         return self._with_complete_index(function, *arguments)
+
+    def be_silent(self) -> None:
+        """Say nothing while the actor is waited for: somebody has the whole screen."""
+        self._late.silent = True
 
     @property
     def transcripts(self) -> Path:
@@ -124,20 +125,24 @@ class _LatePort:
         self._place = place
         self._real: WriterPort | None = None
         self.on_open: Callable[[], None] = lambda: None
+        self.silent = False
+
+    def _waiting(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.silent else waiting_for(self._place)
 
     def open(self, patience: float) -> WriterPort:
         if self._real is None:
             from hermes_actor.client.channels import share
 
             self._place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _saying_why(self._place):
+            with self._waiting():
                 self._real = share(self._place, patience)
             self.on_open()
         return self._real
 
     def submit(self, operation: Operation[R], patience: float) -> R:
         port = self.open(patience)
-        with _saying_why(self._place):
+        with self._waiting():
             return port.submit(operation, patience)
 
     def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
@@ -145,7 +150,7 @@ class _LatePort:
 
     def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
         port = self.open(patience)
-        with _saying_why(self._place):
+        with self._waiting():
             port.catch_up(through, patience, verify=verify)
 
     def lease(self, patience: float) -> Lease:
@@ -160,35 +165,3 @@ class _LatePort:
 
     def subscribe(self, after: int | None, patience: float) -> ChangeSource:
         return self.open(patience).subscribe(after, patience)
-
-
-@contextlib.contextmanager
-def _saying_why(place: Place) -> Iterator[None]:
-    """Tell a person who waits what the actor is doing; scripts are not disturbed."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    timer = threading.Timer(_SAY_AFTER_SECONDS, _say_why, (place,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _say_why(place: Place) -> None:
-    from hermes_actor.client.asking import ask_status
-
-    try:
-        found = ask_status(place)
-    except (HermesActorError, OSError):
-        return
-    if found is None:
-        text = f"starting the actor of {place.db}"
-    else:
-        degraded = "; ".join(found.get("degraded") or ())
-        lag = (found.get("index") or {}).get("lag")
-        behind = f"indexing, {lag} messages behind" if lag else found["phase"]
-        text = degraded or behind
-    print(f"waiting: {text}", file=sys.stderr)

@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.filters import TIME_FLAGS, filter_options, filters_of, find, summary
+from hermes_actor.cli.manners import confirmed, db_option, json_option, progress
 from hermes_actor.cli.opening import opened
-from hermes_actor.cli.progress import progress
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import (
-    clock_time,
-    confirmed,
-    cut,
-    db_option,
-    fit,
-    json_option,
-    plain,
-    print_json,
-)
+from hermes_actor.cli.words import clock_time, cut, fit, plain, print_json
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
@@ -63,8 +54,11 @@ def prune(
         rows = find(store, asked, archived=None if include_archived else False)
         if not _go_on(rows, asked, "Delete", "deleted", dry_run=dry_run, yes=yes, as_json=as_json):
             return
-        with progress("deleting", len(rows)) as tell:
-            removed = store.remove_sessions([row["id"] for row in rows], store.transcripts, tell)
+        with progress("deleting") as tell:
+            ids = [row["id"] for row in rows]
+            removed = store.remove_sessions(
+                ids, store.transcripts, lambda done: tell(done, len(ids))
+            )
     if as_json:
         print_json({"pruned": removed})
     else:
@@ -98,10 +92,10 @@ def archive(dry_run: bool, yes: bool, as_json: bool, db: Path | None, **given: A
         ):
             return
         marked: list[str] = []
-        with progress("archiving", len(rows)) as tell:
+        with progress("archiving") as tell:
             for row in rows:
                 marked += store.archive_session(row["id"])
-                tell(len(marked))
+                tell(len(marked), len(rows))
     if as_json:
         print_json({"archived": marked})
     else:
@@ -129,12 +123,11 @@ def _go_on(
         print("\n".join(preview(rows, asked, len(rows))))
         print(f"Dry run — nothing {done}.")
         return False
-    if yes:
-        return True
-    if as_json:
+    if as_json and not yes:
         refuse("--json needs --yes or --dry-run: nobody can be asked")
-    print("\n".join(preview(rows, asked, _SHOWN)))
-    return confirmed(f"{verb} {len(rows)} session(s), {_span(rows)}?")
+    if not yes:
+        print("\n".join(preview(rows, asked, _SHOWN)))
+    return confirmed(f"{verb} {len(rows)} session(s), {_span(rows)}?", yes)
 
 
 def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.changing import resolved
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.settings import setting
-from hermes_actor.cli.words import coloured, db_option, json_option, print_json, styled
+from hermes_actor.cli.words import coloured, print_json, styled
+from hermes_actor.config import Config, load
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
 from hermes_actor.tools.resuming import Ambiguous, Target, latest, resolve, split_words, target
 
@@ -141,16 +142,24 @@ def _show(store: Store, found: Target, row: Row, messages: list[Row], minimal: b
         f"↻ Resumed session {found.id}{title} ({users} user message{plural},"
         f" {len(total)} total messages)"
     )
-    home = store.path.parent
-    if minimal or setting(home, "display.resume_display", "full") == "minimal":
+    config = load(store.path.parent)
+    if minimal or config.choice("display.resume_display", ("full", "minimal"), "full") == "minimal":
         return
-    _print_panel(recap_lines(recap_entries(messages, _limits(home))))
+    _print_panel(recap_lines(recap_entries(messages, _limits(config))))
 
 
-def _limits(home: Path) -> Limits:
-    default = Limits()
-    keys = default._asdict()
-    return Limits(**{key: setting(home, f"display.resume_{key}", keys[key]) for key in keys})
+def _limits(config: Config) -> Limits:
+    def at_least_one(key: str, default: int) -> int:
+        return config.integer(f"display.resume_{key}", default, minimum=1)
+
+    usual = Limits()
+    return Limits(
+        exchanges=at_least_one("exchanges", usual.exchanges),
+        max_user_chars=at_least_one("max_user_chars", usual.max_user_chars),
+        max_assistant_chars=at_least_one("max_assistant_chars", usual.max_assistant_chars),
+        max_assistant_lines=at_least_one("max_assistant_lines", usual.max_assistant_lines),
+        skip_tool_only=config.boolean("display.resume_skip_tool_only", usual.skip_tool_only),
+    )
 
 
 def _print_panel(lines: list[tuple[str, str, str]]) -> None:
@@ -176,7 +185,7 @@ def _print_panel(lines: list[tuple[str, str, str]]) -> None:
 
 def resume_command(home: Path, session_id: str) -> str:
     """What to type to go on with a session."""
-    template = str(setting(home, "actor.resume_command", "hermes --resume {id}"))
+    template = load(home).text("actor.resume_command", "hermes --resume {id}")
     return template.replace("{id}", session_id)
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.words import (
     clock_time,
     coloured,
     cut,
-    db_option,
-    json_option,
     page,
     plain,
     print_json,

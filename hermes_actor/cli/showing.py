@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.changing import resolved
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.words import (
     clock_time,
-    db_option,
-    json_option,
     page,
     plain,
     print_json,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from hermes_actor.cli.changing import set_title
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import db_option, json_option, print_json
+from hermes_actor.cli.words import print_json
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store.sessions import ids_with_prefix
 from hermes_actor.store.titles import sanitize_title

@@ -11,10 +11,11 @@ import msgspec
 
 from hermes_actor import exits
 from hermes_actor.cli.lazy import LazyGroup
+from hermes_actor.cli.manners import db_option
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.refusing import Refused
-from hermes_actor.cli.settings import setting
-from hermes_actor.cli.words import db_option, print_json
+from hermes_actor.cli.words import print_json
+from hermes_actor.config import load
 from hermes_actor.tools.session_search import SCHEMA, session_search
 
 __all__ = ["session_search_command", "tool"]
@@ -57,7 +58,8 @@ def session_search_command(
         return _failed(given)
     try:
         with opened(db) as store:
-            workers = setting(store.path.parent, "auxiliary.session_search.max_concurrency", 3)
+            config = load(store.path.parent)
+            workers = config.integer("auxiliary.session_search.max_concurrency", 3)
             answer = session_search(
                 **given, db=store, current_session_id=current_session, max_concurrency=workers
             )

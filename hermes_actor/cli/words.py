@@ -1,27 +1,21 @@
-"""How things are shown: times, widths, colours, long output, questions."""
+"""How things are shown: times, widths, colours, long output."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
 __all__ = [
-    "clock_time", "coloured", "confirmed", "cut", "db_option", "fit", "json_option", "page",
+    "clock_time", "coloured", "cut", "fit", "page",
     "plain", "print_json", "relative_time", "short_duration", "styled", "width",
 ]  # fmt: skip
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-
-db_option = click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON for scripts.")
 
 
 def relative_time(moment: float | None, now: float | None = None) -> str:
@@ -135,19 +129,3 @@ def page(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON document on a line; text stays readable."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
-
-
-# --- questions -------------------------------------------------------------------------------
-
-
-def confirmed(question: str) -> bool:
-    """Ask; anything but yes, the end of input and Ctrl-C mean no, and say so."""
-    try:
-        answer = input(f"{question} [y/N] ")
-    except (EOFError, KeyboardInterrupt):
-        print()
-        answer = ""
-    if answer.strip().lower() in ("y", "yes"):
-        return True
-    print("Cancelled.")
-    return False

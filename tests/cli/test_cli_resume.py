@@ -142,7 +142,7 @@ def test_row_061_many_tool_names(home):
 
 
 def test_row_062_calls_without_text(home):
-    """Shown by default; dropped when the setting says so."""
+    """Shown by default, dropped when the setting says so."""
     assert entry([called("x")], skip_tool_only=True) == []
     assert entry([called("x")]) == [("final", "[1 tool call: x]")]
 
@@ -186,6 +186,23 @@ def test_row_067_minimal(home):
     home.add("s", "x", title="t")
     line = '↻ Resumed session s "t" (1 user message, 1 total messages)\n'
     assert home("resume", "--minimal").out == line
+    (home.path / "config.yaml").write_text("display: {resume_display: minimal}\n")
+    assert home("resume").out == line
+
+
+def test_settings_of_the_recap(home):
+    home.add("s", *["q" * 50, called("x"), said("assistant", "last")] * 3)
+    (home.path / "config.yaml").write_text(
+        "display: {resume_exchanges: 1, resume_max_user_chars: 5, resume_skip_tool_only: true}\n"
+        "actor: {resume_command: 'agent go {id}'}\n"
+    )
+    shown = [line.strip("│ ") for line in home("resume").lines[2:-2]]
+    assert shown == ["... 4 earlier messages ...", "", "● You: qqqqq...", "◆ Hermes: last"]
+    assert home("resume", "--hint", "s").lines[1] == "  agent go s"
+    (home.path / "config.yaml").write_text("display: {resume_exchanges: many}\n")
+    found = home("resume")
+    assert found.code == 1
+    assert "display.resume_exchanges" in found.err
 
 
 def test_panel_whole(home, monkeypatch):

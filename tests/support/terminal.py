@@ -49,7 +49,9 @@ def terminal(folder, *arguments, columns=100, lines=14, **env):
     script = f'{shlex.join(program)}; echo "[exit $?]"; sleep 1000'
     made = Terminal(folder / "tmux.sock")
     full = {**os.environ, "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", **env}
-    full.pop("TMUX", None)
+    # The size is that of the screen, whatever the shell of the tests says.
+    for name in ("TMUX", "COLUMNS", "LINES"):
+        full.pop(name, None)
     subprocess.run(
         ["tmux", "-S", str(folder / "tmux.sock"), "-f", "/dev/null", "-u", "new-session", "-d",
          "-x", str(columns), "-y", str(lines), script],
