@@ -7,6 +7,11 @@ import sys
 
 def main() -> int:
     """Run the command line with the arguments of this process."""
+    if sys.platform == "win32":
+        sys.stderr.write(
+            "hermes-actor does not support Windows yet; it runs on Linux, macOS and WSL.\n"
+        )
+        return 1
     from hermes_actor.cli import run
 
     return run(sys.argv[1:])

@@ -19,6 +19,7 @@ __all__ = [
     "complain",
     "confirmed",
     "db_option",
+    "in_the_way",
     "json_option",
     "place_for",
     "progress",
@@ -110,10 +111,11 @@ def waiting(describe: Callable[[], str]) -> Iterator[None]:
 
 def waiting_for(place: Place) -> contextlib.AbstractContextManager[None]:
     """The same for a block that waits for the store: its phase, or who is in the way."""
-    return waiting(lambda: _in_the_way(place))
+    return waiting(lambda: in_the_way(place))
 
 
-def _in_the_way(place: Place) -> str:
+def in_the_way(place: Place) -> str:
+    """Why a call to the store takes long, for people."""
     # Late: they cost more than all that a command that need not wait does.
     from hermes_actor.client.asking import ask_status
     from hermes_actor.holders import lock_holder, write_lock_holders
@@ -135,6 +137,8 @@ def _in_the_way(place: Place) -> str:
     others = [pid for pid in write_lock_holders(place.shm) if pid != found["pid"]]
     if others:
         return "foreign lock held by " + ", ".join(f"pid {pid}" for pid in others)
+    if found["index"]["lag"]:
+        return f"indexing, {found['index']['lag']} messages behind"
     waits = found["queue"]["count"]
     return f"the actor, pid {found['pid']}, is busy" + (f"; {waits} requests wait" if waits else "")
 

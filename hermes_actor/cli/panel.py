@@ -45,9 +45,15 @@ class LivePanel:
         self._live.update(render(status, rate), refresh=True)
 
 
-def render(status: dict[str, Any], rate: float) -> Panel:
-    """The panel of one status document; *rate* is writes per second since the last one."""
+def render(
+    status: dict[str, Any], rate: float, *, hint: str = "Ctrl-C ends it", curve: str = ""
+) -> Panel:
+    """The panel of one status document; *rate* is writes per second since the last one.
+
+    *curve* is a line of them over time, *hint* what keys do.
+    """
     total, queue, index = status["total_latency"], status["queue"], status["index"]
+    sizes = ", ".join(f"{n} of {size}" for size, n in status["batch_sizes"].items() if n)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -56,6 +62,8 @@ def render(status: dict[str, Any], rate: float) -> Panel:
         ("actor", f"pid {status['pid']}, version {status['version']}, epoch {status['epoch']}"),
         ("up", _span(status["uptime_s"])),
         ("writes", f"{status['writes']:,} in {status['batches']:,} batches, {rate:,.0f} a second"),
+        *((("", curve),) if curve else ()),
+        ("batches", sizes or "none yet"),
         ("latency", f"{total['p50_ms']} ms median, {total['p99_ms']} ms at 99 %"),
         ("queue", f"{queue['count']} waiting, {queue['bytes']:,} bytes"),
         ("wal", f"{status['wal_frames']:,} frames; {checkpoints or 'no checkpoint yet'}"),
@@ -68,7 +76,7 @@ def render(status: dict[str, Any], rate: float) -> Panel:
         parts.append(Text(status["broken"], style="red"))
     parts += [Text(""), _clients(status["connections"])]
     title = f"{status['phase']}: {status['database']}"
-    return Panel(Group(*parts), title=Text(title), title_align="left", subtitle="Ctrl-C ends it")
+    return Panel(Group(*parts), title=Text(title), title_align="left", subtitle=hint)
 
 
 def _clients(connections: list[dict[str, Any]]) -> Table | Text:

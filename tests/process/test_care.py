@@ -5,6 +5,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.actors import contents, folder_of
@@ -135,7 +136,7 @@ def test_messages_without_their_session_get_one_again(store):
     found = json.loads(done.stdout)
     rows = query(found["salvaged"], "SELECT id, source FROM sessions ORDER BY id")
     assert rows == [("s", "recovered"), ("t", "recovered")]
-    assert len(contents(store.with_name(found["salvaged"]), "s")) == MESSAGES // 2
+    assert len(contents(Path(found["salvaged"]), "s")) == MESSAGES // 2
 
 
 def test_a_store_whose_list_of_tables_is_gone_is_sent_to_its_copies(store):
@@ -157,14 +158,14 @@ def test_vacuum_gives_room_back(store, served):
     with serving(store) if served else contextlib.nullcontext():
         report = json.loads(run(store, "vacuum", "--report", "--json").stdout)
         assert report["bytes"] == size
-        assert report["unused_bytes"] > 100 * 1024
+        assert report["unused_bytes"] > 50 * 1024
         assert report["needed_bytes"] == int(2.2 * size)
         assert report["pause_s"] >= 1
         done = run(store, "vacuum")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Cancelled.")
         done = run(store, "vacuum", "--yes", "--json")
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["bytes_after"] == store.stat().st_size < size - 100 * 1024
+        assert json.loads(done.stdout)["bytes_after"] == store.stat().st_size < size - 50 * 1024
     assert len(contents(store, "s")) == MESSAGES // 2
 
 
@@ -216,8 +217,8 @@ sys.stdin.readline()
 PEER = """
 db = SessionDB(db_path=path)
 before = db.message_count()
-db.append_message(session_id="s", role="user", content="from the peer")
-found = [row["session_id"] for row in db.search_messages("peer")]
+db.append_message(session_id="s", role="user", content="written outside")
+found = [row["session_id"] for row in db.search_messages("outside")]
 old = len(db.search_messages("message", limit=5))
 db.close()
 tell([before, found, old])

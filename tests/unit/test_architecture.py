@@ -33,6 +33,7 @@ BASE = {
     "errors",
     "exits",
     "failpoints",
+    "filesystems",
     "holders",
     "ids",
     "integrity",

@@ -1,0 +1,69 @@
+"""``hermes-actor completion``: have the shell complete commands, options and files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from click.shell_completion import get_completion_class
+
+from hermes_actor import exits
+from hermes_actor.cli.manners import complain
+
+__all__ = ["completion"]
+
+_WHERE = {
+    "bash": "~/.local/share/bash-completion/completions/hermes-actor",
+    "zsh": "~/.zfunc/_hermes-actor",
+    "fish": "~/.config/fish/completions/hermes-actor.fish",
+}
+_THEN = {
+    "bash": "it is used by the next shell (package bash-completion)",
+    "zsh": "in ~/.zshrc, before compinit: fpath+=~/.zfunc",
+    "fish": "it is used by the next shell",
+}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(_WHERE)), required=False)
+@click.option("--install", is_flag=True, help="Write the script to where the shell looks for it.")
+def completion(shell: str | None, install: bool) -> int:
+    """Print the script that completes commands in a shell: bash, zsh or fish.
+
+    Without SHELL it is the one of your login. How to install the script by hand is in its first
+    lines; --install does it.
+
+    Exit codes: 0 printed or written, 1 the shell is not one of the three.
+
+    \b
+    Examples:
+      hermes-actor completion --install
+      hermes-actor completion bash > ~/.local/share/bash-completion/completions/hermes-actor
+      source <(hermes-actor completion bash)
+    """
+    shell = shell or Path(os.environ.get("SHELL", "")).name
+    made = get_completion_class(shell)
+    if shell not in _WHERE or made is None:
+        complain(f"no completion for {shell or 'an unknown shell'}; there is bash, zsh and fish")
+        return exits.REFUSED
+    from hermes_actor.cli import main
+
+    where = _WHERE[shell]
+    script = made(main, {}, "hermes-actor", "_HERMES_ACTOR_COMPLETE").source()
+    head = f"# Completion of hermes-actor for {shell}. Put it into {where};\n# {_THEN[shell]}.\n"
+    if shell == "zsh":
+        # The function is found by this line, which must be the first.
+        first, _, rest = script.lstrip().partition("\n")
+        text = f"{first}\n{head}{rest}"
+    else:
+        text = head + script
+    if not install:
+        print(text)
+        return exits.OK
+    target = Path(where).expanduser()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text + "\n")
+    print(f"wrote {target}; {_THEN[shell]}", file=sys.stdout)
+    return exits.OK

@@ -1,0 +1,146 @@
+"""``hermes-actor top``: watch the actor live."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_actor import exits
+from hermes_actor.cli.manners import complain, db_option, place_for
+from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.holders import lock_holder
+from hermes_actor.paths import Place
+
+__all__ = ["top"]
+
+_HISTORY = 60
+"""Points of the curve of writes."""
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+@click.command()
+@db_option
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1, max=60), metavar="SECONDS", default=1.0,
+    show_default=True, help="Between two looks.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for every look.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many looks.")
+def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> int:
+    """Watch the actor live: queue, latency, batches, clients, WAL, index lag.
+
+    Keys: q ends the view, space stops it and lets it go on. It never starts an actor; while none
+    runs it says so and waits for one. Without a terminal use --json.
+
+    Exit codes: 0 ended by you or after --count looks, 1 there is no terminal.
+
+    \b
+    Examples:
+      hermes-actor top
+      hermes-actor top --interval 0.2
+      hermes-actor top --json --count 10 | jq .total_latency.p99_ms
+    """
+    place = place_for(db)
+    if as_json:
+        return _lines(place, interval, count)
+    if not (sys.stdout.isatty() and sys.stdin.isatty()):
+        complain("there is no terminal; use: hermes-actor top --json, or hermes-actor status")
+        return exits.REFUSED
+    with contextlib.suppress(KeyboardInterrupt):
+        _watch(place, interval, count)
+    return exits.OK
+
+
+def _look(place: Place) -> dict[str, Any]:
+    """The status document, or what is known without an answer."""
+    known: dict[str, Any] = {"phase": "not running", "database": str(place.db)}
+    if lock_holder(place) is None:
+        # To connect could start one: a service manager may hold the socket.
+        return known
+    try:
+        return ask_status(place) or known
+    except (DeadlineExceeded, OSError):
+        return {**known, "phase": "does not answer"}
+
+
+def _lines(place: Place, interval: float, count: int | None) -> int:
+    done = 0
+    while count is None or done < count:
+        if done:
+            time.sleep(interval)
+        print(json.dumps({"time": round(time.time(), 3), **_look(place)}), flush=True)
+        done += 1
+    return exits.OK
+
+
+def _watch(place: Place, interval: float, count: int | None) -> None:
+    from rich.live import Live
+    from rich.panel import Panel
+
+    from hermes_actor.cli.panel import render
+
+    rates: deque[float] = deque(maxlen=_HISTORY)
+    last: tuple[float, int, int] | None = None
+    paused, looks = False, 0
+    with _keys(), Live(screen=True, auto_refresh=False) as live:
+        while count is None or looks < count:
+            found = {} if paused else _look(place)
+            if "writes" in found:
+                now, writes = time.monotonic(), int(found["writes"])
+                if last is None or last[2] != found["pid"]:
+                    last = (now, writes, found["pid"])
+                rate = (writes - last[1]) / max(now - last[0], 1e-3)
+                last = (now, writes, found["pid"])
+                rates.append(rate)
+                found["connections"] = [
+                    one for one in found["connections"] if one["pid"] != os.getpid()
+                ]
+                live.update(
+                    render(found, rate, hint="q quits, space pauses", curve=_curve(rates)),
+                    refresh=True,
+                )
+            elif found:
+                text = f"{found['phase']}: {found['database']}"
+                live.update(Panel(text, subtitle="q quits"), refresh=True)
+            looks += not paused
+            pressed = _pressed(interval)
+            if pressed in ("q", "Q", "\x1b", "\x04"):
+                return
+            paused ^= pressed == " "
+
+
+def _curve(rates: deque[float]) -> str:
+    highest = max(rates, default=0.0)
+    if highest <= 0:
+        return ""
+    return "".join(_BARS[round(rate / highest * (len(_BARS) - 1))] for rate in rates)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[None]:
+    """Have single keys at once, and the terminal as it was at the end."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _pressed(seconds: float) -> str:
+    """The key that is pressed within *seconds*, or nothing."""
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return os.read(sys.stdin.fileno(), 1).decode("ascii", "ignore") if ready else ""
