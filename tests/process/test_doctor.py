@@ -1,0 +1,206 @@
+"""doctor through the real command: every finding with what to do, and an exit code that means it."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.actors import folder_of
+from support.builds import command, serving
+from support.peer import FOLDER
+from support.processes import own_mounts
+from support.terminal import terminal
+
+from hermes_actor import SessionDB, exits
+from hermes_actor.filesystems import from_mountinfo
+
+
+@pytest.fixture
+def store(path):
+    db = SessionDB(path, mode="embedded")
+    db.create_session("s", "cli")
+    for number in range(200):
+        db.append_message("s", "user", f"message {number} " + "x" * 500)
+    db.close()
+    return path
+
+
+@pytest.fixture
+def quiet(store, tmp_path, monkeypatch):
+    """No copies of other accidents of this user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return store
+
+
+def examine(path, *words, **env):
+    done = command("doctor", "--db", path, "--json", *words, **env)
+    assert "Traceback" not in done.stderr, done.stderr
+    found = json.loads(done.stdout)
+    assert found["healthy"] == (done.returncode == 0)
+    for one in found["findings"]:
+        assert one["advice"] or one["level"] == "ok", one
+    return done.returncode, found["findings"]
+
+
+def of(findings, area, *levels):
+    return [one for one in findings if one["area"] == area and one["level"] in levels]
+
+
+def damage(path):
+    with contextlib.closing(sqlite3.connect(path)) as conn:
+        sql = "SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf'"
+        page = conn.execute(sql).fetchall()[5][0]
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+
+
+def test_a_healthy_store(quiet):
+    before = quiet.read_bytes()
+    code, found = examine(quiet)
+    assert code == 0
+    assert {one["area"] for one in found} == {
+        "versions", "home", "settings", "rights", "disk", "sqlite", "hook", "actor", "holders",
+        "backup", "content",
+    }  # fmt: skip
+    assert of(found, "content", "ok")
+    assert not of(examine(quiet, "--quick")[1], "content", "ok", "broken")
+    assert quiet.read_bytes() == before
+    shown = command("doctor", "--db", quiet)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "ok      content: every table is sound" in shown.stdout
+    assert "        do: hermes-actor backup" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_nothing_is_made_where_there_is_no_store(path):
+    code, _ = examine(path)
+    assert code == 0
+    assert not path.exists()
+    assert not folder_of(path).exists()
+
+
+def test_settings_that_are_wrong_are_named(quiet):
+    config = quiet.with_name("config.yaml")
+    config.write_text("sessiondb: {dsn: 'postgresql://${DB_USER}:${DB_PASS}@h/x'}")
+    code, found = examine(quiet, "--quick", DB_USER="ann")
+    (one,) = of(found, "settings", "warning")
+    assert (code, one["text"]) == (1, "sessiondb.dsn names ${DB_PASS}, which is not set")
+    assert one["advice"].startswith("set DB_PASS")
+    config.write_text("a: [\n")
+    code, found = examine(quiet, "--quick")
+    assert "config.yaml, line 2" in of(found, "settings", "warning")[0]["text"]
+
+
+def test_rights_of_others_are_named(quiet):
+    quiet.chmod(0o644)
+    code, found = examine(quiet, "--quick")
+    (one,) = of(found, "rights", "warning")
+    assert (code, one["advice"]) == (1, f"chmod 600 {quiet}")
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 22 0:40 / /srv/shared rw shared:2 - nfs4 server:/x rw
+41 22 0:41 / /srv/my\\040disk ro shared:3 - xfs /dev/sdb1 ro
+42 22 0:42 / /srv/shared/local rw - ext4 /dev/sdc1 rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "network", "read_only"),
+    [
+        ("/srv/state.db", "ext4", False, False),
+        ("/srv/shared/home/state.db", "nfs4", True, False),
+        ("/srv/shared2/state.db", "ext4", False, False),
+        ("/srv/shared/local/state.db", "ext4", False, False),
+        ("/srv/my disk/state.db", "xfs", False, True),
+    ],
+)
+def test_kind_of_a_file_system(path, kind, network, read_only):
+    found = from_mountinfo(Path(path), MOUNTS)
+    assert (found.kind, found.is_network, found.read_only) == (kind, network, read_only)
+
+
+def test_a_file_system_that_does_not_last_is_named(tmp_path):
+    prefix = own_mounts()
+    assert prefix, "mounts of one's own are not allowed here"
+    script = (
+        'mount -t tmpfs none "$1" && exec "$2" -m hermes_actor doctor --json --db "$1/state.db"'
+    )
+    done = subprocess.run(
+        [*prefix, "sh", "-c", script, "sh", tmp_path, sys.executable],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == exits.REFUSED, done.stderr
+    (one,) = of(json.loads(done.stdout)["findings"], "disk", "warning")
+    assert "tmpfs" in one["text"]
+
+
+FOREIGN = """
+import sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+conn.execute("SELECT 1 FROM sessions").fetchall()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_foreign_holders_are_named_and_the_actor_is_none(quiet):
+    with serving(quiet) as actor, subprocess.Popen(
+        [sys.executable, "-c", FOREIGN, quiet], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as foreign:  # fmt: skip
+        assert foreign.stdout.readline() == b"open\n"
+        code, found = examine(quiet, "--quick")
+        (one,) = of(found, "holders", "warning")
+        assert code == 1
+        assert one["text"].startswith(f"pid {foreign.pid} (")
+        assert of(found, "actor", "ok")[0]["text"].startswith(f"pid {actor.pid} serves")
+        foreign.stdin.close()
+
+
+def test_an_actor_that_does_not_answer(quiet):
+    with serving(quiet) as actor:
+        os.kill(actor.pid, signal.SIGSTOP)
+        code, found = examine(quiet, "--quick")
+        os.kill(actor.pid, signal.SIGCONT)
+    assert code == exits.BROKEN
+    assert of(found, "actor", "broken")[0]["advice"] == "hermes-actor stop --force"
+
+
+def test_what_accidents_have_left(quiet, tmp_path):
+    copies = tmp_path / "state" / "hermes-actor" / "rescued"
+    copies.mkdir(parents=True)
+    (copies / "x.db").touch()
+    quiet.with_name("state.db.orphan-wal.7").touch()
+    (folder_of(quiet) / "fsync-failed").touch()
+    code, found = examine(quiet, "--quick")
+    assert code == 1
+    assert len(of(found, "copies", "note")) == len(of(found, "copies", "warning")) == 1
+    assert "sync" in of(found, "disk", "warning")[0]["text"]
+
+
+def test_the_peer_of_this_environment_is_looked_at_in_a_child(quiet):
+    code, found = examine(quiet, "--quick", PYTHONPATH=str(FOLDER))
+    (one,) = of(found, "hook", "warning")
+    assert (code, "opens the file by itself" in one["text"]) == (1, True)
+    assert "0.14.0" in one["text"]
+
+
+def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
+    damage(quiet)
+    code, found = examine(quiet)
+    assert code == exits.BROKEN
+    assert {one["advice"] for one in of(found, "content", "broken")} == {"hermes-actor repair"}
+    with terminal(tmp_path, "doctor", "--db", quiet, lines=50) as screen:
+        screen.wait_for("Repair it now? [y/N]")
+        screen.type("y")
+        screen.press("Enter")
+        shown = screen.wait_for("[exit 6]")
+        assert "what could be read is in" in shown.replace("\n", "")
