@@ -154,7 +154,7 @@ class Connection:
         except HandoffFailed as error:
             self.send_frame(failed(ask, error))
         self.awaits_handoff = False
-        if self._server.handed_over:
+        if self._server.succession.is_over:
             self.go_away("hand-off")
 
     # --- sending ---------------------------------------------------------------------------------

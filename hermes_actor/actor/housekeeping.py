@@ -29,7 +29,8 @@ async def watch(server: Server, idle_exit: float | None) -> None:
     while True:
         await trio.sleep(min(limits.HOME_CHECK_SECONDS, idle_exit or 3600))
         # One that knows of a failed update stays: the next start might not come up (G12).
-        handing_over = server.handoff is not None and not server.handoff.refused
+        attempt = server.succession.attempt
+        handing_over = attempt is not None and not attempt.refused
         opening = not server.opened.is_set()
         if opening or handing_over or server.reception.connections or not server.mailbox.is_empty:
             quiet_since = trio.current_time()

@@ -97,7 +97,7 @@ class Reception:
     def _take(self, connection: Connection) -> bool:
         server = self._server
         if server.failure is not None or server.writer is None:
-            if server.is_taken_back_from:
+            if server.succession.is_taken_back_from:
                 return False
             connection.send_frame(reject(server.failure or RuntimeError("the file is not open")))
             return False

@@ -22,29 +22,28 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-import hermes_protocol.messages as wire
 from hermes_actor import exits, failpoints, limits
 from hermes_actor.actor.activation import leave_if_replaced, socket_id
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.followers import Followers
-from hermes_actor.actor.handoff import HandOff
 from hermes_actor.actor.housekeeping import expire, show_status, watch
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.notify import Supervisor
 from hermes_actor.actor.reception import Reception
 from hermes_actor.actor.status import Foreigners, describe
-from hermes_actor.actor.succeeding import Predecessor
+from hermes_actor.actor.succession import Succession
 from hermes_actor.actor.watchdog import WatchedMailbox, tick
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
 from hermes_actor.engine.changes import ChangeRing
 from hermes_actor.errors import HandoffFailed
-from hermes_actor.versions import is_newer
-from hermes_protocol.succession import TakeOver
 
 if TYPE_CHECKING:
+    import hermes_protocol.messages as wire
+    from hermes_actor.actor.handoff import HandOff
     from hermes_actor.actor.outbox import Outbox
+    from hermes_actor.actor.succeeding import Predecessor
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import Place
@@ -94,22 +93,19 @@ class Server:
         self.metrics = Metrics()
         self.mailbox = WatchedMailbox()
         self.foreigners = Foreigners(place)
-        self.handoff: HandOff | None = None
         self._lock = lock
         self._listener = listener
         self._keep_socket = keep_socket
-        self._predecessor = predecessor
-        self._pinned = pinned
         self._supervisor = supervisor or Supervisor()
-        self._successor_options = successor_options
+        self.succession = Succession(
+            self, lock, predecessor, pinned=pinned, options=successor_options
+        )
         self._idle_exit = idle_exit
         self._on_ready = on_ready
         self._on_phase = on_phase
         self._on_status = on_status
         self._changes = ChangeRing()
         self._dirty: deque[Outbox] = deque()
-        self._asked_by_build: dict[str, float] = {}
-        self._stuck: str | None = None
         self._reason = ""
 
     # --- how it is -------------------------------------------------------------------------------
@@ -118,10 +114,10 @@ class Server:
     def phase(self) -> str:
         """What the actor is doing, in a word or two."""
         phase = self._writing.phase
-        if self._stuck is not None:
-            return self._stuck
-        if phase == "serving" and self._turn.is_set():
-            return "draining" if self._draining.is_set() else "handing over"
+        if self.succession.stuck is not None:
+            return self.succession.stuck
+        if phase == "serving" and self.is_leaving:
+            return "draining" if self.is_draining else "handing over"
         return phase
 
     @property
@@ -139,9 +135,14 @@ class Server:
         return self.writer is None and self.failure is not None
 
     @property
-    def is_taken_back_from(self) -> bool:
-        """Whether the one before us goes on if we cannot: clients then need not hear of it."""
-        return self._predecessor is not None
+    def is_draining(self) -> bool:
+        """Whether the actor is about to end."""
+        return self._draining.is_set()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this period of ownership is about to end, for whatever reason."""
+        return self._turn.is_set()
 
     @property
     def opened(self) -> trio.Event:
@@ -194,7 +195,7 @@ class Server:
                 handed_over = await self._own(listener)
                 nursery.cancel_scope.cancel()
         # One whose predecessor was not dismissed leaves it the socket: it takes back.
-        kept = handed_over or self._keep_socket or self._predecessor is not None
+        kept = handed_over or self._keep_socket or self.succession.is_taken_back_from
         if not kept and socket_id(self.place) == at_path:
             remove_socket(self.place)
         listener.close()
@@ -219,27 +220,26 @@ class Server:
         """Periods of ownership, until a drain or a successor that serves. True for the latter."""
         while True:
             async with trio.open_nursery() as accepting:
-                accepting.start_soon(self.reception.accept, listener, self._nursery)
+                accepting.start_soon(self.receive, listener)
                 await self._turn.wait()
                 accepting.cancel_scope.cancel()
             with contextlib.suppress(HandoffFailed):
                 # One that is stopped finds, when it goes on, that we ended in order.
-                await self._dismiss_predecessor()
+                await self.succession.dismiss_predecessor()
             failpoints.hit("drain.begin")
             await self.reception.send_all_away(self._reason)
             failpoints.hit("drain.away")
             await self._writing.stop()
             failpoints.hit("drain.closed")
-            handoff = self.handoff
-            if self._draining.is_set() or handoff is None:
-                if handoff is not None and not handoff.finished.is_set():
-                    await self._call_off(handoff, HandoffFailed("the actor was told to end"))
-                return False
-            if await self._give(handoff, listener):
+            if await self.succession.give(listener, self._draining):
                 return True
-            if self._draining.is_set():
+            if self.is_draining:
                 return False
             self._begin_period()
+
+    async def receive(self, listener: socket.socket) -> None:
+        """Let clients in until cancelled."""
+        await self.reception.accept(listener, self._nursery)
 
     async def _mourn(self, writing: Writing) -> None:
         """An actor whose writer has stopped by itself ends."""
@@ -252,106 +252,21 @@ class Server:
         if not self._draining.is_set():
             _log.info("draining: %s", reason)
             self._reason = reason
-            if not self.handed_over:
+            if not self.succession.is_over:
                 self._supervisor.stopping(reason)
             self._draining.set()
             self._turn.set()
 
-    # --- hand-off --------------------------------------------------------------------------------
-
     def hand_off(self, request: wire.Handoff) -> HandOff:
         """Begin to hand over. Raises :class:`HandoffFailed` if that cannot be now."""
-        if self._draining.is_set():
-            raise HandoffFailed("the actor is draining")
-        if self.handoff is not None and not self.handoff.finished.is_set():
-            raise HandoffFailed(f"another hand-off is under way: {self.handoff.step}")
-        if self._turn.is_set() or self.writer is None:
-            raise HandoffFailed(f"the actor is {self.phase}")
-        if not request.wait:
-            self._check_worth(request.build)
-        self.handoff = handoff = HandOff(request)
-        self._nursery.start_soon(self._prepare, handoff)
-        return handoff
+        return self.succession.begin(request, self._nursery)
 
-    def _check_worth(self, build: str) -> None:
-        """A client asks by itself: only for a newer build, and not again and again."""
-        if self._pinned:
-            raise HandoffFailed(
-                f"build {build_id()} was asked for by somebody; so must be the next"
-            )
-        if not is_newer(build, than=build_id()):
-            raise HandoffFailed(f"build {build} is not newer than {build_id()}")
-        last, now = self._asked_by_build.get(build, float("-inf")), time.monotonic()
-        if now - last < limits.HANDOFF_RETRY_SECONDS:
-            raise HandoffFailed(f"build {build} was tried less than a minute ago")
-        self._asked_by_build[build] = now
-
-    async def _prepare(self, handoff: HandOff) -> None:
-        try:
-            await handoff.prepare(self.place, self._successor_options)
-            await self._dismiss_predecessor()
-        except HandoffFailed as error:
-            await self._call_off(handoff, error)
-            return
-        if not self._turn.is_set():
+    def leave_for_successor(self) -> None:
+        """A successor is ready: close the file for it."""
+        if not self.is_leaving:
             self._reason = "hand-off"
             self._supervisor.reloading()
             self._turn.set()
-
-    async def _dismiss_predecessor(self) -> None:
-        """The one before us may no longer take back from us."""
-        # One that could not open the file has nothing to settle: it says why when it ends.
-        if self._predecessor is not None and not self.could_not_open:
-            await trio.to_thread.run_sync(self._predecessor.dismiss)
-            self._predecessor = None
-
-    async def _give(self, handoff: HandOff, listener: socket.socket) -> bool:
-        """The file is closed: hand over, stay for a while. False if it is ours again."""
-        assert self.writer is not None
-        message = TakeOver(
-            epoch=self.writer.epoch,
-            commit_no=self.writer.commit_no,
-            pinned=handoff.request.allow_older,
-        )
-        try:
-            await handoff.give(message, listener.fileno(), self._lock.fileno())
-        except HandoffFailed as error:
-            await self._call_off(handoff, error, listener)
-            return False
-        return await handoff.stay(self._draining)
-
-    async def _call_off(
-        self, handoff: HandOff, error: HandoffFailed, listener: socket.socket | None = None
-    ) -> None:
-        """See the end of the successor. If it does not end, tell clients why nothing moves."""
-        async with trio.open_nursery() as nursery:
-            if listener is not None:
-                nursery.start_soon(self._receive_meanwhile, handoff, listener)
-            await handoff.end_successor()
-            nursery.cancel_scope.cancel()
-        self._stuck = None
-        handoff.fail(error)
-
-    async def _receive_meanwhile(self, handoff: HandOff, listener: socket.socket) -> None:
-        await trio.sleep(limits.SUCCESSOR_END_SECONDS)
-        pid = handoff.report()["pid"]
-        self._stuck = f"closed: the failed successor, pid {pid}, cannot be ended"
-        _log.error("%s", self._stuck)
-        await self.reception.accept(listener, self._nursery)
-
-    @property
-    def handed_over(self) -> bool:
-        """Whether a successor serves."""
-        handoff = self.handoff
-        return handoff is not None and handoff.finished.is_set() and handoff.error is None
-
-    @property
-    def failed_update(self) -> str | None:
-        """Why the last hand-off failed (G12)."""
-        handoff = self.handoff
-        if handoff is None or handoff.error is None or handoff.refused:
-            return None
-        return str(handoff.error)
 
     # --- around it -------------------------------------------------------------------------------
 

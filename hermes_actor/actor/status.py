@@ -44,7 +44,7 @@ class Foreigners:
 
 def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any]:
     """The status document. Called in the event loop; touches neither file nor writer."""
-    queue = server.mailbox.statistics()
+    queue, attempt = server.mailbox.statistics(), server.succession.attempt
     if server.writer is not None:
         server.foreigners.look(server.writer.core.foreign_commits)
     return {
@@ -81,7 +81,7 @@ def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any
             for connection in connections
         ],
         "rejected": server.reception.rejected,
-        "handoff": None if server.handoff is None else server.handoff.report(),
+        "handoff": None if attempt is None else attempt.report(),
     }
 
 
@@ -125,8 +125,8 @@ def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
     unseen = server.mailbox.unseen_seconds()
     if unseen >= limits.STALLED_SECONDS:
         found.append(f"writer stalled: it has taken nothing for {unseen:.0f} s")
-    if server.failed_update is not None:
-        found.append(f"update failed, still serving: {server.failed_update}")
+    if server.succession.failed_update is not None:
+        found.append(f"update failed, still serving: {server.succession.failed_update}")
     if writer.core.faults.passing is not None:
         found.append(writer.core.faults.passing)
     if writer.upkeep_error is not None:

@@ -58,6 +58,6 @@ async def tick(server: Server, supervisor: Supervisor) -> None:
         unseen = server.mailbox.unseen_seconds()
         if unseen >= _STUCK_SECONDS:
             _log.critical("the writer has taken nothing for %.0f s", unseen)
-        elif not server.handed_over:
+        elif not server.succession.is_over:
             supervisor.tick()
         await trio.sleep(supervisor.tick_seconds)
