@@ -90,7 +90,8 @@ _TERMINAL = """
 ...         print(served[0].stdout.readline(), end="")
 ...         return
 ...     done = subprocess.run(command, shell=True, capture_output=True, text=True)
-...     print(done.stdout + done.stderr, end="")
+...     told = [x for x in done.stderr.splitlines(True) if not x.startswith("waiting: ")]
+...     print(done.stdout + "".join(told), end="")
 """
 
 _TYPED = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)

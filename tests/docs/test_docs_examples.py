@@ -29,6 +29,26 @@ def test_commands_print_what_the_page_shows(home):
     follow("reference/commands.md", home, STORE)
 
 
+TALKS = """
+>>> import time
+>>> from hermes_actor import SessionDB
+>>> db = SessionDB(mode="embedded")
+>>> _ = db.create_session("20260301_090000_bbbbbb", "cli")
+>>> _ = db.append_message("20260301_090000_bbbbbb", "user", "Fix the flaky parser test")
+>>> _ = db.append_message("20260301_090000_bbbbbb", "assistant", "Done.")
+>>> db.end_session("20260301_090000_bbbbbb", "cli_close")
+>>> _ = db.set_session_title("20260301_090000_bbbbbb", "parser fix")
+>>> _ = db.create_session("20260228_200000_cccccc", "telegram")
+>>> _ = db.append_message("20260228_200000_cccccc", "user", "Remind me of the dentist")
+>>> db.close()
+"""
+
+
+@pytest.mark.parametrize("page", ["sessions", "search", "resume"])
+def test_guides_of_the_command_line_work_as_shown(home, page):
+    follow(f"how-to/{page}.md", home, TALKS)
+
+
 def test_readme_example_prints_what_it_says(home):
     (example,) = blocks(ROOT / "README.md", "python")
     assert len([line for line in example.splitlines() if line]) <= 10
