@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.looking import Looking, looking
 from hermes_actor.cli.manners import db_option, json_option
-from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.words import print_json
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
@@ -38,7 +38,7 @@ def stats(as_json: bool, db: Path | None) -> None:
       hermes-actor sessions stats
       hermes-actor sessions stats --json | jq .by_source
     """
-    with opened(db) as store:
+    with looking(db) as store:
         found = _statistics(store)
     if as_json:
         print_json(found)
@@ -51,7 +51,7 @@ def stats(as_json: bool, db: Path | None) -> None:
         print(f"Database size: {found['db_bytes'] / _MIB:.1f} MB")
 
 
-def _statistics(store: Store) -> dict[str, Any]:
+def _statistics(store: Looking) -> dict[str, Any]:
     def count(conn: Connection) -> tuple[dict[str, int], int]:
         layout = layout_of(conn)
         sources = conn.execute(
@@ -102,6 +102,8 @@ def optimize(as_json: bool, db: Path | None) -> None:
     Example:
       hermes-actor sessions optimize
     """
+    from hermes_actor.cli.opening import opened
+
     with opened(db, _PATIENCE_SECONDS) as store:
         # To standard error with --json: whoever waits wants to see it, whoever parses does not.
         print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)

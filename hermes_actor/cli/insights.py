@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.looking import looking
 from hermes_actor.cli.manners import db_option, json_option
-from hermes_actor.cli.opening import opened
 from hermes_actor.cli.words import clock_time, fit, page, print_json, short_duration, styled, width
 from hermes_actor.tools.insights import insights as report_of
 
@@ -61,7 +61,7 @@ def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | 
     def read(conn: Connection) -> Row:
         return report_of(conn, now=time.time(), days=days, source=source, top=top)
 
-    with opened(db) as store:
+    with looking(db) as store:
         report = store.read(read)
     if as_json:
         print_json(report)

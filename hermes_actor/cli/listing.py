@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.looking import Looking, looking
 from hermes_actor.cli.manners import db_option, json_option
-from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.cli.words import fit, page, print_json, relative_time, styled
 from hermes_actor.store import listing
@@ -47,7 +47,7 @@ def list_(
       hermes-actor sessions list --source telegram --limit 50
       hermes-actor sessions list --json | jq -r '.[].id'
     """
-    with opened(db) as store:
+    with looking(db) as store:
         rows = rows_of(store, source, limit, workspace)
     if as_json:
         print_json(rows)
@@ -58,7 +58,7 @@ def list_(
 
 
 def rows_of(
-    store: Store, source: str | None, limit: int, workspace: str | None = None
+    store: Looking, source: str | None, limit: int, workspace: str | None = None
 ) -> list[Row]:
     """The rows that a list of sessions shows."""
 

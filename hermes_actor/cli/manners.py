@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -50,7 +49,11 @@ def place_for(db: Path | None) -> Place:
 
 def say(document: dict[str, Any], text: str, as_json: bool) -> None:
     """The result of a command, for a script or for people."""
-    print(json.dumps(document) if as_json else text, flush=True)
+    if as_json:
+        import json
+
+        text = json.dumps(document)
+    print(text, flush=True)
 
 
 def complain(text: str) -> None:

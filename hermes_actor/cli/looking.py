@@ -1,0 +1,104 @@
+"""The store of a command that only looks: the file, read in this process.
+
+Nothing is started and nothing is created for it. Only a file of an old version needs its owner
+first, who brings it up to date. Everything here is quick to import: `sessions list` should be there
+before you have finished reading its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hermes_actor.cli.refusing import refuse
+from hermes_actor.client.reader import Reader
+from hermes_actor.errors import OpenError, StorageError
+from hermes_actor.paths import check_place, default_db_path, place_of
+from hermes_actor.sqlite import Connection, sqlite3
+from hermes_actor.store.schema import SCHEMA_SQL
+from hermes_protocol.operations import MessageRow, SessionRow
+
+__all__ = ["PATIENCE_SECONDS", "Looking", "kept_open", "looking"]
+
+R = TypeVar("R")
+S = TypeVar("S", bound="Looking")
+
+PATIENCE_SECONDS = 30.0
+"""How long a command waits for the actor."""
+
+_NEEDED = {
+    "sessions": frozenset(SessionRow.__struct_fields__),
+    "messages": frozenset(MessageRow.__struct_fields__) - {"calls"},
+}
+"""Columns that every file has once its owner has opened it."""
+
+
+class Looking:
+    """A store that is only read."""
+
+    _reader: Reader
+
+    def __init__(self, db: Path | None = None, patience: float = PATIENCE_SECONDS) -> None:
+        self.path = db or default_db_path()
+        self.place = place_of(self.path)
+        check_place(self.place)
+        if self.path.exists():
+            self._reader = Reader(self.place)
+            if self._reader.query(_is_old):
+                self._bring_up_to_date(patience)
+        else:
+            self._reader = _NoFile(self.place)
+
+    def _bring_up_to_date(self, patience: float) -> None:
+        from hermes_actor.client.channels import share
+
+        share(self.place, patience).release()
+
+    def read(self, function: Callable[..., R], *arguments: Any) -> R:
+        """``function(connection, *arguments)`` in one state of the file."""
+        return self._reader.snapshot(function, *arguments)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def looking(db: Path | None) -> contextlib.AbstractContextManager[Looking]:
+    """The store for the time of one command; one line if it cannot be opened."""
+    return kept_open(lambda: Looking(db))
+
+
+@contextlib.contextmanager
+def kept_open(open_: Callable[[], S]) -> Iterator[S]:
+    """What *open_* gives, closed at the end; refuses what cannot be opened or read."""
+    try:
+        store = open_()
+    except (OpenError, StorageError, OSError) as error:
+        refuse(f"Could not open session database: {error}")
+    with contextlib.closing(store):
+        try:
+            yield store
+        except (OpenError, StorageError) as error:
+            refuse(f"Could not open session database: {error}")
+
+
+def _is_old(conn: Connection) -> bool:
+    return any(
+        not needed <= {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
+        for table, needed in _NEEDED.items()
+    )
+
+
+class _NoFile(Reader):
+    """Reads of a store that nobody has written to yet: it is empty, and looking creates nothing."""
+
+    def _look(self) -> None:
+        pass
+
+    def _open(self) -> Connection:
+        conn = sqlite3.connect(
+            ":memory:", factory=Connection, isolation_level=None, check_same_thread=False
+        )
+        conn.executescript(SCHEMA_SQL)
+        return conn
