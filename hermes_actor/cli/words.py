@@ -56,11 +56,15 @@ def short_duration(seconds: float) -> str:
 # --- widths ----------------------------------------------------------------------------------
 
 
+_NARROW = frozenset("—–…‘’“”•─│")
+"""Signs outside Latin that are one cell wide and frequent here."""
+
+
 def width(text: str) -> int:
     """Terminal cells of a text; CJK and emoji take two."""
-    if text.isascii():
+    if text.isascii() or all(c < "\u0300" or c in _NARROW for c in text):
         return len(text)
-    from rich.cells import cell_len
+    from rich.cells import cell_len  # a table that most lists do not need
 
     return cell_len(text)
 
