@@ -79,7 +79,7 @@ def _restore(writer: Writer, copy: Path, deadline: float) -> dict[str, Any]:
     writer.receipts.swept_through = core.swept_through
     writer.meet_anew()
     writer.changes.add([Changed(commit_no=core.commit_no, op="restore")])
-    _log.warning("%s was restored; epoch %d, commit %d", core.place.db, core.epoch, core.commit_no)
+    _log.info("%s was restored; epoch %d, commit %d", core.place.db, core.epoch, core.commit_no)
     return {"epoch": core.epoch, "commit_no": core.commit_no, "file_id": core.file_id.hex()}
 
 

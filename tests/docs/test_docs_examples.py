@@ -4,15 +4,39 @@ import configparser
 import plistlib
 import re
 import shlex
+import subprocess
 
 import pytest
-from pages import DOCS, ROOT, blocks, fences, follow, prints, rows_of, run, section
+from pages import DOCS, ROOT, blocks, environment, fences, follow, prints, rows_of, run, section
 
-from hermes_actor import exits
+from hermes_actor import SessionDB, exits
 
 
-def test_tutorial_works_as_shown(home):
-    follow("tutorial.md", home)
+@pytest.mark.parametrize("page", ["tutorial.md", "how-to/python.md"])
+def test_page_works_as_shown(page, home, monkeypatch):
+    # A reader of the page has the default, ten minutes.
+    monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "60")
+    follow(page, home)
+
+
+def test_other_tools_read_a_store_that_is_in_use(home):
+    """The blocks of the page, but for tools that are not installed here."""
+    db = SessionDB(home / "state.db")
+    db.create_session("s1", "cli")
+    db.append_message("s1", "user", "x")
+    before = db.db_path.stat().st_ino
+    plain, library = blocks("how-to/inspect.md", "python")
+    prints(plain, "cli 1\n", home)
+    prints(library, "1 1\n", home)
+    shell = next(body for body in blocks("how-to/inspect.md", "sh") if "sqlite-utils" in body)
+    done = subprocess.run(
+        ["sh", "-e", "-c", shell], cwd=home, env=environment(home), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"table": "sessions", "count": 1' in done.stdout
+    db.append_message("s1", "user", "y")
+    assert (db.db_path.stat().st_ino, db.message_count()) == (before, 2)
+    db.close()
 
 
 STORE = """

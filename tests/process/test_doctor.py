@@ -1,4 +1,4 @@
-"""doctor through the real command: every finding with what to do, and an exit code that means it."""
+"""doctor through the real command: findings with what to do, and an exit code that means it."""
 
 import contextlib
 import json
@@ -130,14 +130,9 @@ def test_kind_of_a_file_system(path, kind, network, read_only):
 def test_a_file_system_that_does_not_last_is_named(tmp_path):
     prefix = own_mounts()
     assert prefix, "mounts of one's own are not allowed here"
-    script = (
-        'mount -t tmpfs none "$1" && exec "$2" -m hermes_actor doctor --json --db "$1/state.db"'
-    )
-    done = subprocess.run(
-        [*prefix, "sh", "-c", script, "sh", tmp_path, sys.executable],
-        capture_output=True,
-        text=True,
-    )
+    script = 'mount -t tmpfs none "$1" && exec "$2" -m hermes_actor doctor --json --db "$1/x.db"'
+    words = [*prefix, "sh", "-c", script, "sh", tmp_path, sys.executable]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == exits.REFUSED, done.stderr
     (one,) = of(json.loads(done.stdout)["findings"], "disk", "warning")
     assert "tmpfs" in one["text"]
