@@ -104,11 +104,12 @@ def restore(
     """Bring the content of a copy back into the store, also while it is in use.
 
     COPY is a file that "hermes-actor backup" has made, or any other copy of a store; without it,
-    the newest one in the folder "backups". The present content is copied there first. Then the
-    copy is checked, brought up to date if it is from an older version, and written into the file
-    as one transaction: through the actor if one runs, else by this command, which owns the store
-    for that time. Clients wait meanwhile and go on with the restored content. If the present file
-    is too damaged for that and nobody serves it, it is moved aside.
+    the newest one in the folder "backups". The present content is copied there first, so the same
+    command again, without COPY, brings it back. Then the copy is checked, brought up to date if it
+    is from an older version, and written into the file as one transaction: through the actor if
+    one runs, else by this command, which owns the store for that time. Clients wait meanwhile and
+    go on with the restored content. If the present file is too damaged for that and nobody serves
+    it, it is moved aside.
 
     Exit codes: 0 restored or declined, 1 not restored; then nothing has changed.
 
