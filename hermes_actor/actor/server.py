@@ -161,7 +161,11 @@ class Server:
     def run(self) -> int:
         """Serve until told to end. Returns the exit code."""
         sys.setswitchinterval(limits.SWITCH_INTERVAL_SECONDS)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        self._ends = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            # The terminal of `serve` was closed; under nohup it may be.
+            self._ends.append(signal.SIGHUP)
+        for number in self._ends:
             # Heard while the loop runs. One that comes after must not spoil a proper end.
             signal.signal(number, signal.SIG_IGN)
         build_id()  # now: after an update the files are no longer the code that runs
@@ -181,7 +185,7 @@ class Server:
         self._draining = trio.Event()
         listener = self._listener or bind(self.place)
         at_path = socket_id(self.place)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(*self._ends) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._begin_period()

@@ -69,7 +69,7 @@ def check_in_order(path):
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, "drain"], ids=str)
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, "drain"], ids=str)
 def test_drain_leaves_the_store_in_order(path, how):
     with serving(path, prelude=WITHOUT_IDLE_WORK) as actor:
         with closing(SessionDB(path)) as db:
@@ -269,3 +269,14 @@ def test_drain_finishes_the_batch_that_it_finds(path, tmp_path):
         assert actor.exit_code() == 0
     check_in_order(path)
     assert query(path, "SELECT id FROM sessions") == [("s",)]
+
+
+def test_under_nohup_a_closed_terminal_is_no_reason_to_end(path):
+    prelude = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    with serving(path, prelude=prelude) as actor:
+        os.kill(actor.pid, signal.SIGHUP)
+        db = SessionDB(path)
+        db.create_session("s", "cli")
+        db.close()
+        assert actor_pid(path) == actor.pid
+        tell_to_end(path, actor, signal.SIGTERM)
