@@ -154,9 +154,10 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
     """Leave the file as another program would have left it, and end the actor.
 
     The full-text indexes are completed, then every table and index whose name begins with
-    hermes_actor_ is removed. No session and no message is touched. Use it before you go back to a
-    program that opens the file by itself. If programs are still connected it is refused, and they
-    are named: their next call would bring everything back.
+    hermes_actor_ is removed, and with them which sessions were archived in a file of version 11,
+    and titles that wait for their session. No session and no message is touched. Use it before
+    you go back to a program that opens the file by itself. If programs are still connected it is
+    refused, and they are named: their next call would bring everything back.
 
     Exit codes: 0 detached or declined, 1 refused or not possible.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -85,7 +86,9 @@ def _safely(look: Callable[[Place], Iterable[Finding]], place: Place) -> list[Fi
 def _show(one: Finding, as_json: bool) -> None:
     if as_json:
         return
-    mark = click.style(_MARKS[one.level], fg=_COLOURS[one.level])
+    mark = _MARKS[one.level]
+    if not os.environ.get("NO_COLOR"):
+        mark = click.style(mark, fg=_COLOURS[one.level])  # taken away where there is no terminal
     click.echo(f"{mark} {one.area}: {one.text}")
     if one.level != "ok" and one.advice:
         click.echo(f"        do: {one.advice}")

@@ -11,7 +11,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.asking import ask, ask_status
 from hermes_actor.client.core import decode_result
-from hermes_actor.errors import IndexBehind, NotRunning
+from hermes_actor.errors import IndexBehind, NotRunning, Unsupported
 from hermes_actor.holders import lock_holder
 
 if TYPE_CHECKING:
@@ -37,23 +37,36 @@ def has_owner(place: Place) -> bool:
 def maintain(place: Place, task: str, path: Path | None = None) -> dict[str, Any]:
     """Have the owner of *place* do *task*; become the owner if there is none.
 
-    Raises :class:`Owned` if somebody owns the store without serving it, and whatever the task
-    raises.
+    Raises :class:`Unsupported` if the owner does not serve, or is too old for it, and whatever the
+    task raises.
     """
     if has_owner(place):
-        said = str(path or "")
-        message = ask(
-            place,
-            lambda n: wire.Maintain(ask=n, task=task, path=said, patience=_PATIENCE_SECONDS),
-            _PATIENCE_SECONDS,
-            name=task,
-        )
+        message = _ask(place, task, str(path or ""))
         result: dict[str, Any] = decode_result(message, dict[str, Any])
         return result
     with owned_writer(place) as writer:
         from hermes_actor.engine.maintenance import maintain as run
 
         return run(writer, task, str(path or ""), time.monotonic() + _PATIENCE_SECONDS)
+
+
+def _ask(place: Place, task: str, path: str) -> bytes:
+    try:
+        return ask(
+            place,
+            lambda n: wire.Maintain(ask=n, task=task, path=path, patience=_PATIENCE_SECONDS),
+            _PATIENCE_SECONDS,
+            name=task,
+        )
+    except NotRunning as error:
+        owner = lock_holder(place)
+        if owner is None:
+            raise
+        # It has hung up: a program in embedded mode, or an actor that does not know the message.
+        raise Unsupported(
+            f"pid {owner} owns {place.db} and cannot do that: it is older than this command"
+            f" (hermes-actor handoff), or uses the store in embedded mode (end it)"
+        ) from error
 
 
 @contextlib.contextmanager

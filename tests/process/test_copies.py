@@ -5,6 +5,8 @@ import json
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 
 import pytest
 from support.actors import contents, folder_of, own
@@ -213,3 +215,27 @@ def test_only_a_copy_in_the_private_folder_is_taken(path, tmp_path):
             send("restore", tmp_path / "x.db")
         with pytest.raises(Unsupported):
             send("dance", "")
+
+
+EMBEDDED = """
+import sys
+from pathlib import Path
+from hermes_actor import SessionDB
+db = SessionDB(Path(sys.argv[1]), mode="embedded")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_owner_that_does_not_serve_is_named(path, tmp_path):
+    store(path, "old")
+    copy = tmp_path / "copy.db"
+    command("backup", "--db", path, "--to", copy)
+    with subprocess.Popen(
+        [sys.executable, "-c", EMBEDDED, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout.readline() == b"open\n"
+        done = command("restore", "--db", path, "--yes", copy)
+        assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+        assert f"pid {owner.pid} owns" in done.stderr
+        owner.stdin.close()

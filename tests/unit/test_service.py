@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.builds import serving
 
 from hermes_actor.actor import activation
 from hermes_actor.actor.notify import Supervisor
@@ -577,6 +578,26 @@ def test_status_is_what_the_manager_says(home, fake, capsys):
     fake.answer({"show --property=ActiveState": [0, "ActiveState=inactive\nMainPID=0"]})
     assert run(["service", "status"]) == 3
     assert "inactive" in capsys.readouterr().out
+
+
+def test_restart_of_a_service_is_its_managers_business(home, fake, capsys):
+    fake.add("systemctl")
+    path = home / ".hermes" / "state.db"
+    path.parent.mkdir()
+    with serving(path) as actor:
+        fake.answer({"show --property=ActiveState": [0, "ActiveState=active\nMainPID=1"]})
+        assert run(["service", "install"]) == 0
+    with serving(path) as actor:
+        answer = f"ActiveState=active\nMainPID={actor.pid}"
+        fake.answer({"show --property=ActiveState": [0, answer]})
+        fake.changes()
+        # The manager of the test does nothing, so the actor goes on.
+        assert run(["restart", "--timeout", "0.1"]) == 0
+        assert fake.changes() == [["--user", "restart", UNITS[0]]]
+        assert actor.lives
+        fake.answer({"show --property": [0, answer], "restart": [1, "no such unit"]})
+        assert run(["restart", "--timeout", "0.1"]) == 1
+        assert "no such unit" in capsys.readouterr().err
 
 
 def test_folder_of_another_user_gets_no_service(home, fake, capsys, monkeypatch):
