@@ -49,6 +49,9 @@ _LOG_TAIL_BYTES = 2000
 
 _CGROUP = Path("/proc/self/cgroup")
 
+_LOOK_SECONDS = 0.02
+"""Between two looks for an actor while others hold the start lock: each is a connection."""
+
 _SCOPE_SECONDS = 5.0
 """How long systemd may take to make a scope: some milliseconds, unless something is wrong."""
 
@@ -60,7 +63,8 @@ def start_actor(
     *,
     idle_exit: float | None = None,
 ) -> None:
-    """Make sure that an actor runs. *is_serving* looks again once the start lock is held.
+    """Make sure that an actor runs. *is_serving* looks again once the start lock is held, and now
+    and then while others hold it: whoever serves by then need not have been started by them.
 
     *idle_exit*: seconds without connections after which it ends, instead of what the environment
     or the default says.
@@ -68,8 +72,8 @@ def start_actor(
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
     _check_user(place)
-    with start_lock(place, deadline):
-        if not is_serving():
+    with start_lock(place, deadline, is_serving) as held:
+        if held and not is_serving():
             _spawn(place, deadline, idle_exit)
 
 
@@ -80,26 +84,38 @@ def _check_user(place: Place) -> None:
 
 
 @contextlib.contextmanager
-def start_lock(place: Place, deadline: float) -> Iterator[None]:
-    """Hold the lock under which actors are started. Raises :class:`DeadlineExceeded`."""
+def start_lock(
+    place: Place, deadline: float, is_needless: Callable[[], bool] = lambda: False
+) -> Iterator[bool]:
+    """Hold the lock under which actors are started. Raises :class:`DeadlineExceeded`.
+
+    False, and without the lock, as soon as *is_needless* says so while others hold it. A crowd
+    that must take the lock one by one only to see that somebody serves would starve its last.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         place.folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(place.start_lock, flags, 0o600)
     except OSError as error:
         raise cannot_use(place.db, place.folder, error) from error
+    look, held = time.monotonic() + _LOOK_SECONDS, False
     try:
-        while True:
+        while not held:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                held = True
             except BlockingIOError:
-                if time.monotonic() >= deadline:
+                now = time.monotonic()
+                if now >= deadline:
                     raise DeadlineExceeded(
                         f"another process is starting the actor of {place.db} and not done yet"
                     ) from None
-            time.sleep(limits.RECONNECT_FIRST_SECONDS)
-        yield
+                if now >= look:
+                    if is_needless():
+                        break
+                    look = now + _LOOK_SECONDS
+                time.sleep(limits.RECONNECT_FIRST_SECONDS)
+        yield held
     finally:
         os.close(descriptor)
 

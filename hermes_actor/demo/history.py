@@ -66,7 +66,7 @@ class Write(NamedTuple):
     began: float
     """When it was first sent."""
     ended: float
-    """When it was first answered; :data:`NEVER` if it was not."""
+    """When it was first answered, or given up; :data:`NEVER` if neither."""
     outcome: str
     """``ok``, ``failed`` (and certainly not applied) or ``unknown``."""
     place: int | None = None
@@ -378,6 +378,6 @@ def _liveness(
     writes: Sequence[Write], calm: float, patience: float, found: list[Violation]
 ) -> None:
     for write in writes:
-        if write.outcome == "unknown" or write.ended > max(calm, write.began) + patience:
+        if write.ended > max(calm, write.began) + patience:
             text = f"{_name(write)} has no answer {patience:g} s after the last fault"
             found.append(Violation("stuck", text))

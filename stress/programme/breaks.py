@@ -91,7 +91,10 @@ def _kept_snapshot() -> None:
             return plain(conn, function, arguments)
         if not conn.in_transaction:
             conn.execute("BEGIN")
-        return function(conn, *arguments)
+        result = function(conn, *arguments)
+        if result is None:
+            conn.execute("ROLLBACK")  # nothing to see yet
+        return result
 
     reader._in_snapshot = in_snapshot
 

@@ -76,8 +76,8 @@ def _ended(
     write = writes[number]
     if kind != "o":
         recorded.refusals.append(f"{name} {number} at {' '.join(words)}")
-        if kind == "f":
-            writes[number] = write._replace(ended=float(words[0]), outcome="failed")
+        outcome = "failed" if kind == "f" else "unknown"
+        writes[number] = write._replace(ended=float(words[0]), outcome=outcome)
         return
     place, result = int(words[1]), int(words[2])
     if write.outcome == "ok":

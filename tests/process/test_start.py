@@ -1,11 +1,13 @@
 """Starting on demand: whoever comes first starts the actor, and there is never a second one."""
 
+import fcntl
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -22,9 +24,11 @@ from support.actors import (
     wait_nobody,
 )
 from support.processes import TESTS, run_python
+from support.served import served
 from support.wire import Wire, connect, status
 
 from hermes_actor import SessionDB
+from hermes_actor.paths import place_of
 
 CLIENTS = 50
 
@@ -62,6 +66,18 @@ def test_fifty_processes_that_start_at_once_have_one_actor(path):
     assert (folder_of(path) / "log").read_text().count(" owns ") == 1
     for number in range(CLIENTS):
         assert contents(path, f"s{number}") == [str(number)]
+
+
+def test_who_waits_for_a_start_uses_an_actor_that_serves_meanwhile(path):
+    """Found by the kill loop: the last of a crowd waited for the lock until its patience ended."""
+    place = place_of(path)
+    place.folder.mkdir(mode=0o700)
+    with place.start_lock.open("w") as held, ThreadPoolExecutor() as threads:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        db = threads.submit(SessionDB, path, mode="actor", patience=20.0)
+        with served(path), closing(db.result()) as client:
+            client.set_meta("k", "v")
+            assert client.get_meta("k") == "v"
 
 
 def test_stale_socket_is_no_obstacle(path):
