@@ -16,7 +16,7 @@ from support.actors import actor_pid, actors_of, end_actors
 from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
-from programme import ROOT
+from programme import PYTHONPATH, ROOT
 
 __all__ = ["House"]
 
@@ -46,6 +46,7 @@ class House:
         self.python.write_text(
             "#!/bin/sh\n"
             "unset HERMES_ACTOR_FAILPOINT\n"
+            f"export PYTHONPATH={shlex.quote(PYTHONPATH)}\n"
             f". {shlex.quote(str(self._orders))}\n"
             # Whoever can take the order away obeys it: exactly one.
             f"if mv {shlex.quote(str(self.once))} {shlex.quote(str(self.once))}.$$ 2>/dev/null\n"

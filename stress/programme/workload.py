@@ -18,7 +18,7 @@ from typing import Any
 from support.actors import own
 from support.load import check_owners
 
-from programme import ROOT
+from programme import PYTHONPATH, ROOT
 from programme.client import Order
 from programme.house import House
 from programme.job import Job
@@ -51,7 +51,7 @@ class Workload:
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_CLIENT), json.dumps(order._asdict())],
-                env={**os.environ, "PYTHONPATH": str(ROOT / "stress")},
+                env={**os.environ, "PYTHONPATH": PYTHONPATH},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
