@@ -53,7 +53,7 @@ def main() -> int:
         "refused": len(recorded.refusals), "rows": len(final.rows), "reads": len(recorded.reads),
     }  # fmt: skip
     if asked.json:
-        refusals = recorded.refusals[:20]
+        refusals = recorded.refusals[:1000]
         print(json.dumps({"counts": counts, "violations": list(map(str, found)),
                           "refusals": refusals, "sqlite": apsw.sqlite_lib_version()}))  # fmt: skip
     else:

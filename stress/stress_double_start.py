@@ -24,11 +24,13 @@ AT_ONCE = 20
 ROUNDS_PER_HOUSE = 20
 
 HERD = """
-import json, logging, sys
+import json, logging, os, sys
 sys.path[:0] = sys.argv[3:]
 from support.herd import together
 from programme.entry import keep_receipts
 keep_receipts()
+from programme.breaks import break_build
+break_build(os.environ.get("HERMES_STRESS_BREAK", ""))
 import hermes_actor.actor.main
 from hermes_actor.cli import run
 logging.basicConfig(level=logging.INFO)

@@ -16,6 +16,12 @@ from typing import Any
 __all__ = ["BREAKS", "break_build", "break_client"]
 
 
+def _put(owner: Any, name: str, value: Any) -> None:
+    """Replace something that must be there: a fault that breaks nothing would find nothing."""
+    assert hasattr(owner, name), f"{owner.__name__} has no {name} any more"
+    setattr(owner, name, value)
+
+
 def _decode_errors_only() -> None:
     """Of all that can be wrong with bytes, only the decoder's own error is expected."""
     import msgspec
@@ -28,7 +34,7 @@ def _decode_errors_only() -> None:
         except msgspec.DecodeError as error:
             raise framing.FrameError(str(error)) from error
 
-    framing._decode = decode
+    _put(framing, "decode", decode)
 
 
 def _no_guard() -> None:
@@ -43,8 +49,8 @@ def _no_guard() -> None:
         # Closing it drops every lock that SQLite has on the file in this process.
         os.close(os.open(self.place.db, os.O_RDONLY))
 
-    Guard.intact = lambda _self: True  # type: ignore[method-assign, assignment]
-    WriteConnection.checkpoint = checkpoint  # type: ignore[method-assign, assignment]
+    _put(Guard, "intact", lambda _self: True)
+    _put(WriteConnection, "checkpoint", checkpoint)
 
 
 def _two_owners() -> None:
@@ -54,7 +60,7 @@ def _two_owners() -> None:
     async def stop(_self: Writing) -> None:
         return
 
-    Writing.stop = stop  # type: ignore[method-assign, assignment]
+    _put(Writing, "stop", stop)
 
 
 def _receipts_by_the_clock() -> None:
@@ -75,8 +81,8 @@ def _receipts_by_the_clock() -> None:
             self._clients.clear()
         return find(self, conn, ticket)
 
-    Receipts.__init__ = begin  # type: ignore[method-assign, assignment]
-    Receipts.find = sweep_and_find  # type: ignore[method-assign]
+    _put(Receipts, "__init__", begin)
+    _put(Receipts, "find", sweep_and_find)
 
 
 def _kept_snapshot() -> None:
@@ -96,7 +102,7 @@ def _kept_snapshot() -> None:
             conn.execute("ROLLBACK")  # nothing to see yet
         return result
 
-    reader._in_snapshot = in_snapshot
+    _put(reader, "_in_snapshot", in_snapshot)
 
 
 def _reply_before_commit() -> None:
@@ -117,8 +123,86 @@ def _reply_before_commit() -> None:
             commit(self.core, self.core.commit_no, 1)
         return run_batch(self, requests)
 
-    WriteConnection.commit = late  # type: ignore[method-assign]
-    Writer.run_batch = begin_with_the_last  # type: ignore[method-assign]
+    _put(WriteConnection, "commit", late)
+    _put(Writer, "run_batch", begin_with_the_last)
+
+
+def _no_digest() -> None:
+    """Whether a number was used for another change is not looked at."""
+    from hermes_actor.engine.receipts import Receipts
+
+    find = Receipts.find
+
+    def find_any(self: Receipts, conn: Any, ticket: Any) -> Any:
+        ((digest,),) = conn.execute(
+            "SELECT COALESCE(MAX(digest), ?) FROM hermes_actor_receipts"
+            " WHERE client = ? AND seq = ?",
+            (ticket.digest, ticket.client, ticket.seq),
+        )
+        return find(self, conn, ticket._replace(digest=digest))
+
+    _put(Receipts, "find", find_any)
+
+
+def _late_execution() -> None:
+    """What was refused because its time was over stays in its lane."""
+    from hermes_actor.engine.jobs import Job
+
+    _put(Job, "take", lambda _self: True)
+    from hermes_actor.actor.mailbox import Mailbox
+
+    def take_expired(self: Mailbox, now: float) -> list[Job]:
+        return [job for lane in self._lanes.values() for _, job in lane if job.deadline < now]
+
+    _put(Mailbox, "take_expired", take_expired)
+    from hermes_actor.engine.writer import Writer
+
+    run_batch = Writer.run_batch
+
+    def patient(self: Writer, requests: Any) -> Any:
+        return run_batch(self, [one._replace(deadline=float("inf")) for one in requests])
+
+    _put(Writer, "run_batch", patient)
+
+
+def _no_owner_lock() -> None:
+    """The lock is shared, so that everybody gets it."""
+    import fcntl
+
+    from hermes_actor.engine import ownership
+
+    class Shared:
+        LOCK_EX, LOCK_NB = fcntl.LOCK_SH, fcntl.LOCK_NB
+        flock = staticmethod(fcntl.flock)
+
+    _put(ownership, "fcntl", Shared)
+
+
+def _no_holders() -> None:
+    from hermes_actor.actor import status
+
+    _put(status, "snapshot_holders", lambda _shm: [])
+
+
+def _forgetful() -> None:
+    """Who opens a store begins without receipts."""
+    from hermes_actor.engine.write_connection import WriteConnection
+
+    plain = WriteConnection.pass_barrier
+
+    def pass_barrier(self: WriteConnection, deadline: float) -> None:
+        if not self.recovered:
+            plain(self, deadline)
+            self.conn.execute("DELETE FROM hermes_actor_receipts")
+
+    _put(WriteConnection, "pass_barrier", pass_barrier)
+
+
+def _shared_connection() -> None:
+    """After a fork a child takes itself for its parent."""
+    from hermes_actor.client.blocking import Channel
+
+    _put(Channel, "after_fork", lambda _self: None)
 
 
 BREAKS: dict[str, Callable[[], None]] = {
@@ -127,10 +211,18 @@ BREAKS: dict[str, Callable[[], None]] = {
     "two-owners": _two_owners,
     "receipts-by-the-clock": _receipts_by_the_clock,
     "reply-before-commit": _reply_before_commit,
+    "no-digest": _no_digest,
+    "late-execution": _late_execution,
+    "no-owner-lock": _no_owner_lock,
+    "no-holders": _no_holders,
+    "forgetful": _forgetful,
 }
 """Of the process under test, by name."""
 
-_OF_CLIENTS: dict[str, Callable[[], None]] = {"kept-snapshot": _kept_snapshot}
+_OF_CLIENTS: dict[str, Callable[[], None]] = {
+    "kept-snapshot": _kept_snapshot,
+    "shared-connection": _shared_connection,
+}
 
 
 def break_build(name: str) -> None:

@@ -28,6 +28,8 @@ __all__ = ["Workload", "at_work"]
 _CLIENT = ROOT / "stress" / "programme" / "client.py"
 _CHECK = ROOT / "stress" / "check_history.py"
 
+_OUT_OF_TIME = ("DeadlineExceeded", "OutcomeUnknown", "SpawnFailed")
+
 _READY_SECONDS = 90.0
 _STOP_SECONDS = 60.0
 """A worker may be in the middle of a call, whose patience is 30 s."""
@@ -127,6 +129,10 @@ def judge(
         return {"counts": {}, "violations": [], "refusals": []}
     for text in _one_of_each_first(found["violations"]):
         job.violation(f"{house.folder.name}: {text}")
+    for text in found["refusals"]:
+        # Patience may end, and then the caller is told; nothing else may happen to a good change.
+        if not any(word in text for word in _OUT_OF_TIME):
+            job.violation(f"{house.folder.name}: refused: {text}")
     job.count("acknowledged", found["counts"]["acknowledged"])
     job.count("reads", found["counts"]["reads"])
     if owners:
