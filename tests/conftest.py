@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import settings
 
-# `make stress` draws many more programs than `make test`.
+# `make stress-long` draws many more programs than `make test`.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
