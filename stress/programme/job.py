@@ -33,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Job", "Overdue", "run"]
+__all__ = ["Job", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,10 +44,6 @@ _PROGRESS_SECONDS = 2.0
 
 _SHOWN_VIOLATIONS = 20
 """On the way and in the JSON line; all of them are in the evidence."""
-
-
-class Overdue(Exception):
-    """The budget is over in the middle of something that may be given up."""
 
 
 class Job:
@@ -215,8 +211,6 @@ def run(
     job = Job(name, unit, goal, seed=seed, budget=asked.budget, form=form, options=asked.set)
     try:
         main(job)
-    except Overdue:
-        pass
     except KeyboardInterrupt:
         print(f"{name}: ended by hand", file=sys.stderr)
     except Exception as error:
