@@ -99,8 +99,10 @@ class Workload:
             return self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, 9)
-            self._process.wait()
-            return -9
+            return self._process.wait()
+        finally:
+            if self._process.stdout is not None:
+                self._process.stdout.close()
 
     def judge(self, job: Job, *, gaps: bool = True, owners: bool = True) -> dict[str, Any]:
         """Stop clients and actors, then compare; violations go to the job. What was found."""

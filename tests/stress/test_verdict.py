@@ -1,0 +1,90 @@
+"""The whole way of a verdict, from clients to rules: who tampers with the file is found."""
+
+import json
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from programme.house import House
+from programme.workload import at_work
+
+CHECK = Path(__file__).parents[2] / "stress" / "check_history.py"
+
+LAST = "(SELECT MAX(id) FROM messages WHERE session_id = 'w0')"
+
+TAMPERING = {
+    "a message is gone": (f"DELETE FROM messages WHERE id = {LAST}", {"lost", "torn"}),
+    "a receipt is gone": (
+        "DELETE FROM hermes_actor_receipts WHERE commit_no = (SELECT commit_no FROM"
+        " hermes_actor_receipts ORDER BY commit_no DESC LIMIT 1 OFFSET 3)",
+        {"gap", "torn"},
+    ),
+    "a text is another": (
+        f"UPDATE messages SET content = content || 'y' WHERE id = {LAST}",
+        {"altered"},
+    ),
+    "a message is there twice": (
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        f" SELECT session_id, role, content, timestamp FROM messages WHERE id = {LAST}",
+        {"doubled", "torn"},
+    ),
+    "a message of nobody is there": (
+        "INSERT INTO messages (session_id, role, content, timestamp)"
+        " VALUES ('w0', 'user', 'w0 99999 x', 1.0)",
+        {"phantom"},
+    ),
+    "a counter does not fit": (
+        "UPDATE sessions SET message_count = message_count + 1 WHERE id = 'w0'",
+        {"structure"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A store with its history, which nobody uses any more."""
+    house = House(tmp_path_factory.mktemp("verdict") / "house")
+    with (
+        house.open(),
+        at_work(house, random.Random(1), writers=2, readers=1, depth=4, large=0.01) as load,
+    ):
+        load.goes_on(100)
+    return house
+
+
+def verdict(house, database):
+    words = [sys.executable, CHECK, house.folder / "history", database, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_history_without_fault(house):
+    code, found = verdict(house, house.path)
+    assert (code, found["violations"], found["refusals"]) == (0, [], [])
+    assert found["counts"]["acknowledged"] == found["counts"]["rows"] >= 90
+    assert found["counts"]["reads"] > 0
+    assert found["sqlite"] != sqlite3.sqlite_version
+
+
+@pytest.mark.parametrize("what", TAMPERING)
+def test_tampering_is_found(house, tmp_path, what):
+    sql, rules = TAMPERING[what]
+    copy = tmp_path / "state.db"
+    shutil.copy(house.path, copy)
+    with closing(sqlite3.connect(copy, isolation_level=None)) as conn:
+        assert conn.execute(sql).rowcount == 1
+    code, found = verdict(house, copy)
+    assert code == 1
+    assert {text.partition(":")[0] for text in found["violations"]} >= rules
+
+
+def test_file_that_is_none_is_found(house, tmp_path):
+    (tmp_path / "state.db").write_bytes(b"no database" * 1000)
+    code, found = verdict(house, tmp_path / "state.db")
+    assert code == 1
+    assert any("cannot be read" in text for text in found["violations"])
