@@ -154,8 +154,12 @@ def _prepare(conn: Connection, place: Place, wait: _Waiting) -> None:
 
 
 def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
-    if scalar(conn, "PRAGMA journal_mode") != "wal":
-        wait(lambda: apply_wal_with_fallback(conn))
+    mode = scalar(conn, "PRAGMA journal_mode")
+    if mode != "wal":
+        mode = wait(lambda: apply_wal_with_fallback(conn))
+    if mode != "wal":
+        # Here a commit is the removal of a journal: it counts when the folder is synced, too.
+        conn.execute("PRAGMA synchronous = EXTRA")
 
 
 def _configure(conn: Connection) -> None:
