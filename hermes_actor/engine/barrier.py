@@ -6,6 +6,11 @@ durable commit of our own raises the epoch; only then is anything promised on to
 reader's snapshot keeps the WAL from being folded, the commit alone suffices, because its sync
 covers the whole WAL, unless a sync has failed before: then the page cache may show what the disk
 has lost, and only a folded WAL will do.
+
+And even folding needs care then. Frames that the disk has lost would go into the database, while
+the WAL on the disk still ends before them; if the power went before our own commit, that older WAL
+would be replayed over newer pages and tear the file. So all of the WAL is written once more, which
+makes the kernel bring it to the disk, before anything is folded.
 """
 
 from __future__ import annotations
@@ -19,9 +24,8 @@ from hermes_actor.errors import Busy
 from hermes_actor.holders import snapshot_holders
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_actor.engine.seams import Seams
+    from hermes_actor.paths import Place
     from hermes_actor.sqlite import Connection
 
 __all__ = ["BARRIER_SECONDS", "pass_barrier"]
@@ -31,21 +35,24 @@ BARRIER_SECONDS = 2.0
 
 
 def pass_barrier(
-    conn: Connection, seams: Seams, deadline: float, shm: Path, *, after_failure: bool = False
+    conn: Connection, seams: Seams, deadline: float, place: Place, *, after_failure: bool = False
 ) -> int:
     """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
 
     *after_failure* says that the last owner saw a sync fail; readers that are in the way then are
-    named by their locks on *shm*. Idempotent: whatever fails here can be tried again.
+    named by their locks. Raises ``OSError`` if the WAL cannot be written again. Idempotent: whatever
+    fails here can be tried again.
     """
     # After a failed sync nothing but a folded WAL will do, so it gets all the time there is.
     budget = max(0.0, deadline - seams.monotonic())
     if not after_failure:
         budget = min(BARRIER_SECONDS, budget)
     seams.failpoint("barrier.before")
+    if after_failure:
+        _write_wal_again(conn, seams, deadline, place)
     folded = run_checkpoint(conn, Action.TRUNCATE, seams, budget)
     if after_failure and not folded.complete:
-        readers = ", ".join(f"pid {pid}" for pid in snapshot_holders(shm)) or "unknown"
+        readers = ", ".join(f"pid {pid}" for pid in snapshot_holders(place.shm)) or "unknown"
         raise Busy(
             f"recovering: a reader ({readers}) keeps the WAL from being folded back after a failed"
             f" sync; changes wait until it leaves"
@@ -64,3 +71,12 @@ def pass_barrier(
         raise
     seams.failpoint("barrier.after")
     return epoch
+
+
+def _write_wal_again(conn: Connection, seams: Seams, deadline: float, place: Place) -> None:
+    """Under the write lock, so that nobody adds to the WAL or begins it anew meanwhile."""
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
+    try:
+        seams.write_again(str(place.wal))
+    finally:
+        conn.execute("ROLLBACK")

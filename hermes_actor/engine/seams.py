@@ -36,14 +36,37 @@ def _size(path: str) -> int:
         return 0
 
 
+_CHUNK_BYTES = 1 << 20
+
+
+def _write_again(path: str) -> None:
+    """Write what a file shows once more and sync it.
+
+    After a failed sync the kernel takes its pages for clean, and no later sync would write them.
+    Only for the WAL: on it SQLite holds no locks that closing a descriptor could drop.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        offset = 0
+        while data := os.pread(descriptor, _CHUNK_BYTES, offset):
+            offset += os.pwrite(descriptor, data, offset)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """Clock, sleep, identity and size of files, connections and failpoints of one engine."""
+    """Clock, sleep, files, connections and failpoints of one engine."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     identity: Callable[[str], tuple[int, int] | None] = _identity
     size: Callable[[str], int] = _size
+    write_again: Callable[[str], None] = _write_again
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
     failpoint: Callable[[str], None] = failpoints.hit

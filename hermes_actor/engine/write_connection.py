@@ -28,6 +28,7 @@ from hermes_actor.errors import (
     ConstraintFailed,
     DiskFull,
     HermesActorError,
+    IOFailed,
     OutcomeUnknown,
     StorageError,
     cannot_use,
@@ -261,8 +262,13 @@ class WriteConnection:
         after_failure = self.place.fsync_failed.exists()
         try:
             self.epoch = pass_barrier(
-                self.conn, self.seams, deadline, self.place.shm, after_failure=after_failure
+                self.conn, self.seams, deadline, self.place, after_failure=after_failure
             )
+        except OSError as error:
+            self._mark_failed_sync()
+            failed = IOFailed(f"disk I/O error: {error}", words="disk I/O error")
+            self.break_down(failed, exits.FSYNC_FAILED)
+            raise failed from error
         except sqlite3.Error as error:
             if primary_code(error) == sqlite3.SQLITE_IOERR:
                 self._mark_failed_sync()
