@@ -40,8 +40,8 @@ def pass_barrier(
     """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
 
     *after_failure* says that the last owner saw a sync fail; readers that are in the way then are
-    named by their locks. Raises ``OSError`` if the WAL cannot be written again. Idempotent: whatever
-    fails here can be tried again.
+    named by their locks. Raises ``OSError`` if the WAL cannot be written again. Idempotent:
+    whatever fails here can be tried again.
     """
     # After a failed sync nothing but a folded WAL will do, so it gets all the time there is.
     budget = max(0.0, deadline - seams.monotonic())

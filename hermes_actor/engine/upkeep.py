@@ -169,10 +169,11 @@ class Upkeep:
 
     def index_slice(self, seconds: float) -> bool:
         """Index for about *seconds*. Returns whether more is left to do."""
-        seams, conn = self.core.seams, self.core.conn
+        seams = self.core.seams
         failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed
+        conn = self.core.conn  # a transaction may begin on a new one
         if not layout_of(conn).whole and broken_parts(conn):
             return self._rebuild_index("its triggers are gone")
         self.newest = newest = newest_id(conn)

@@ -101,10 +101,18 @@ class WriteConnection:
         self._guard = Guard(place, seams)
         self._wal = str(place.wal)
         self._look_again = float("-inf")
+        self._suspect = False
         self._data_version = -1
         self.conn = self._open()
+        try:
+            self._look_ahead()
+        except sqlite3.Error as error:
+            self._close_connections()
+            raise self.explain(error) from error
+
+    def _look_ahead(self) -> None:
+        """Known before the barrier: clients are told at once where the order of changes stands."""
         if has_own_tables(self.conn):
-            # Known before the barrier: clients are told at once where the order of changes stands.
             self.commit_no = get_own(self.conn, "commit_no") or 0
             self.swept_through = get_own(self.conn, "swept_through") or 0
             self.file_id = file_id(self.conn)
@@ -112,12 +120,19 @@ class WriteConnection:
     def _open(self) -> Connection:
         # Told before and after: at no time are two processes between such a pair of lines.
         _log.info("database opened by pid %d at %.6f", os.getpid(), self.seams.monotonic())
+        return self._connect()
+
+    def _connect(self) -> Connection:
         conn = open_database(self.place, self.seams, self._on_phase, self._patience)
         conn.set_authorizer(self.authorizer)
         if self._anchored:
             # With an anchor, closing the write connection is never the last close, which would
             # checkpoint for as long as it takes and unlink the WAL under whoever opens just then.
-            self._anchor = self.seams.connect_reader(self.place.db)
+            try:
+                self._anchor = self.seams.connect_reader(self.place.db)
+            except sqlite3.Error as error:
+                conn.close()
+                raise self.explain(error) from error
             with contextlib.suppress(sqlite3.Error):
                 self._anchor.execute("PRAGMA schema_version").fetchall()
         return conn
@@ -133,6 +148,8 @@ class WriteConnection:
             return refusal
         try:
             self.pass_barrier(deadline)
+            if self._suspect:
+                self._trust_again(deadline)
             # Before writing, too: a commit beside a foreign WAL or shared memory harms others.
             # Not again right after the last commit: a replacement needs longer than that.
             if self.seams.monotonic() > self._look_again and not self._guard.intact():
@@ -240,6 +257,8 @@ class WriteConnection:
         if isinstance(error, HermesActorError):
             return error
         if isinstance(error, sqlite3.Error):
+            # What a full-text table remembers of a transaction that failed so is not to be trusted.
+            self._suspect |= primary_code(error) == sqlite3.SQLITE_IOERR
             return from_sqlite(error, self.place.db)
         return StorageError(f"{type(error).__name__}: {error}")
 
@@ -309,11 +328,31 @@ class WriteConnection:
         if not result.complete:
             return False
         self._close_connections()
-        self.recovered = False
-        self._data_version = -1
+        self._forget_connection()
         self.conn = self._open()
         self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
         return True
+
+    def _forget_connection(self) -> None:
+        self.recovered = False
+        self._data_version = -1
+
+    def _trust_again(self, deadline: float) -> None:
+        """After an I/O error: go on with a new connection, if there can be one.
+
+        FTS5 keeps wrong totals of what was rolled back for as long as its connection lives, and
+        would write them with the next change.
+        """
+        if not self._guard.intact():
+            self._files_changed(None)
+        used, anchor = self.conn, self._anchor
+        self.conn = self._connect()
+        self._suspect = False
+        self._forget_connection()
+        used.close()
+        if anchor is not None:
+            anchor.close()
+        self.pass_barrier(deadline)
 
     # --- checkpoints and the end -----------------------------------------------------------------
 
