@@ -1,0 +1,258 @@
+"""The real engine on a recording disk: what a workload can do, and what is written down of it.
+
+Runs in a process of its own, because of the second copy of SQLite: only children that
+:func:`record` makes open a file with apsw, and only their parent opens one with ``sqlite3``.
+Between the events of the disk stand those of the clients: ``sent`` before a batch is given to the
+writer, ``ack`` or ``failed`` for each answer, and ``state`` with a digest of all rows for each
+``commit_no`` that was reached.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from disks.apsw_connection import ApswConnection
+from disks.recording import Recording, Sent
+from disks.recording_vfs import Fault, RecordingVfs
+from hermes_actor import limits
+from hermes_actor.engine.checkpoint import Action
+from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.receipts import Ticket
+from hermes_actor.engine.seams import Seams
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import ActorBroken, HermesActorError
+from hermes_actor.paths import place_of
+from hermes_actor.sqlite import sqlite3
+from hermes_protocol import operations as ops
+from hermes_protocol.framing import decode_operation
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Bench", "Workload", "digest_of", "record"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Workload = Callable[["Bench"], None]
+
+_TABLES = ("sessions", "messages", "state_meta")
+
+
+def digest_of(conn: Connection) -> str:
+    """A digest of every row that clients can see."""
+    rows = [conn.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in _TABLES]
+    return hashlib.blake2b(repr(rows).encode(), digest_size=12).hexdigest()
+
+
+class Bench:
+    """A writer on a recording disk, and clients that number their requests."""
+
+    def __init__(
+        self, path: Path, *, seed: int = 0, with_wal: bool = True, fault: Fault | None = None
+    ) -> None:
+        self.seed = seed
+        self.place = place_of(path)
+        self.vfs = RecordingVfs()
+        self.vfs.fault = fault
+        self.clock = 0.0
+        self._seqs: dict[bytes, int] = {}
+        self.seams = Seams(
+            monotonic=self._now,
+            sleep=self._sleep,
+            write_again=self._write_again,
+            connect_writer=lambda path: cast(
+                "Connection", ApswConnection(path, "recording", with_wal=with_wal)
+            ),
+            connect_reader=lambda path: cast(
+                "Connection", ApswConnection(path, "recording", read_only=True)
+            ),
+        )
+        self.writer: Writer
+
+    def _now(self) -> float:
+        self.clock += 1e-6
+        return self.clock
+
+    def _sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+    def _write_again(self, path: str) -> None:
+        try:
+            self.vfs.check("sync", Path(path).name)
+        except Exception as error:
+            raise OSError(errno.EIO, "Input/output error") from error
+        Seams().write_again(path)
+        if Path(path).exists():
+            name, data = Path(path).name, Path(path).read_bytes()
+            self.log.extend([("write", name, 0, data), ("sync", name)])
+
+    @property
+    def log(self) -> list[Any]:
+        return self.vfs.log
+
+    # --- the life of the writer ------------------------------------------------------------------
+
+    def open(self, *, anchored: bool = True) -> None:
+        """Open the file and pass the barrier."""
+        self.writer = Writer(self.place, self.seams, anchored=anchored)
+        self.writer.recover()
+        self.note_state()
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def note_state(self) -> None:
+        core, fault = self.writer.core, self.vfs.fault
+        self.vfs.fault = None  # a look of ours is none of the product's business
+        if core.recovered and core.broken is None:
+            counts = dict(self.vfs.counts)
+            self.log.append(("state", core.commit_no, digest_of(core.conn)))
+            self.vfs.counts = counts
+        self.vfs.fault = fault
+
+    # --- what clients do -------------------------------------------------------------------------
+
+    def do(self, *work: tuple[str, ops.Operation[Any]]) -> None:
+        """One batch: (client, operation) each, with new numbers."""
+        self.send([self._numbered(client, operation) for client, operation in work])
+
+    def _numbered(self, client: str, operation: ops.Operation[Any]) -> Sent:
+        who = client.encode().ljust(16, b"-")
+        self._seqs[who] = seq = self._seqs.get(who, 0) + 1
+        return Sent(who, seq, _encode(operation))
+
+    def send(self, batch: list[Sent]) -> None:
+        """Give requests to the writer and write down their answers."""
+        for sent in batch:
+            self._seqs[sent.client] = max(sent.seq, self._seqs.get(sent.client, 0))
+        self.log.append(("sent", batch))
+        while batch:
+            outcomes = self.writer.run_batch([request_of(sent) for sent in batch])
+            for sent, outcome in zip(batch, outcomes, strict=False):
+                if outcome.error is None:
+                    result = bytes(outcome.result or b"")
+                    self.log.append(("ack", sent.client, sent.seq, outcome.commit_no, result))
+                else:
+                    executed = getattr(outcome.error, "executed", "no")
+                    kind = type(outcome.error)
+                    typed = issubclass(kind, HermesActorError)
+                    self.log.append(
+                        ("failed", sent.client, sent.seq, kind.__name__, executed, typed)
+                    )
+            batch = batch[len(outcomes) :]
+            self._check()
+        self.note_state()
+
+    def _check(self) -> None:
+        """A writer that is broken ends its process, like the actor does."""
+        if self.writer.core.broken is not None:
+            raise ActorBroken(str(self.writer.core.broken))
+
+    # --- upkeep ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _upkeep(self) -> Iterator[None]:
+        """Like the loop of the engine: what fails is tried again later, unless it broke."""
+        try:
+            yield
+        except (HermesActorError, sqlite3.Error) as error:
+            self.log.append(("upkeep", type(error).__name__, str(error)))
+        self._check()
+
+    def checkpoint(self, action: Action = Action.PASSIVE) -> None:
+        with self._upkeep():
+            self.writer.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
+
+    def vacuum(self) -> None:
+        error = self.writer.vacuum(float("inf"))
+        if error is not None:
+            raise error
+
+    def index(self) -> None:
+        """Index everything, as a search would have it."""
+        with self._upkeep():
+            while self.writer.index_slice(0.0):
+                pass
+
+    def end_of_fault(self) -> None:
+        """From now on the disk does what it is asked."""
+        self.vfs.fault = None
+        self.log.append(("end of fault", self.writer.core.broken is None))
+
+    def idle(self, seconds: float = 10.0) -> None:
+        """Let so much quiet time pass."""
+        until = self.clock + seconds
+        while self.clock < until:
+            pause = limits.UPKEEP_RETRY_SECONDS
+            with self._upkeep():
+                pause = self.writer.idle_slice() or 0.0
+            self.clock += pause
+
+
+def request_of(sent: Sent) -> Request:
+    operation = decode_operation(sent.operation)
+    digest = hashlib.blake2b(sent.operation, digest_size=8).digest()
+    return Request(operation, ticket=Ticket(sent.client, sent.seq, digest, after=0))
+
+
+def record(
+    path: Path,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    fault: Fault | None = None,
+    with_wal: bool = True,
+    patch: Callable[[], None] = lambda: None,
+) -> Recording:
+    """Run *workload* in a child process and return what was written down.
+
+    The child ends without closing anything, as a killed process does. *patch* is called in it
+    first: that is how a selftest breaks the product on purpose.
+    """
+    into = path.with_name(f"{path.name}.recording")
+    child = os.fork()
+    if child == 0:
+        bench = Bench(path, seed=seed, with_wal=with_wal, fault=fault)
+        _record_and_end(bench, into, workload, patch)
+    _, status = os.waitpid(child, 0)
+    if not into.exists():
+        raise RuntimeError(f"the recording of {workload} ended with status {status}")
+    data = into.read_bytes()
+    into.unlink()
+    recording: Recording = pickle.loads(data)
+    if recording.crash is not None:
+        raise RuntimeError(f"a workload failed:\n{recording.crash}")
+    return recording
+
+
+def _record_and_end(
+    bench: Bench, into: Path, workload: Workload, patch: Callable[[], None]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    crash = None
+
+    def end() -> None:
+        told = Recording(bench.log, dict(bench.vfs.counts), crash)
+        into.write_bytes(pickle.dumps(told))
+        os._exit(0)
+
+    bench.vfs.on_kill = end
+    try:
+        patch()
+        workload(bench)
+    except HermesActorError as error:
+        bench.log.append(("ended", type(error).__name__, str(error)))
+    except BaseException:
+        crash = traceback.format_exc()
+    end()
