@@ -16,7 +16,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff
-.PHONY: stress stress-long clean tmux
+.PHONY: stress stress-long clean tmux strace
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -28,7 +28,7 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
 
-test: lint $(PSTAMP) tmux  ## lint, type-check and run every test
+test: lint $(PSTAMP) tmux strace  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 lint: $(STAMP)  ## ruff and mypy
@@ -48,10 +48,10 @@ bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside th
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
-stress: $(STAMP) $(PSTAMP)  ## the verification programme, about ten minutes, one table at its end
+stress: $(STAMP) $(PSTAMP) strace  ## the verification programme, about ten minutes, one table at its end
 	@$(BIN)/python stress/run.py
 
-stress-long: $(STAMP) $(PSTAMP)  ## the same without an end; Ctrl-C shows the table
+stress-long: $(STAMP) $(PSTAMP) strace  ## the same without an end; Ctrl-C shows the table
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
 
@@ -71,6 +71,13 @@ tmux:
 	  echo "tmux is missing: installing it"; \
 	  (apt-get update -qq && apt-get install -y -qq tmux) >/dev/null \
 	    || { echo "install the package tmux, then run make again"; exit 1; }; }
+
+# Power cuts of the real actor are made from a log of its system calls.
+strace:
+	@command -v strace >/dev/null || { \
+	  echo "strace is missing: installing it"; \
+	  (apt-get update -qq && apt-get install -y -qq strace) >/dev/null \
+	    || { echo "install the package strace, then run make again"; exit 1; }; }
 
 $(STAMP): pyproject.toml
 	$(call make_venv,$(VENV))

@@ -1,0 +1,184 @@
+"""What the engine does about a disk that fails: found by the verification programme, kept here."""
+
+import os
+import sqlite3
+
+import pytest
+
+from hermes_actor import exits
+from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.seams import Seams
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import CannotOpen, IOFailed
+from hermes_actor.paths import place_of
+from hermes_actor.sqlite import Connection, connect_writer
+from hermes_protocol.operations import MetaSet
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = place_of(tmp_path / "state.db")
+    place.folder.mkdir(mode=0o700)
+    return place
+
+
+@pytest.fixture
+def open_writer(place):
+    opened = []
+
+    def open_(seams=None, **options):
+        opened.append(Writer(place, seams, **options))
+        return opened[-1]
+
+    yield open_
+    for writer in opened:
+        writer.close()
+
+
+def put(writer, key):
+    (outcome,) = writer.run_batch([Request(MetaSet(key=key, value="v"))])
+    return outcome.error
+
+
+def failed(code):
+    error = sqlite3.OperationalError("it does not work")
+    error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE_TEST"
+    return error
+
+
+# The barrier after a failed sync.
+
+
+@pytest.mark.parametrize("after_failure", [False, True])
+def test_wal_is_written_again_before_it_is_folded_back(place, open_writer, after_failure):
+    """Or frames that only the cache has would be in the database, and not in the disk's WAL."""
+    open_writer().close()
+    if after_failure:
+        place.fsync_failed.touch()
+    told = []
+    again = "written again"
+    open_writer(Seams(failpoint=told.append, write_again=lambda _: told.append(again))).recover()
+    expected = ["barrier.before", again, "barrier.after_checkpoint"]
+    assert [what for what in told if what in expected] == (
+        expected if after_failure else [expected[0], expected[2]]
+    )
+    assert not place.fsync_failed.exists()
+
+
+def test_writing_again_keeps_every_byte_and_syncs(place, monkeypatch):
+    data = os.urandom(3_000_000)
+    place.wal.write_bytes(data)
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    before = place.wal.stat()
+    Seams().write_again(str(place.wal))
+    assert place.wal.read_bytes() == data
+    assert place.wal.stat().st_ino == before.st_ino
+    assert place.wal.stat().st_mtime_ns > before.st_mtime_ns
+    assert len(synced) == 1
+    place.wal.unlink()
+    Seams().write_again(str(place.wal))
+    assert not place.wal.exists()
+
+
+def test_wal_that_cannot_be_written_again_stops_the_writer(place, open_writer):
+    def refuse(_path):
+        raise OSError(5, "Input/output error")
+
+    open_writer().close()
+    place.fsync_failed.touch()
+    writer = open_writer(Seams(write_again=refuse))
+    with pytest.raises(IOFailed):
+        writer.recover()
+    assert writer.core.broken is not None
+    assert writer.core.exit_code == exits.FSYNC_FAILED
+    assert place.fsync_failed.exists()
+    # The next one has more luck.
+    later = open_writer()
+    assert later.recover()
+    assert put(later, "k") is None
+    assert not place.fsync_failed.exists()
+
+
+# File systems without WAL.
+
+
+def test_without_wal_the_folder_is_synced_too(open_writer):
+    """A journal that comes back with the power takes an acknowledged change with it."""
+
+    class WithoutWal(Connection):
+        def execute(self, sql, *args):
+            if sql == "PRAGMA journal_mode=WAL":
+                raise sqlite3.OperationalError("locking protocol")
+            return super().execute(sql, *args)
+
+    def connect(path):
+        return sqlite3.connect(path, isolation_level=None, factory=WithoutWal)
+
+    writer = open_writer(Seams(connect_writer=connect))
+    assert writer.core.conn.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert writer.core.conn.execute("PRAGMA synchronous").fetchone() == (3,)
+    assert put(writer, "k") is None
+
+
+# I/O errors.
+
+
+def test_io_error_is_followed_by_a_new_connection(open_writer):
+    """A full-text table remembers wrong totals of what such an error has rolled back."""
+    fails = []
+
+    class Failing(Connection):
+        def execute(self, sql, *args):
+            if fails and sql.startswith(fails[0]):
+                fails.pop()
+                raise failed(sqlite3.SQLITE_IOERR_READ)
+            return super().execute(sql, *args)
+
+    def connect(path):
+        conn = connect_writer(path)
+        conn.close()
+        return sqlite3.connect(path, timeout=0, isolation_level=None, factory=Failing)
+
+    writer = open_writer(Seams(connect_writer=connect), anchored=True)
+    assert put(writer, "1") is None
+    used, epoch = writer.core.conn, writer.epoch
+    fails.append("BEGIN IMMEDIATE")
+    assert isinstance(put(writer, "2"), IOFailed)
+    assert put(writer, "3") is None
+    assert writer.core.conn is not used
+    assert writer.epoch == epoch + 1
+    with pytest.raises(sqlite3.ProgrammingError):
+        used.execute("SELECT 1")
+    # And it stays.
+    current = writer.core.conn
+    assert put(writer, "4") is None
+    assert writer.core.conn is current
+
+
+def test_io_error_goes_on_until_there_can_be_a_new_connection(open_writer):
+    """The old one is kept meanwhile; the fault ends by itself (G11)."""
+    broken = []
+
+    def connect(path):
+        if broken:
+            raise failed(sqlite3.SQLITE_CANTOPEN)
+        return connect_writer(path)
+
+    writer = open_writer(Seams(connect_writer=connect))
+    assert put(writer, "1") is None
+    writer.core.explain(failed(sqlite3.SQLITE_IOERR_READ))
+    broken.append(True)
+    for _ in range(3):
+        assert isinstance(put(writer, "2"), CannotOpen)
+    broken.clear()
+    assert put(writer, "3") is None
+
+
+def test_anchor_that_cannot_be_opened_is_a_typed_error(open_writer):
+    def refuse(_path):
+        raise failed(sqlite3.SQLITE_CANTOPEN)
+
+    with pytest.raises(CannotOpen):
+        open_writer(Seams(connect_reader=refuse), anchored=True)
+    assert put(open_writer(anchored=True), "k") is None
