@@ -16,7 +16,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff
-.PHONY: stress stress-long clean tmux strace
+.PHONY: stress stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -28,8 +28,21 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
 
-test: lint $(PSTAMP) tmux strace  ## lint, type-check and run every test
+test: lint $(PSTAMP) tmux strace servers  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
+
+# Tests of the providers run against real servers, private ones that they start themselves.
+servers:  ## find PostgreSQL and MariaDB for the tests, or install them where that is allowed
+	@PATH="$$PATH:/usr/sbin:$$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1)"; \
+	want=""; \
+	command -v initdb >/dev/null || want="$$want postgresql"; \
+	command -v mariadbd >/dev/null || want="$$want mariadb-server-core mariadb-client-core"; \
+	test -z "$$want" || { \
+	  echo "installing$$want for the tests of the providers"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends $$want) >/dev/null 2>&1 \
+	    || { echo "cannot install$$want: the tests that need them do not run"; \
+	         test "$$CI" != true; }; }
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff format --check --quiet .

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -27,6 +27,7 @@ from hermes_actor.client.aio.threads import ThreadChanges, ThreadPort
 from hermes_actor.client.blocking import Channel
 from hermes_actor.errors import Closed
 from hermes_actor.methods.recording import ONE_CHANGE, record
+from hermes_actor.providers.base import SessionDBProvider
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
@@ -45,14 +46,15 @@ class AsyncSessionDB:
     """Awaitable twin of a SessionDB.
 
     Args:
-        db: An open SessionDB, which stays the caller's to close, or the path of a store, which is
-            opened on first use and closed by :meth:`aclose`. Default: the default store.
+        db: An open SessionDB, which stays the caller's to close, or the path or URL of a store,
+            which is opened on first use and closed by :meth:`aclose`. Default: the default store.
         options: Keywords of ``SessionDB`` for a store that is opened here.
     """
 
-    def __init__(self, db: SessionDB | Path | None = None, **options: Any) -> None:
-        self._given = db if isinstance(db, SessionDB) else None
-        self._open = partial(SessionDB, db if isinstance(db, Path) else None, **options)
+    def __init__(self, db: SessionDB | Path | str | None = None, **options: Any) -> None:
+        given = isinstance(db, SessionDBProvider)
+        self._given = cast("SessionDB", db) if given else None
+        self._open = partial(SessionDB, None if given else cast("Path | str | None", db), **options)
         self._db = self._given
         self._limiter: anyio.CapacityLimiter | None = None
         self._opening: anyio.Lock | None = None

@@ -8,6 +8,10 @@
     │   ├── NotRunning        there is no actor, and none may be started
     │   ├── SpawnFailed       an actor was started and did not come up (tells its last words)
     │   ├── PermissionDenied  this user may not use the store
+    │   ├── Unreachable       the database server does not answer
+    │   ├── MissingDriver     the provider needs a package that is not installed (names it)
+    │   ├── UnknownProvider   nobody offers a store of that name
+    │   ├── IncompatibleFormat  the store was made by a newer version
     │   └── IncompatibleProtocol
     ├── StorageError          the file or the disk under it
     │   ├── NotADatabase, Damaged, ReadOnly, DiskFull, IOFailed, CannotOpen
@@ -52,9 +56,11 @@ __all__ = [
     "HandoffFailed",
     "HermesActorError",
     "IOFailed",
+    "IncompatibleFormat",
     "IncompatibleProtocol",
     "IndexBehind",
     "KeyReused",
+    "MissingDriver",
     "NotADatabase",
     "NotAllowed",
     "NotRunning",
@@ -71,7 +77,9 @@ __all__ = [
     "TitleInUse",
     "TooBig",
     "TopicLinked",
+    "UnknownProvider",
     "UnknownSession",
+    "Unreachable",
     "Unsupported",
     "by_code",
     "cannot_use",
@@ -133,6 +141,30 @@ class IncompatibleProtocol(OpenError):
     """Client and actor have no protocol in common: one of the two must be updated."""
 
     code = "protocol"
+
+
+class IncompatibleFormat(OpenError):
+    """The tables of a store are of a newer version than this program knows."""
+
+    code = "format"
+
+
+class Unreachable(OpenError, sqlite3.OperationalError):
+    """The database server does not answer, or ended the connection, for as long as we waited."""
+
+    code = "unreachable"
+
+
+class MissingDriver(OpenError, ImportError):
+    """A provider needs a Python package that is not installed. The message names the extra."""
+
+    code = "missing-driver"
+
+
+class UnknownProvider(OpenError, ValueError):
+    """Nobody offers a store of that name; the message lists those that there are."""
+
+    code = "unknown-provider"
 
 
 class StorageError(HermesActorError):

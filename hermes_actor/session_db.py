@@ -13,20 +13,21 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from hermes_actor.availability import record_init_error
 from hermes_actor.client.facade import Facade, Parameters
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import Closed, HermesActorError
+from hermes_actor.errors import BadConfig, Closed, HermesActorError
 from hermes_actor.methods.keeping import KeepingMethods
 from hermes_actor.methods.listing import ListMethods
 from hermes_actor.methods.messages import MessageMethods
 from hermes_actor.methods.platforms import PlatformMethods
 from hermes_actor.methods.sessions import SessionMethods
 from hermes_actor.paths import check_place, default_db_path, place_of
+from hermes_actor.providers.base import Capabilities, SessionDBProvider
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.sql import names_index
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hermes_actor.client.subscription import Subscription
     from hermes_actor.paths import Place
     from hermes_actor.pipeline import Pipeline
+    from hermes_actor.providers.selection import Choice
     from hermes_actor.sqlite import Connection
 
 __all__ = ["DEFAULT_DB_PATH", "SessionDB"]
@@ -45,19 +47,36 @@ DEFAULT_DB_PATH = default_db_path()
 """Computed once, at import: a later change of ``HERMES_HOME`` does not move the store."""
 
 
-class SessionDB(SessionMethods, MessageMethods, ListMethods, KeepingMethods, PlatformMethods):
+class SessionDB(
+    SessionMethods,
+    MessageMethods,
+    ListMethods,
+    KeepingMethods,
+    PlatformMethods,
+    SessionDBProvider,
+):
     """The session store of one agent. Safe to use from any thread.
 
+    Called with the URL of a store, or without anything in a home whose ``config.yaml`` names a
+    provider, it gives the store of that provider, which has the same methods.
+
     Args:
-        db_path: The database file, as a ``Path``; default ``HERMES_HOME/state.db``.
+        db_path: The database file, as a ``Path``, or the URL of a store, as a text; default: what
+            ``sessiondb`` in ``config.yaml`` says, else ``HERMES_HOME/state.db``.
         mode: ``"actor"`` sends changes to the actor of the file, which is started if there is
             none; ``"embedded"`` runs the writer as a thread of this process.
         patience: Seconds that a call waits for the writer before it gives up.
 
     Raises:
         StorageError: the file cannot be used; the class says why, and the file is untouched.
-        OpenError: no actor can be reached or started; or, embedded, another process owns it.
+        OpenError: no actor or server can be reached or started; or, embedded, another process
+            owns it.
+        BadConfig: ``config.yaml`` cannot be understood.
     """
+
+    provider: ClassVar[str] = "sqlite"
+    _is_file: ClassVar[bool] = False
+    """Whether neither a URL nor the settings can make it another store."""
 
     # The write path that these described is gone; the names are part of the contract.
     _WRITE_MAX_RETRIES = 15
@@ -65,13 +84,30 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, KeepingMethods, Pla
     _WRITE_RETRY_MAX_S = 0.150
     _CHECKPOINT_EVERY_N_WRITES = 50
 
+    def __new__(  # noqa: PYI034 - it may be another provider
+        cls, db_path: Path | str | None = None, *, mode: str = "actor", patience: float = 30.0
+    ) -> SessionDB:
+        if not cls._is_file:
+            chosen = _elsewhere(db_path)
+            if chosen is not None and cls is SessionDB:
+                return _open_elsewhere(chosen, mode, patience)
+            if chosen is not None:
+                raise BadConfig(
+                    f"{cls.__name__} is a subclass for files, but the store is one of {chosen.name}"
+                )
+        return super().__new__(cls)
+
     def __init__(
         self,
-        db_path: Path | None = None,
+        db_path: Path | str | None = None,
         *,
         mode: str = "actor",
         patience: float = 30.0,
     ) -> None:
+        if hasattr(self, "_reader"):
+            return  # the URL of a file: it is open already
+        if isinstance(db_path, str):
+            raise TypeError(f"{type(self).__name__} takes a Path; from_url() takes a URL")
         self.db_path = db_path or _default_path()
         self.db_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._patience = patience
@@ -90,6 +126,19 @@ class SessionDB(SessionMethods, MessageMethods, ListMethods, KeepingMethods, Pla
             record_init_error(error)
             raise
         self._conn: Facade | None = Facade(self._read_sql, self._submit, self._execute_write)
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+    ) -> Self:
+        from hermes_actor.providers.selection import choose_by_url
+
+        return choose_by_url(url).open(patience)  # type: ignore[return-value]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        kinds = frozenset({"words", "phrases", "prefixes", "cjk", "substrings"})
+        return Capabilities("synced", "pushed", kinds, many_hosts=False, private_sql=True)
 
     def close(self) -> None:
         """Stop using the store. Calling it again is harmless; other objects are not disturbed."""
@@ -156,6 +205,32 @@ def _default_path() -> Path:
     """The default of the drop-in module if that is loaded: its users move the store there."""
     drop_in = sys.modules.get("hermes_actor.hermes_state")
     return getattr(drop_in, "DEFAULT_DB_PATH", DEFAULT_DB_PATH)
+
+
+def _elsewhere(target: Path | str | None) -> Choice | None:
+    """The provider that *target* or, without one, the settings of the home ask for."""
+    if not isinstance(target, str | None):
+        return None
+    # Most programs never leave the file: without a URL and without settings nothing is imported.
+    if target is None and not (_default_path().parent / "config.yaml").exists():
+        return None
+    from hermes_actor.providers.selection import choose_by_settings, choose_by_url, is_url
+
+    if target is None:
+        return choose_by_settings(_default_path().parent)
+    if not is_url(target):
+        raise TypeError("a text must be the URL of a store; give the path of a file as a Path")
+    return choose_by_url(target)
+
+
+def _open_elsewhere(chosen: Choice, mode: str, patience: float) -> SessionDB:
+    if mode != "actor" and chosen.name != "sqlite":
+        raise BadConfig(f"mode={mode!r} is for files; the provider is {chosen.name}")
+    try:
+        return chosen.open(patience)  # type: ignore[return-value]
+    except Exception as error:
+        record_init_error(error)
+        raise
 
 
 def _open_port(mode: str, place: Place, patience: float) -> WriterPort:

@@ -68,17 +68,8 @@ def rows_of(
                 f"{store.path} does not record workspaces (it has no column git_repo_root);"
                 " list without --workspace"
             )
-        return listing.list_rich(
-            conn,
-            source=source,
-            exclude_sources=None if source else HIDDEN,
-            limit=limit,
-            offset=0,
-            include_children=False,
-            project_tips=True,
-            order_by_last_active=False,
-            workspace=workspace,
-        )
+        shown = listing.Page(source, None if source else HIDDEN, limit, 0, include_children=False)
+        return listing.list_rich(conn, shown, True, False, workspace)
 
     return store.read(read)
 

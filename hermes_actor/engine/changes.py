@@ -10,28 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from hermes_actor import limits
+from hermes_actor.store.changes import change_of
 from hermes_protocol.messages import Changed, Gap
-
-if TYPE_CHECKING:
-    from hermes_protocol.operations import Operation
 
 __all__ = ["FOREIGN", "ChangeRing", "Position", "change_of"]
 
 FOREIGN = Changed()
 """A program outside has committed something."""
-
-
-def change_of(operation: Operation[Any], commit_no: int) -> Changed:
-    """What followers are told of an applied operation."""
-    tag = str(operation.__struct_config__.tag)
-    about = getattr(operation, "session_id", None)
-    if about is None and tag.startswith(("session.", "handoff.")):
-        about = getattr(operation, "id", None) or getattr(operation, "new", None)
-    session_id = about if isinstance(about, str) else None
-    return Changed(commit_no=commit_no, op=tag, session_id=session_id)
 
 
 class Position(NamedTuple):

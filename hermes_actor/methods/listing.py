@@ -9,7 +9,6 @@ from hermes_actor.methods.base import Methods
 from hermes_actor.store import listing, messages, search, sessions, text_query
 
 if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
     from hermes_actor.store.rows import Row
 
 __all__ = ["ListMethods"]
@@ -32,16 +31,10 @@ class ListMethods(Methods):
     ) -> list[Row]:
         """Sessions with preview and last activity, newest (or latest active) first."""
         return self._reader.snapshot(
-            lambda conn: listing.list_rich(
-                conn,
-                source=source,
-                exclude_sources=exclude_sources,
-                limit=limit,
-                offset=offset,
-                include_children=include_children,
-                project_tips=project_compression_tips,
-                order_by_last_active=order_by_last_active,
-            )
+            listing.list_rich,
+            listing.Page(source, exclude_sources, limit, offset, include_children),
+            project_compression_tips,
+            order_by_last_active,
         )
 
     def _get_session_rich_row(self, session_id: str) -> Row | None:
@@ -84,12 +77,7 @@ class ListMethods(Methods):
 
     def export_session(self, session_id: str) -> Row | None:
         """The session with its messages, in one consistent state."""
-
-        def export(conn: Connection) -> Row | None:
-            row = sessions.get_session(conn, session_id)
-            return row and {**row, "messages": messages.get_messages(conn, session_id)}
-
-        return self._reader.snapshot(export)
+        return self._reader.snapshot(messages.export_session, session_id)
 
     def export_all(self, source: str | None = None) -> list[Row]:
         """Every session with its messages, latest active first.

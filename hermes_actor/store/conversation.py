@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from hermes_actor.store.rows import Row, in_list
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["conversation", "is_replayed_prompt", "strip_memory_context"]
+__all__ = ["COLUMNS", "conversation", "is_replayed_prompt", "replayed", "strip_memory_context"]
 
-_COLUMNS = (
+COLUMNS = (
     "role", "content", "tool_call_id", "tool_name", "tool_calls", "finish_reason", "reasoning",
     "reasoning_content", *JSON_COLUMNS,
 )  # fmt: skip
@@ -26,13 +27,18 @@ def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> 
     """The messages of a session, or of its whole parent chain, ready to be sent again."""
     chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]
     rows = conn.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM messages m"
+        f"SELECT {', '.join(COLUMNS)} FROM messages m"
         f" WHERE session_id IN {in_list(len(chain))} AND {layout_of(conn).visible} ORDER BY id",
         chain,
     ).fetchall()
+    return replayed((dict(zip(COLUMNS, row)) for row in rows), include_ancestors)  # noqa: B905
+
+
+def replayed(rows: Iterable[Row], include_ancestors: bool) -> list[Row]:
+    """The replay form of rows with :data:`COLUMNS`."""
     replay: list[Row] = []
     for row in rows:
-        message = _replay(dict(zip(_COLUMNS, row)))  # noqa: B905
+        message = _replay(row)
         if not (include_ancestors and is_replayed_prompt(replay, message)):
             replay.append(message)
     return replay

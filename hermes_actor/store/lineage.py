@@ -6,6 +6,7 @@ after that end. Children that started earlier are delegates and are not followed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.rows import scalar
@@ -13,7 +14,15 @@ from hermes_actor.store.rows import scalar
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["compression_lineage", "compression_tip", "resume_target", "root_to_tip"]
+__all__ = [
+    "compression_lineage",
+    "compression_tip",
+    "resume_target",
+    "root_to_tip",
+    "walk_to_messages",
+    "walk_to_root",
+    "walk_to_tip",
+]
 
 # Bounds end the walk on a cyclic lineage, which other programs can write.
 _MAX_TIP_STEPS = 100
@@ -34,13 +43,26 @@ _PREVIOUS = """
 
 def compression_tip(conn: Connection, session_id: str | None) -> str | None:
     """The last session of the chain that begins at *session_id*."""
+    return walk_to_tip(session_id, lambda current: scalar(conn, _NEXT_CONTINUATION, (current,)))
+
+
+def walk_to_tip(
+    session_id: str | None, continuation: Callable[[str | None], str | None]
+) -> str | None:
+    """From *session_id* along *continuation*, to the end or the bound."""
     current = session_id
     for _ in range(_MAX_TIP_STEPS):
-        following = scalar(conn, _NEXT_CONTINUATION, (current,))
+        following = continuation(current)
         if following is None:
             break
         current = following
     return current
+
+
+_ANY_MESSAGE = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
+_NEWEST_CHILD = """
+    SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, id DESC LIMIT 1
+"""
 
 
 def compression_lineage(conn: Connection, session_id: str) -> list[str]:
@@ -61,36 +83,45 @@ def compression_lineage(conn: Connection, session_id: str) -> list[str]:
     return chain if session_id in chain else [*chain, session_id]
 
 
-def _has_messages(conn: Connection, session_id: str) -> bool:
-    sql = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
-    return scalar(conn, sql, (session_id,)) is not None
-
-
 def resume_target(conn: Connection, session_id: str) -> str:
     """The first session with a message on the way down from *session_id*, else *session_id*."""
+    return walk_to_messages(
+        session_id,
+        lambda current: scalar(conn, _ANY_MESSAGE, (current,)) is not None,
+        lambda current: scalar(conn, _NEWEST_CHILD, (current,)),
+    )
+
+
+def walk_to_messages(
+    session_id: str,
+    has_messages: Callable[[str], bool],
+    newest_child: Callable[[str], str | None],
+) -> str:
+    """From *session_id* down, to the first session with a message; back to it if there is none."""
     current: str | None = session_id
     seen: set[str] = set()
     for _ in range(_MAX_RESUME_STEPS + 1):
         if current is None or current in seen:
             break
-        if _has_messages(conn, current):
+        if has_messages(current):
             return current
         seen.add(current)
-        current = scalar(
-            conn,
-            "SELECT id FROM sessions WHERE parent_session_id = ?"
-            " ORDER BY started_at DESC, id DESC LIMIT 1",
-            (current,),
-        )
+        current = newest_child(current)
     return session_id
 
 
 def root_to_tip(conn: Connection, session_id: str) -> list[str]:
     """The ancestors of a session, root first, the session itself last."""
+    sql = "SELECT parent_session_id FROM sessions WHERE id = ?"
+    return walk_to_root(session_id, lambda current: scalar(conn, sql, (current,)))
+
+
+def walk_to_root(session_id: str, parent: Callable[[str], str | None]) -> list[str]:
+    """*session_id* and its ancestors, root first, up to the bound."""
     chain, current = [session_id], session_id
     for _ in range(_MAX_ANCESTORS - 1):
-        current = scalar(conn, "SELECT parent_session_id FROM sessions WHERE id = ?", (current,))
-        if current is None or current in chain:
+        above = parent(current)
+        if above is None or above in chain:
             break
-        chain.append(current)
+        chain.append(current := above)
     return chain[::-1]

@@ -6,7 +6,7 @@ Pages are cut before anything is computed for their rows, so a list costs what i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.activity import Listed, by_activity
 from hermes_actor.store.layout import Layout, layout_of
@@ -17,9 +17,18 @@ from hermes_actor.store.topics import has_topics
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["list_rich", "rich_row", "search_sessions", "unlinked_telegram_sessions"]
+__all__ = [
+    "PREVIEW_CUT",
+    "Page",
+    "list_rich",
+    "projected",
+    "rich_row",
+    "search_sessions",
+    "shortened",
+    "unlinked_telegram_sessions",
+]
 
-_PREVIEW_CUT = 63
+PREVIEW_CUT = 63
 _PREVIEW_LENGTH = 60
 
 _LAST_ACTIVE = (
@@ -29,8 +38,8 @@ _LAST_ACTIVE = (
 # Each replaced character is one character, so cutting first (with room for the bytes of a BLOB)
 # gives the same text without touching the rest of a long message.
 _PREVIEW = f"""
-    COALESCE((SELECT CAST(SUBSTR(REPLACE(REPLACE(SUBSTR(m.content, 1, {4 * _PREVIEW_CUT}),
-                          CHAR(10), ' '), CHAR(13), ' '), 1, {_PREVIEW_CUT}) AS BLOB)
+    COALESCE((SELECT CAST(SUBSTR(REPLACE(REPLACE(SUBSTR(m.content, 1, {4 * PREVIEW_CUT}),
+                          CHAR(10), ' '), CHAR(13), ' '), 1, {PREVIEW_CUT}) AS BLOB)
               FROM messages m WHERE m.session_id = s.id AND m.role = 'user'
                 AND m.content IS NOT NULL AND {{visible}}
               ORDER BY m.timestamp, m.id LIMIT 1), x'')
@@ -52,14 +61,19 @@ _ROOT_OR_BRANCH = """
 """
 
 
+class Page(NamedTuple):
+    """Which sessions a list is about, and which part of it."""
+
+    source: str | None
+    exclude_sources: Sequence[str] | None
+    limit: int
+    offset: int
+    include_children: bool
+
+
 def list_rich(
     conn: Connection,
-    *,
-    source: str | None,
-    exclude_sources: Sequence[str] | None,
-    limit: int,
-    offset: int,
-    include_children: bool,
+    page: Page,
     project_tips: bool,
     order_by_last_active: bool,
     workspace: str | None = None,
@@ -69,14 +83,14 @@ def list_rich(
     *workspace*: only those whose repository or working directory contains it, whatever the case.
     """
     layout = layout_of(conn)
-    listed = _listed(layout, source, exclude_sources, include_children)
+    listed = _listed(layout, page.source, page.exclude_sources, page.include_children)
     if workspace is not None:
         listed = Listed(
             f"{listed.where} AND {_WORKSPACE}", (*listed.parameters, workspace), listed.source
         )
     if order_by_last_active:
-        page = by_activity(conn, listed, limit=limit, offset=offset, through_lineage=True)
-        rows = _rich_by_id(conn, layout, page)
+        ids = by_activity(conn, listed, limit=page.limit, offset=page.offset, through_lineage=True)
+        rows = _rich_by_id(conn, layout, ids)
     else:
         rows = dicts(
             conn,
@@ -87,10 +101,10 @@ def list_rich(
             JOIN sessions s ON s.rowid = page.place
             ORDER BY s.started_at DESC, s.rowid
             """,
-            (*listed.parameters, limit, offset),
+            (*listed.parameters, page.limit, page.offset),
         )
         _finish_previews(rows)
-    if project_tips and not include_children:
+    if project_tips and not page.include_children:
         rows = [_project(conn, row) for row in rows]
     return rows
 
@@ -164,8 +178,13 @@ def _by_id(conn: Connection, select: str, ids: list[str]) -> list[Row]:
 def _finish_previews(rows: list[Row]) -> None:
     for row in rows:
         # As bytes, because a message of bytes need not be text; one odd row must not cost a list.
-        text = row["preview"].decode("utf-8", "replace").strip()
-        row["preview"] = text if len(text) <= _PREVIEW_LENGTH else text[:_PREVIEW_LENGTH] + "..."
+        row["preview"] = shortened(row["preview"].decode("utf-8", "replace"))
+
+
+def shortened(text: str) -> str:
+    """A preview from the beginning of a message."""
+    text = text.strip()
+    return text if len(text) <= _PREVIEW_LENGTH else text[:_PREVIEW_LENGTH] + "..."
 
 
 def _project(conn: Connection, row: Row) -> Row:
@@ -176,6 +195,11 @@ def _project(conn: Connection, row: Row) -> Row:
     tip = rich_row(conn, tip_id) if tip_id and tip_id != row["id"] else None
     if tip is None:
         return row
-    projected = {**row, **{key: tip[key] for key in _PROJECTED}}
-    projected["_lineage_root_id"] = row["id"]
-    return projected
+    return projected(row, tip)
+
+
+def projected(root: Row, tip: Row) -> Row:
+    """*root* with the newest facts of its *tip*."""
+    row = {**root, **{key: tip[key] for key in _PROJECTED}}
+    row["_lineage_root_id"] = root["id"]
+    return row

@@ -9,13 +9,14 @@ from hermes_actor.store.content import decode_content, decode_json
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_actor.store.sessions import get_session
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["get_messages", "insert_all", "message_count"]
+__all__ = ["export_session", "get_messages", "insert_all", "message_count"]
 
 _COLUMNS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
 
@@ -91,6 +92,12 @@ def get_messages(conn: Connection, session_id: str) -> list[Row]:
         if row["tool_calls"]:
             row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
     return rows
+
+
+def export_session(conn: Connection, session_id: str) -> Row | None:
+    """A session with its messages."""
+    row = get_session(conn, session_id)
+    return row and {**row, "messages": get_messages(conn, session_id)}
 
 
 def message_count(conn: Connection, session_id: str | None) -> int:

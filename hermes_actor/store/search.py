@@ -23,7 +23,7 @@ from hermes_actor.store.unindexed import unindexed
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Filters", "index_lag", "search_messages"]
+__all__ = ["Filters", "index_lag", "search_messages", "short_text", "term_snippet"]
 
 _CONTEXT_LENGTH = 200
 _SNIPPET_LENGTH = 120
@@ -180,10 +180,21 @@ def _context(conn: Connection, layout: Layout, hit: Row) -> list[dict[str, str]]
         """,
         (*place, hit["id"], *place),
     ).fetchall()
-    return [{"role": role, "content": _short_text(content)} for role, content in rows]
+    return [{"role": role, "content": short_text(content)} for role, content in rows]
 
 
-def _short_text(stored: Any) -> str:
+def term_snippet(content: Any, term: str) -> Any:
+    """What ``SUBSTR`` and ``INSTR`` cut around *term*: both look at bytes for text, and the first
+    one ends at a NUL."""
+    if content is None:
+        return None
+    text = content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
+    start = max(0, text.find(term) - _SNIPPET_BEFORE)
+    return text.partition("\x00")[0][start : start + _SNIPPET_LENGTH]
+
+
+def short_text(stored: Any) -> str:
+    """The beginning of a message, as the context of a hit shows it."""
     content = decode_content(stored)
     if isinstance(content, list):
         parts = (p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text")

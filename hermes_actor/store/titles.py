@@ -21,7 +21,9 @@ __all__ = [
     "by_title",
     "claim_title",
     "escape_like",
+    "lineage_base",
     "next_in_lineage",
+    "next_number",
     "queued_title",
     "resolve_title",
     "sanitize_title",
@@ -162,13 +164,24 @@ def resolve_title(conn: Connection, title: str) -> str | None:
 
 def next_in_lineage(conn: Connection, base_title: str) -> str:
     """The first free title of the lineage: the base itself, or base and the next number."""
-    _, _, numbered = _patterns()
-    base = numbered.sub("", base_title)
+    base = lineage_base(base_title)
     titles = conn.execute(
         "SELECT title FROM sessions WHERE title = ? OR title LIKE ? ESCAPE '\\'",
         (base, escape_like(base) + " #%"),
     ).fetchall()
-    if not titles:
+    return next_number(base, [title for (title,) in titles])
+
+
+def lineage_base(title: str) -> str:
+    """*title* without its number."""
+    _, _, numbered = _patterns()
+    return numbered.sub("", title)
+
+
+def next_number(base: str, taken: list[str]) -> str:
+    """The title after those that a lineage has *taken*."""
+    if not taken:
         return base
-    numbers = (numbered.search(title) for (title,) in titles)
+    _, _, numbered = _patterns()
+    numbers = (numbered.search(title) for title in taken)
     return f"{base} #{max([1, *(int(n.group(1)) for n in numbers if n)]) + 1}"

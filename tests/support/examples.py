@@ -57,8 +57,13 @@ def run_group(
     directory: Path,
     module: ModuleType,
     session_db: Callable[..., Any],
+    sql: Callable[..., list[tuple[Any, ...]]] | None = None,
 ) -> dict[int, Outcome]:
-    """Run one group on a fresh store in `directory` and return the outcome of each row."""
+    """Run one group on a fresh store in `directory` and return the outcome of each row.
+
+    `sql(db, query, *args)` answers rows that read or change tables by SQL; by default the store
+    itself does.
+    """
     clock = SimpleNamespace(now=1000.0)
     opened: list[sqlite3.Connection] = []
 
@@ -78,7 +83,7 @@ def run_group(
             "os": os,
             "sqlite3": SimpleNamespace(connect=connect),
             "at": lambda t: setattr(clock, "now", float(t)),
-            "SQL": lambda q, *args: [tuple(row) for row in db._conn.execute(q, args).fetchall()],
+            "SQL": lambda q, *args: (sql or by_store)(db, q, *args),
             "pick": lambda d, *keys: {key: d.get(key, "<absent>") for key in keys},
         }
         try:
@@ -90,6 +95,10 @@ def run_group(
         time.time = real_time
         for connection in opened:
             connection.close()
+
+
+def by_store(db: Any, query: str, *args: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in db._conn.execute(query, args).fetchall()]
 
 
 def run_row(row: dict[str, Any], names: dict[str, Any]) -> Outcome:

@@ -55,7 +55,10 @@ ALLOWED = {
     "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
     "methods": {"base", "protocol", "store", "client", "msgspec"},
-    "session_db": {"base", "protocol", "store", "client", "methods", "msgspec"},
+    "contract": set(),
+    "session_db": {"base", "protocol", "store", "client", "methods", "contract", "msgspec"},
+    "providers": {"base", "protocol", "store", "client", "methods", "contract", "session_db"}
+    | {"msgspec", "sqlalchemy", "psycopg", "pymysql"},
     "pipeline": {"base", "methods"},
     "aio": {"base", "protocol", "store", "client", "msgspec", "anyio"},
     "async_pipeline": {"base", "protocol", "client", "aio", "methods", "anyio"},
@@ -65,6 +68,7 @@ ALLOWED = {
         "aio",
         "methods",
         "async_pipeline",
+        "contract",
         "session_db",
         "anyio",
     },
@@ -80,7 +84,8 @@ ALLOWED = {
 # Imported when a mode or a command needs it, never at import time.
 LATE = {
     "base": {"yaml"},
-    "session_db": {"engine", "embedded", "pipeline"},
+    "session_db": {"engine", "embedded", "pipeline", "providers"},
+    "providers": {"pipeline"},
     "hermes_actor": {"async_session_db"},
     "tools": {"session_db"},
     "cli": {"actor", "demo", "engine", "embedded"},
@@ -148,6 +153,8 @@ def layer_of(module):
         return "hermes_actor"
     if rest[:2] == ["client", "aio"]:
         return "aio"
+    if rest == ["providers", "base"] or rest == ["providers"]:
+        return "contract"
     return "base" if rest[0] in BASE else rest[0]
 
 

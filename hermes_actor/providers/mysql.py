@@ -1,0 +1,18 @@
+"""Sessions on a MySQL or MariaDB server."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hermes_actor.providers.server.dialect import ServerDialect
+from hermes_actor.providers.server.maria import MariaDialect
+from hermes_actor.providers.server.session_db import ServerSessionDB
+
+__all__ = ["MySQLSessionDBProvider"]
+
+
+class MySQLSessionDBProvider(ServerSessionDB):
+    """The provider ``mysql``: ``mysql://user:password@host/database``."""
+
+    provider: ClassVar[str] = "mysql"
+    _dialect: type[ServerDialect] = MariaDialect

@@ -1,0 +1,33 @@
+"""Sessions on a PostgreSQL server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hermes_actor.providers.server.dialect import ServerDialect
+from hermes_actor.providers.server.postgres import PostgresDialect
+from hermes_actor.providers.server.session_db import ServerSessionDB
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+__all__ = ["PostgreSQLSessionDBProvider"]
+
+
+class PostgreSQLSessionDBProvider(ServerSessionDB):
+    """The provider ``postgresql``: ``postgresql://user@host/database``, several hosts allowed."""
+
+    provider: ClassVar[str] = "postgresql"
+    _dialect: type[ServerDialect] = PostgresDialect
+
+    def initialize(
+        self, url: str | None = None, *, engine: Engine | None = None, pool: Any = None
+    ) -> None:
+        """Open the store at *url*, or behind a ready engine or pool, which stays the caller's.
+
+        Args:
+            pool: A pool of SQLAlchemy, or one with ``getconn`` and ``putconn`` like psycopg's.
+        """
+        if pool is not None:
+            engine = PostgresDialect(self._settings).engine_of_pool(pool)
+        super().initialize(url, engine=engine)

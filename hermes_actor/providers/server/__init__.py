@@ -1,0 +1,1 @@
+"""What PostgreSQL and MySQL share: tables, operations and reads in SQLAlchemy Core."""

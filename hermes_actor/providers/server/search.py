@@ -1,0 +1,161 @@
+"""Finding messages on a server: by words, by parts of a CJK text, and by short CJK terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    false,
+    literal,
+    or_,
+    select,
+    union_all,
+)
+
+from hermes_actor.providers.server.connection import ServerConnection
+from hermes_actor.providers.server.listing import page_of
+from hermes_actor.providers.server.registry import answers
+from hermes_actor.providers.server.tables import messages, sessions
+from hermes_actor.providers.server.text_search import Node, parse, snippets
+from hermes_actor.providers.server.values import encode_text
+from hermes_actor.store import search as questions
+from hermes_actor.store.rows import Row
+from hermes_actor.store.text_query import Plan, Route, plan_query
+from hermes_actor.store.titles import escape_like
+
+__all__ = ["SEARCHED"]
+
+SEARCHED = (messages.c.content, messages.c.tool_name, messages.c.tool_calls)
+"""The columns that a search looks at."""
+
+_HIT = select(
+    messages.c.id,
+    messages.c.session_id,
+    messages.c.role,
+    literal(None).label("snippet"),
+    messages.c.timestamp,
+    messages.c.tool_name,
+    sessions.c.source,
+    sessions.c.model,
+    sessions.c.started_at.label("session_started"),
+    messages.c.content.label("_content"),
+    messages.c.tool_calls.label("_tool_calls"),
+).join(sessions, sessions.c.id == messages.c.session_id)
+
+
+def _passing(filters: questions.Filters) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if filters.sources is not None:
+        chosen = list(filters.sources)
+        conditions.append(sessions.c.source.in_(chosen) if chosen else false())
+    if filters.excluded:
+        conditions.append(sessions.c.source.not_in(list(filters.excluded)))
+    if filters.roles:
+        conditions.append(messages.c.role.in_(list(filters.roles)))
+    return conditions
+
+
+@answers(questions.search_messages)
+def search_messages(
+    conn: ServerConnection,
+    query: str | None,
+    filters: questions.Filters,
+    limit: int,
+    offset: int,
+) -> list[Row]:
+    """Hits with their neighbours, best first (CJK terms: newest first)."""
+    plan = plan_query(query)
+    if plan is None:
+        return []
+    statement = _HIT.where(*_passing(filters))
+    if plan.route is Route.LIKE:
+        hits = conn.rows(page_of(_by_terms(conn, statement, plan), limit, offset))
+        for hit in hits:
+            hit["snippet"] = questions.term_snippet(hit["_content"], plan.terms[0])
+    else:
+        tree = parse(plan.match, plan.route)
+        if tree is None:
+            return []
+        ordered = _matching(conn, statement, plan, tree)
+        hits = conn.rows(page_of(ordered, limit, offset))
+        _add_snippets(conn, hits, plan, tree)
+    for hit in hits:
+        del hit["_content"], hit["_tool_calls"]
+        hit["context"] = _context(conn, hit)
+    return hits
+
+
+def _matching(
+    conn: ServerConnection, statement: Select[Any], plan: Plan, tree: Node
+) -> Select[Any]:
+    if plan.route is Route.TRIGRAMS:
+        parts = statement.where(conn.dialect.contains_parts(tree))
+        return parts.order_by(messages.c.timestamp.desc(), messages.c.id)
+    condition, rank = conn.dialect.contains_words(tree)
+    return statement.where(condition).order_by(rank.desc(), messages.c.id)
+
+
+def _by_terms(conn: ServerConnection, statement: Select[Any], plan: Plan) -> Select[Any]:
+    matches = [
+        conn.dialect.like(conn.dialect.before_nul(column), f"%{_escaped(term)}%")
+        for term in plan.terms
+        for column in SEARCHED
+    ]
+    return statement.where(or_(*matches)).order_by(messages.c.timestamp.desc(), messages.c.id)
+
+
+def _escaped(term: str) -> str:
+    return escape_like(encode_text(term) or "")
+
+
+def _add_snippets(conn: ServerConnection, hits: list[Row], plan: Plan, tree: Node) -> None:
+    texts = {hit["id"]: _searched_text(hit) for hit in hits}
+    found = snippets(plan.match, plan.route, texts.items())
+    missing = [hit["id"] for hit in hits if hit["id"] not in found]
+    if missing:
+        found |= conn.dialect.headlines(conn, tree, missing)
+    for hit in hits:
+        hit["snippet"] = found.get(hit["id"], texts[hit["id"]][:120])
+
+
+def _searched_text(hit: Row) -> str:
+    parts = (hit["_content"], hit["tool_name"], hit["_tool_calls"])
+    return " ".join(
+        part.decode("utf-8", "replace") if isinstance(part, bytes) else part or "" for part in parts
+    )
+
+
+def _near(before: bool) -> Select[Any]:
+    """The neighbour of a message in its session, by time and then by id."""
+    column = messages.c
+    at, this = bindparam("at", type_=column.timestamp.type), bindparam("this", type_=column.id.type)
+    of_session = column.session_id == bindparam("session")
+    if before:
+        nearer = or_(column.timestamp < at, and_(column.timestamp == at, column.id < this))
+        order = (column.timestamp.desc(), column.id.desc())
+    else:
+        nearer = or_(column.timestamp > at, and_(column.timestamp == at, column.id > this))
+        order = (column.timestamp, column.id)  # type: ignore[assignment]
+    near = select(column.id, column.role, column.content).where(of_session, nearer)
+    return select(near.order_by(*order).limit(1).subquery())
+
+
+_CONTEXT = union_all(
+    select(_near(before=True).add_columns(literal(1).label("turn")).subquery()),
+    select(messages.c.id, messages.c.role, messages.c.content, literal(2).label("turn")).where(
+        messages.c.id == bindparam("this")
+    ),
+    select(_near(before=False).add_columns(literal(3).label("turn")).subquery()),
+).subquery()
+_ORDERED_CONTEXT = select(_CONTEXT.c.role, _CONTEXT.c.content).order_by(_CONTEXT.c.turn)
+
+
+def _context(conn: ServerConnection, hit: Row) -> list[dict[str, str]]:
+    """The message before the hit, the hit, and the one after, as short texts."""
+    place = {"session": hit["session_id"], "at": hit["timestamp"], "this": hit["id"]}
+    rows = conn.tuples(_ORDERED_CONTEXT, place)
+    return [{"role": role, "content": questions.short_text(content)} for role, content in rows]

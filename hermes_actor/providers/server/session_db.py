@@ -1,0 +1,217 @@
+"""A SessionDB whose sessions are on a server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+
+from hermes_actor.errors import BadConfig, Closed
+from hermes_actor.methods.listing import ListMethods
+from hermes_actor.methods.messages import MessageMethods
+from hermes_actor.methods.platforms import PlatformMethods
+from hermes_actor.methods.sessions import SessionMethods
+from hermes_actor.methods.upkeep import UpkeepMethods
+from hermes_actor.providers.base import Capabilities, SessionDBProvider
+from hermes_actor.providers.selection import masked
+
+# Imported for their registrations.
+from hermes_actor.providers.server import (
+    lineage,
+    listing,
+    messages,
+    meta,
+    removal,
+    search,
+    sessions,
+    titles,
+    topics,
+    upkeep,
+)
+from hermes_actor.providers.server.database import Database, share
+from hermes_actor.providers.server.dialect import ServerDialect, Settings
+from hermes_actor.providers.server.port import ServerPort, no_private_sql
+from hermes_actor.providers.server.registry import ANSWER
+from hermes_actor.session_db import SessionDB
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from hermes_actor.client.subscription import Subscription
+    from hermes_actor.pipeline import Pipeline
+
+__all__ = ["ServerSessionDB"]
+
+_SUBJECTS = (
+    lineage, listing, messages, meta, removal, search, sessions, titles, topics, upkeep,
+)  # fmt: skip
+
+R = TypeVar("R")
+
+
+class ServerReader:
+    """Answers the questions of the methods from a server; see ``registry``."""
+
+    def __init__(self, database: Database, patience: float) -> None:
+        self._database = database
+        self._patience = patience
+        self._closed = False
+
+    def query(self, question: Callable[..., R], *arguments: Any) -> R:
+        """One statement."""
+        return self._ask(question, arguments, one=True)
+
+    def snapshot(self, question: Callable[..., R], *arguments: Any) -> R:
+        """Several statements that see one state."""
+        return self._ask(question, arguments, one=False)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _ask(self, question: Callable[..., R], arguments: tuple[Any, ...], *, one: bool) -> R:
+        if self._closed:
+            raise Closed("this SessionDB is closed")
+        answer: Callable[..., R] = ANSWER[question]
+        return self._database.read(answer, arguments, self._patience, one)
+
+
+class ServerSessionDB(
+    SessionMethods,
+    MessageMethods,
+    ListMethods,
+    UpkeepMethods,
+    PlatformMethods,
+    SessionDBProvider,
+):
+    """Base of the providers for servers. Safe to use from any thread.
+
+    Args:
+        url: The store. Without it, :meth:`initialize` has to be called before anything else.
+        settings: The other keys of ``sessiondb`` in ``config.yaml``.
+        patience: Seconds that a call waits for the server before it gives up.
+    """
+
+    _dialect: type[ServerDialect]
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        patience: float = 30.0,
+    ) -> None:
+        self._patience = patience
+        self._settings = _settings(settings or {})
+        self._lock = threading.RLock()
+        self._port: ServerPort | None = None
+        self._url = masked(url or "")
+        if url is not None:
+            self.initialize(url)
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+    ) -> Self:
+        return cls(url, settings=settings, patience=patience)
+
+    def initialize(self, url: str | None = None, *, engine: Engine | None = None) -> None:
+        """Open the store at *url*, or the one that *engine*, which stays the caller's, leads to.
+
+        Raises:
+            OpenError: the server cannot be reached, or does not let us in.
+        """
+        if self._port is not None:
+            raise RuntimeError("the store is open already")
+        dialect = self._dialect(self._settings)
+        if engine is not None:
+            database = Database(dialect, engine, owned=False)
+            database.open(self._patience)
+        elif url is not None:
+            self._url = masked(url)
+            database = share(url, dialect, self._patience)
+        else:
+            raise TypeError("a store needs a URL, or a ready engine or pool")
+        self._reader = ServerReader(database, self._patience)  # type: ignore[assignment]
+        self._port = ServerPort(database)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._url}>"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._opened().database.dialect.capabilities()
+
+    def close(self) -> None:
+        with self._lock:
+            port, self._port = self._port, None
+        if port is not None:
+            self._reader.close()
+            port.release()
+
+    def pipeline(self) -> Pipeline:
+        from hermes_actor.pipeline import Pipeline
+
+        return Pipeline(self)  # type: ignore[arg-type]
+
+    def subscribe(self, after: int | None = None) -> Subscription:
+        from hermes_actor.client.subscription import Subscription
+
+        return Subscription(self._opened().subscribe(after, self._patience))
+
+    @property
+    def _conn(self) -> NoReturn:
+        no_private_sql()
+
+    def _execute_write(self, fn: Callable[[Any], Any]) -> NoReturn:
+        no_private_sql()
+
+    def _opened(self) -> ServerPort:
+        if self._port is None:
+            raise Closed("this SessionDB is closed")
+        return self._port
+
+    def _with_complete_index(
+        self,
+        function: Callable[..., R],
+        *arguments: Any,
+        alone: Callable[..., R] | None = None,
+    ) -> R:
+        """The indexes of a server are part of its transactions: they are never behind."""
+        return self._reader.snapshot(function, *arguments)
+
+
+# A program that asks whether it has a SessionDB means these too.
+SessionDB.register(ServerSessionDB)
+
+_SYNCHRONOUS = ("on", "off", "local", "remote_write", "remote_apply")
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    default = Settings()
+    commit = given.get("synchronous_commit", default.synchronous_commit)
+    # YAML reads a bare `off` as a boolean.
+    commit = {True: "on", False: "off"}.get(commit, commit)
+    if commit not in _SYNCHRONOUS:
+        words = ", ".join(_SYNCHRONOUS)
+        raise BadConfig(f"sessiondb.synchronous_commit must be one of {words}, not {commit!r}")
+    similarity = given.get("similarity", default.similarity)
+    if not isinstance(similarity, bool):
+        raise BadConfig(f"sessiondb.similarity must be true or false, not {similarity!r}")
+    return Settings(
+        int(_number(given, "pool_size", default.pool_size, least=1)),
+        _number(given, "statement_timeout", default.statement_timeout_seconds),
+        _number(given, "connect_timeout", default.connect_timeout_seconds),
+        commit,
+        similarity,
+    )
+
+
+def _number(given: Mapping[str, Any], key: str, default: float, least: float = 0.001) -> float:
+    value = given.get(key, default)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(value, bool) or not number >= least:
+        raise BadConfig(f"sessiondb.{key} must be a number above zero, not {value!r}")
+    return number

@@ -1,0 +1,159 @@
+"""The query language of searches, read into a tree that a server can be asked with.
+
+FTS5 itself says whether a query is one, on an empty table in memory, and cuts the snippets of the
+hits, so both are what they are with a file. Between the two stands the parser below. It may rely
+on the query being valid. Operators by how tightly they bind: terms side by side, NOT, AND, OR.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.text_query import TRIGRAM, Route
+
+__all__ = ["And", "Node", "Not", "Or", "Phrase", "parse", "snippets", "words_of"]
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words in a row; with *prefix* the last one may go on. *text* is how it was written."""
+
+    words: tuple[str, ...]
+    prefix: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class And:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Not:
+    """*kept* without *dropped*."""
+
+    kept: Node
+    dropped: Node
+
+
+Node: TypeAlias = Phrase | And | Or | Not
+
+_WORD = re.compile(r"[^\W_]+")
+_TOKEN = re.compile(r'"((?:[^"]|"")*)"|([\w\x1a]+)|(\S)')
+_OPERATORS = {"OR": 1, "AND": 2, "NOT": 3}
+
+
+def words_of(text: str) -> list[str]:
+    """The words that FTS5's tokenizer sees: letters and digits, without case and accents."""
+    plain = unicodedata.normalize("NFD", text) if not text.isascii() else text
+    if plain is not text:
+        plain = "".join(c for c in plain if not unicodedata.combining(c))
+    return [unicodedata.normalize("NFC", word) for word in _WORD.findall(plain.lower())]
+
+
+def parse(match: str, route: Route) -> Node | None:
+    """The tree of a MATCH expression; ``None`` if it is not one, or can match nothing."""
+    with closing(_table(route, ())) as conn:
+        try:
+            conn.execute("SELECT 1 FROM hits WHERE hits MATCH ?", (match,)).fetchall()
+        except sqlite3.OperationalError:
+            return None
+    reader = _Reader(_TOKEN.findall(match), route)
+    return reader.expression(1)
+
+
+class _Reader:
+    """Reads tokens: a quoted text, a bare word, or one other character."""
+
+    def __init__(self, tokens: list[tuple[str, str, str]], route: Route) -> None:
+        self._tokens = tokens
+        self._route = route
+        self._at = 0
+
+    def expression(self, binding: int) -> Node | None:
+        """Everything that binds at least as tightly as *binding*."""
+        left = self._terms()
+        while (operator := self._operator()) is not None and _OPERATORS[operator] >= binding:
+            self._at += 1
+            right = self.expression(_OPERATORS[operator] + 1)
+            left = _combined(operator, left, right)
+        return left
+
+    def _operator(self) -> str | None:
+        if self._at >= len(self._tokens):
+            return None
+        bare = self._tokens[self._at][1]
+        return bare if bare in _OPERATORS else None
+
+    def _terms(self) -> Node | None:
+        """Terms side by side: all must match, and those without a word are passed over."""
+        found: list[Node] = []
+        while self._at < len(self._tokens) and self._operator() is None:
+            term = self._phrase()
+            if term is not None:
+                found.append(term)
+        if not found:
+            return None
+        return found[0] if len(found) == 1 else And(tuple(found))
+
+    def _phrase(self) -> Node | None:
+        quoted, bare, _ = self._tokens[self._at]
+        self._at += 1
+        if self._next_is(":"):
+            self._at += 1  # the only column there is
+            return None
+        text = bare or quoted.replace('""', '"')
+        prefix = self._next_is("*")
+        if prefix:
+            self._at += 1
+        if self._route is Route.TRIGRAMS:
+            return Phrase((), prefix, text) if len(text) >= TRIGRAM else None
+        words = tuple(words_of(text))
+        return Phrase(words, prefix, text) if words else None
+
+    def _next_is(self, character: str) -> bool:
+        return self._at < len(self._tokens) and self._tokens[self._at][2] == character
+
+
+def _combined(operator: str, left: Node | None, right: Node | None) -> Node | None:
+    """A term without a word matches nothing."""
+    if operator == "OR":
+        parts = tuple(part for part in (left, right) if part is not None)
+        return Or(parts) if len(parts) == 2 else (parts[0] if parts else None)
+    if left is None or (right is None and operator == "AND"):
+        return None
+    if operator == "AND":
+        assert right is not None
+        return And((left, right))
+    return left if right is None else Not(left, right)
+
+
+def snippets(match: str, route: Route, texts: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """The snippet of each text, by id. One that FTS5 would not have found has none."""
+    with closing(_table(route, texts)) as conn:
+        return dict(
+            conn.execute(
+                "SELECT rowid, snippet(hits, 0, '>>>', '<<<', '...', 40) FROM hits"
+                " WHERE hits MATCH ?",
+                (match,),
+            ).fetchall()
+        )
+
+
+def _table(route: Route, texts: Iterable[tuple[int, str]]) -> sqlite3.Connection:
+    conn = sqlite3.connect(":memory:", isolation_level=None)
+    tokenizer = ", tokenize='trigram'" if route is Route.TRIGRAMS else ""
+    conn.execute(f"CREATE VIRTUAL TABLE hits USING fts5(content{tokenizer})")
+    conn.executemany("INSERT INTO hits(rowid, content) VALUES (?, ?)", texts)
+    return conn

@@ -1,0 +1,41 @@
+"""Sessions in an SQLite file, behind the actor that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from hermes_actor.errors import BadConfig
+from hermes_actor.session_db import SessionDB
+
+__all__ = ["SQLiteSessionDBProvider"]
+
+
+class SQLiteSessionDBProvider(SessionDB):
+    """The provider ``sqlite``: a :class:`SessionDB` that is always a file.
+
+    URLs are ``sqlite:///relative/path`` and ``sqlite:////absolute/path``; ``?mode=embedded`` runs
+    the writer inside this process.
+    """
+
+    _is_file = True
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+    ) -> Self:
+        parts = urlsplit(url)
+        if parts.scheme == "" and url:
+            return cls(Path(url), patience=patience)
+        if parts.netloc or not parts.path.lstrip("/"):
+            raise BadConfig(
+                f"{url} names no file; write sqlite:///path or sqlite:////absolute/path"
+            )
+        query = parse_qs(parts.query)
+        unknown = sorted(set(query) - {"mode"})
+        if unknown:
+            raise BadConfig(f"{url}: unknown parameter {unknown[0]}; there is only mode")
+        mode = query.get("mode", ["actor"])[-1]
+        return cls(Path(unquote(parts.path[1:])), mode=mode, patience=patience)

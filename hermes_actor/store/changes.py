@@ -1,0 +1,22 @@
+"""What followers are told of a change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_protocol.messages import Changed
+
+if TYPE_CHECKING:
+    from hermes_protocol.operations import Operation
+
+__all__ = ["change_of"]
+
+
+def change_of(operation: Operation[Any], commit_no: int) -> Changed:
+    """What followers are told of an applied operation."""
+    tag = str(operation.__struct_config__.tag)
+    about = getattr(operation, "session_id", None)
+    if about is None and tag.startswith(("session.", "handoff.")):
+        about = getattr(operation, "id", None) or getattr(operation, "new", None)
+    session_id = about if isinstance(about, str) else None
+    return Changed(commit_no=commit_no, op=tag, session_id=session_id)

@@ -1,0 +1,247 @@
+"""Private, throw-away database servers, one of each kind per test session.
+
+They listen on Unix sockets in a temporary folder and nowhere else. ``DATABASE_URL_TEST`` names an
+existing server to be used in place of the one of its kind; its user must be allowed to make
+databases and schemas. A machine without the programs skips, except under continuous integration,
+where that is a failure; ``make test`` installs them where it may.
+"""
+
+import atexit
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+START_SECONDS = 60
+
+
+def find(*names):
+    """The first program of these names, also where Debian hides it."""
+    for name in names:
+        found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+        if found:
+            return found
+        for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
+            return str(path)
+    return None
+
+
+def missing(what):
+    if os.environ.get("CI", "").lower() in ("true", "1"):
+        pytest.fail(f"{what} is not installed; make test installs it where it may")
+    pytest.skip(f"{what} is not installed")
+
+
+def given(*schemes):
+    url = os.environ.get("DATABASE_URL_TEST", "")
+    return url if url and urlsplit(url).scheme.partition("+")[0] in schemes else None
+
+
+class Server:
+    """A server process: started, stopped, killed and started again on the same data."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.folder = Path(tempfile.mkdtemp(prefix=f"hermes-actor-{kind}-"))
+        self.user = unprivileged()
+        if self.user is not None:
+            os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
+        self.process = None
+        self._made = 0
+        atexit.register(self.remove)
+
+    def run(self, *command):
+        done = subprocess.run(
+            command, capture_output=True, text=True, **self._as_user(), cwd=self.folder
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+    def start(self):
+        log = (self.folder / "log").open("ab")
+        with log:
+            self.process = subprocess.Popen(
+                self.command(),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=self.folder,
+                **self._as_user(),
+            )
+        until = time.monotonic() + START_SECONDS
+        while not self.answers():
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < until, (self.folder / "log").read_text()
+            time.sleep(0.02)
+
+    def stop(self, number=signal.SIGINT):
+        """SIGINT is a fast shutdown of PostgreSQL; SIGKILL is a crash."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def remove(self):
+        self.stop(signal.SIGQUIT if self.kind == "postgresql" else signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _as_user(self):
+        if self.user is None:
+            return {}
+        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
+
+
+def unprivileged():
+    """Servers refuse to run as root: the user that does it for root."""
+    if os.getuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise LookupError("no unprivileged user")
+
+
+class PostgreSQL(Server):
+    def __init__(self):
+        super().__init__("postgresql")
+        self.program = find("postgres")
+        self.run(
+            find("initdb"), "-D", str(self.folder / "data"), "-A", "trust", "-U", "hermes",
+            "--no-sync", "-E", "UTF8", "--locale=C",
+        )  # fmt: skip
+        self.start()
+
+    def command(self):
+        return [
+            self.program, "-D", str(self.folder / "data"), "-k", str(self.folder),
+            "-c", "listen_addresses=", "-c", "max_connections=120", "-c", "shared_buffers=64MB",
+        ]  # fmt: skip
+
+    def answers(self):
+        import psycopg
+
+        try:
+            psycopg.connect(self.base, autocommit=True).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @property
+    def base(self):
+        return f"postgresql://hermes@/postgres?host={quote(str(self.folder), safe='')}"
+
+    def new_store(self):
+        return new_schema(self.base)
+
+
+_numbers = iter(range(1, 1_000_000))
+
+
+def new_schema(base):
+    """The URL of an empty store: a schema of its own in one database."""
+    import psycopg
+
+    name = f"store_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(base, autocommit=True) as conn:
+        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
+        conn.execute(f"CREATE SCHEMA {name}")
+    mark = "&" if "?" in base else "?"
+    return f"{base}{mark}options={quote(f'-csearch_path={name},public')}"
+
+
+class MariaDB(Server):
+    def __init__(self):
+        super().__init__("mysql")
+        self.program = find("mariadbd", "mysqld")
+        self.run(
+            find("mariadb-install-db"), "--no-defaults", f"--datadir={self.folder / 'data'}",
+            "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+        )  # fmt: skip
+        self.start()
+
+    def command(self):
+        return [
+            self.program, "--no-defaults", f"--datadir={self.folder / 'data'}",
+            f"--socket={self.socket}", f"--pid-file={self.folder / 'pid'}", "--skip-networking",
+            f"--log-error={self.folder / 'log'}", "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=32M", "--max-allowed-packet=64M",
+        ]  # fmt: skip
+
+    @property
+    def socket(self):
+        return self.folder / "sock"
+
+    def answers(self):
+        # Not by PyMySQL, which leaves a socket open when nobody answers.
+        with socket.socket(socket.AF_UNIX) as tried:
+            try:
+                tried.connect(str(self.socket))
+                return bool(tried.recv(1))
+            except OSError:
+                return False
+
+    def stop(self, number=signal.SIGTERM):
+        super().stop(number)
+
+    @property
+    def base(self):
+        return f"mysql://root@/?unix_socket={quote(str(self.socket), safe='')}"
+
+    def new_store(self):
+        return new_database(self.base)
+
+
+def new_database(base):
+    """The URL of an empty store: a database of its own."""
+    import pymysql
+    from sqlalchemy.engine import make_url
+
+    url = make_url(base)
+    name = f"store_{os.getpid()}_{next(_numbers)}"
+    options = {key: value for key, value in url.query.items() if key == "unix_socket"}
+    conn = pymysql.connect(
+        host=url.host or "localhost",
+        port=url.port or 3306,
+        user=url.username,
+        password=url.password or "",
+        **options,
+    )
+    with contextlib.closing(conn):
+        conn.cursor().execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    return url.set(database=name).render_as_string(hide_password=False)
+
+
+@cache
+def postgresql():
+    """The PostgreSQL server of this session."""
+    if not find("postgres") or not find("initdb"):
+        missing("PostgreSQL")
+    return PostgreSQL()
+
+
+@cache
+def mariadb():
+    """The MariaDB server of this session."""
+    if not find("mariadbd", "mysqld") or not find("mariadb-install-db"):
+        missing("MariaDB")
+    return MariaDB()
+
+
+def new_store(kind):
+    """The URL of a new and empty store on a server of *kind*."""
+    if kind == "postgresql":
+        existing = given("postgresql", "postgres")
+        return new_schema(existing) if existing else postgresql().new_store()
+    existing = given("mysql", "mariadb")
+    return new_database(existing) if existing else mariadb().new_store()
