@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hermes_actor.errors import Unsupported
 from hermes_actor.providers.server.dialect import ServerDialect
 from hermes_actor.providers.server.postgres import PostgresDialect
+from hermes_actor.providers.server.search import search_similar
 from hermes_actor.providers.server.session_db import ServerSessionDB
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from hermes_actor.store.rows import Row
 
 __all__ = ["PostgreSQLSessionDBProvider"]
 
@@ -31,3 +35,14 @@ class PostgreSQLSessionDBProvider(ServerSessionDB):
         if pool is not None:
             engine = PostgresDialect(self._settings).engine_of_pool(pool)
         super().initialize(url, engine=engine)
+
+    def search_similar(self, text: str, limit: int = 20) -> list[Row]:
+        """Messages that hold something like *text*, misspelt too, the nearest first.
+
+        Only this provider has it, and only with ``sessiondb.similarity``: it looks at every
+        message. Rows are those of :meth:`search_messages`, with ``similarity`` from 0 to 1.
+        """
+        database = self._opened().database
+        if "similarity" not in database.dialect.capabilities().search:
+            raise Unsupported("set sessiondb.similarity to true, and see that pg_trgm is there")
+        return database.read(search_similar, (text, limit), self._patience, False)

@@ -105,7 +105,7 @@ class Database:
                 with conn.begin() as transaction:
                     self._limit(conn, deadline)
                     outcomes = self._apply(ServerConnection(conn, self.dialect), conn, tickets)
-                    # All notes were inserted or found: no earlier try is under way any more.
+                    # From here on the change may be committed although nobody tells us.
                     known.uncertain = True
                     transaction.commit()
                 known.uncertain = False
@@ -144,8 +144,8 @@ class Database:
     def _limit(self, conn: Connection, deadline: float) -> None:
         left = max(deadline - time.monotonic(), 0.001)
         # The connection has a limit of its own; only a caller who waits less needs another one.
-        if left < 0.9 * self.dialect.settings.statement_timeout_seconds:
-            self.dialect.limit_statements(conn, left)
+        short = left < 0.9 * self.dialect.settings.statement_timeout_seconds
+        self.dialect.limit_statements(conn, left if short else None)
 
     def _judge(self, error: BaseException) -> Judgement:
         if isinstance(error, StatementError) and isinstance(error.orig, HermesActorError):
@@ -169,7 +169,8 @@ class Database:
                 undone += 1
             late = time.monotonic() + pause >= deadline
             if found.way is Way.RAISE or late or (found.once and undone > 1):
-                if known.uncertain and found.way is Way.RECONNECT:
+                # A refusal comes after the note, which an earlier try would have been found by.
+                if known.uncertain and not isinstance(found.error, RequestError):
                     raise OutcomeUnknown(
                         f"the connection was lost while the change was committed: {found.error}"
                     ) from cause

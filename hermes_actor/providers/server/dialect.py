@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from sqlalchemy import func, select
 
+from hermes_actor.errors import Unsupported
 from hermes_actor.providers.server.tables import changes
 from hermes_actor.providers.server.values import encode_text
 
@@ -58,6 +59,8 @@ class Way(Enum):
     """It is about the request, or nothing will change it soon."""
     AGAIN = "again"
     """The transaction was undone by the server; the same one may succeed."""
+    LATER = "later"
+    """There is no room for us just now; nothing was begun."""
     RECONNECT = "reconnect"
     """The connection is gone or useless. What was being committed may be or not be."""
 
@@ -130,8 +133,11 @@ class ServerDialect(ABC):
         """Insert a row, or set the columns *changed* of the row that has its key."""
 
     @abstractmethod
-    def limit_statements(self, conn: Connection, seconds: float) -> None:
-        """Have the server give up a statement of this transaction after *seconds*."""
+    def limit_statements(self, conn: Connection, seconds: float | None) -> None:
+        """Have the server give up a statement of this transaction after *seconds*.
+
+        ``None``: after the time of the settings.
+        """
 
     @abstractmethod
     def begin_snapshot(self, conn: Connection) -> None:
@@ -162,6 +168,10 @@ class ServerDialect(ABC):
     def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
         """Snippets of hits that FTS5 would not have found."""
         return {}
+
+    def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        """Which messages hold something like *wanted*, and how near they come."""
+        raise Unsupported(f"{self.name} does not tell how similar texts are")
 
     # --- changes -----------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ _RICH = select(
     *SESSION_COLUMNS, _activity(sessions).label("last_active"), _PREVIEW.label("preview")
 )
 
-_parent = sessions.alias()
+_parent, _child, _member = sessions.alias(), sessions.alias(), sessions.alias()
 _ROOT_OR_BRANCH = or_(
     sessions.c.parent_session_id.is_(None),
     exists().where(
@@ -96,9 +96,11 @@ def list_rich(
     return rows
 
 
+_RICH_BY_ID = _RICH.where(sessions.c.id == bindparam("key"))
+
+
 def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
     """Ids by the latest activity of a session and of all that continue it by compression."""
-    child, parent, member = sessions.alias(), sessions.alias(), sessions.alias()
     chain = (
         select(sessions.c.id.label("root"), sessions.c.id.label("member"))
         .where(listed, sessions.c.end_reason == "compression")
@@ -106,15 +108,15 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
     )
     # UNION and not UNION ALL: a lineage that runs in a circle ends.
     chain = chain.union(
-        select(chain.c.root, child.c.id)
-        .join(parent, parent.c.id == chain.c.member)
-        .join(child, child.c.parent_session_id == parent.c.id)
-        .where(parent.c.end_reason == "compression", child.c.started_at >= parent.c.ended_at)
+        select(chain.c.root, _child.c.id)
+        .join(_parent, _parent.c.id == chain.c.member)
+        .join(_child, _child.c.parent_session_id == _parent.c.id)
+        .where(_parent.c.end_reason == "compression", _child.c.started_at >= _parent.c.ended_at)
     )
     of_lineage = (
-        select(func.max(_activity(member)))
+        select(func.max(_activity(_member)))
         .select_from(chain)
-        .join(member, member.c.id == chain.c.member)
+        .join(_member, _member.c.id == chain.c.member)
         .where(chain.c.root == sessions.c.id)
         .scalar_subquery()
     )
@@ -129,8 +131,7 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
 @answers(questions.rich_row)
 def rich_row(conn: ServerConnection, session_id: str) -> Row | None:
     """One row as a list shows it, not projected to its tip."""
-    by_id = sessions.c.id == bindparam("key")
-    rows = _finished(conn.rows(_RICH.where(by_id), {"key": session_id}))
+    rows = _finished(conn.rows(_RICH_BY_ID, {"key": session_id}))
     return rows[0] if rows else None
 
 

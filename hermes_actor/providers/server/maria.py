@@ -146,9 +146,16 @@ class MariaDialect(ServerDialect):
             statement.on_duplicate_key_update({n: statement.inserted[n] for n in changed}), values
         )
 
-    def limit_statements(self, conn: Connection, seconds: float) -> None:
-        # What a change waits for is locks; whole seconds are all that there is.
-        conn.execute(text(f"SET SESSION innodb_lock_wait_timeout = {max(1, round(seconds))}"))
+    def limit_statements(self, conn: Connection, seconds: float | None) -> None:
+        # What a change waits for is locks, and whole seconds are all that there is. The setting
+        # stays with the connection, so it is put back by the next who does not need it.
+        wanted = self.settings.statement_timeout_seconds if seconds is None else seconds
+        if seconds is not None or "limited" in conn.info:
+            limit = max(1, round(wanted))
+            conn.execute(text(f"SET SESSION innodb_lock_wait_timeout = {limit}"))
+            conn.info["limited"] = True
+        if seconds is None:
+            conn.info.pop("limited", None)
 
     def begin_snapshot(self, conn: Connection) -> None:
         conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))

@@ -34,8 +34,8 @@ _NUMBERS: dict[int, tuple[Way, type[HermesActorError], str]] = {
     1213: (Way.AGAIN, Busy, "changes waited for each other"),
     1205: (Way.AGAIN, Busy, "a row is locked"),
     1020: (Way.AGAIN, Busy, "changes crossed each other"),
-    1040: (Way.AGAIN, Busy, "the server has no connection left"),
-    1203: (Way.AGAIN, Busy, "this user has no connection left"),
+    1040: (Way.LATER, Busy, "the server has no connection left"),
+    1203: (Way.LATER, Busy, "this user has no connection left"),
     1969: (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
     3024: (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
     1290: (Way.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"),
@@ -75,7 +75,7 @@ def number_of(error: BaseException | None) -> int:
 def judge(error: BaseException) -> Judgement:
     """What to do about an error of the driver or the pool."""
     if isinstance(error, PoolTimeout):
-        return Judgement(Way.AGAIN, Busy("every connection of the pool is in use"))
+        return Judgement(Way.LATER, Busy("every connection of the pool is in use"))
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = number_of(error)
     said = masked(str(cause.args[1] if cause is not None and len(cause.args) > 1 else cause))

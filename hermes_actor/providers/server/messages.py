@@ -78,11 +78,13 @@ def _set_counters(conn: ServerConnection, session_id: Any, count: int, calls: in
     return conn.execute(statement, {"key": session_id}).rowcount > 0
 
 
+_GET = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
+
+
 @answers(questions.get_messages)
 def get_messages(conn: ServerConnection, session_id: str) -> list[Row]:
     """Every message of a session in the order of insertion, content decoded."""
-    statement = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
-    return [decoded(row) for row in conn.rows(statement, {"session": session_id})]
+    return [decoded(row) for row in conn.rows(_GET, {"session": session_id})]
 
 
 def decoded(row: Row) -> Row:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-from hermes_actor.errors import Unsupported
+from hermes_actor.errors import DeadlineExceeded, Unsupported
 from hermes_actor.providers.server.changes import ServerChanges
 from hermes_actor.providers.server.database import Database, release
 
@@ -50,11 +50,18 @@ class ServerPort:
     def submit(self, operation: Operation[R], patience: float) -> R:
         deadline = time.monotonic() + patience
         ticket = self.database.tickets.issue(operation)
-        last = self._last
-        if last is not None and not last.done():
-            last.exception(timeout=patience)
+        self._wait_for(self._last, patience)
         (outcome,) = self.database.write([ticket], deadline)
         return cast("R", outcome.result)
+
+    @staticmethod
+    def _wait_for(last: Future[Any] | None, patience: float) -> None:
+        """What a pipeline has sent before goes before."""
+        if last is not None and not last.done():
+            try:
+                last.exception(timeout=patience)
+            except TimeoutError:
+                raise DeadlineExceeded("changes of a pipeline were still being written") from None
 
     def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
         deadline = time.monotonic() + patience

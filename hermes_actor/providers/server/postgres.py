@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from typing import Any, ClassVar, cast
 
 import psycopg
@@ -162,10 +163,17 @@ class PostgresDialect(ServerDialect):
             yield conn
 
     def has_table(self, conn: Connection, name: str) -> bool:
-        return bool(conn.execute(text("SELECT to_regclass(:name)"), {"name": name}).scalar())
+        # Only in the schema in which it would be made, and from the catalogue itself: to_regclass
+        # may answer from what this connection knew before it waited for the lock.
+        found = text(
+            "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = :t"
+        )
+        return conn.execute(found, {"t": name}).scalar() is not None
 
     def create(self, conn: Connection) -> None:
-        metadata.create_all(conn)
+        # All or nothing, so nothing is there; what SQLAlchemy would look for may be visible in
+        # another schema.
+        metadata.create_all(conn, checkfirst=False)
         for statement in _OWN_COLUMNS.split(";"):
             if statement.strip():
                 conn.execute(text(statement))
@@ -202,8 +210,7 @@ class PostgresDialect(ServerDialect):
     def insert_unless_there(
         self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
     ) -> bool:
-        statement = insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)
-        return conn.execute(statement, values).first() is not None
+        return conn.execute(_insert_unless_there(table), values).first() is not None
 
     def upsert(
         self,
@@ -221,11 +228,12 @@ class PostgresDialect(ServerDialect):
             values,
         )
 
-    def limit_statements(self, conn: Connection, seconds: float) -> None:
-        conn.execute(
-            text("SELECT set_config('statement_timeout', :ms, true)"),
-            {"ms": str(max(1, round(seconds * 1000)))},
-        )
+    def limit_statements(self, conn: Connection, seconds: float | None) -> None:
+        if seconds is not None:  # else the connection has the limit already
+            conn.execute(
+                text("SELECT set_config('statement_timeout', :ms, true)"),
+                {"ms": str(max(1, round(seconds * 1000)))},
+            )
 
     def begin_snapshot(self, conn: Connection) -> None:
         conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
@@ -248,6 +256,9 @@ class PostgresDialect(ServerDialect):
     def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
         return searching.headlines(conn, tree, ids)
 
+    def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        return searching.similar(self.text(wanted))
+
     # --- changes -----------------------------------------------------------------------------
 
     def tell_followers(self, conn: ServerConnection) -> None:
@@ -259,7 +270,7 @@ class PostgresDialect(ServerDialect):
 
     def place_after(self, conn: ServerConnection, after: int | None) -> Place:
         if after is None:
-            return (conn.scalar(_FINISHED), 0)
+            return (conn.scalar(_FINISHED), 2**62)  # after all changes of that transaction
         rows = conn.tuples(_PLACE, {"after": after})
         return rows[0] if rows else (0, 0)
 
@@ -284,6 +295,11 @@ class PostgresDialect(ServerDialect):
                     for _ in conn.notifies(timeout=_NOTICE_SECONDS, stop_after=1):
                         heard.set()
             conn.execute("DELETE FROM hermes_actor_followers WHERE client = %(client)s", me)
+
+
+@cache
+def _insert_unless_there(table: Table) -> Any:
+    return insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)
 
 
 def _raw(engine: Engine) -> psycopg.Connection[Any]:

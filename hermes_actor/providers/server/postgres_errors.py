@@ -33,8 +33,8 @@ _CODES: dict[str, tuple[Way, type[HermesActorError], str]] = {
     "57014": (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
     "25006": (Way.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"),
     "53100": (Way.RAISE, DiskFull, "database or disk is full"),
-    "53200": (Way.AGAIN, Busy, "the server is out of memory"),
-    "53300": (Way.AGAIN, Busy, "the server has no connection left"),
+    "53200": (Way.LATER, Busy, "the server is out of memory"),
+    "53300": (Way.LATER, Busy, "the server has no connection left"),
     "58030": (Way.RAISE, IOFailed, "disk I/O error on the server"),
     "54000": (Way.RAISE, TooBig, "string or blob too big"),
     "28P01": (Way.RAISE, PermissionDenied, "the server does not know this user and password"),
@@ -46,7 +46,7 @@ _CODES: dict[str, tuple[Way, type[HermesActorError], str]] = {
 _CLASSES: dict[str, tuple[Way, type[HermesActorError], str]] = {
     "08": (Way.RECONNECT, Unreachable, "the connection to the server was lost"),
     "57": (Way.RECONNECT, Unreachable, "the server is going down or coming up"),
-    "53": (Way.AGAIN, Busy, "the server is short of something"),
+    "53": (Way.LATER, Busy, "the server is short of something"),
     "22": (Way.RAISE, BadValue, "a value cannot be stored"),
 }
 
@@ -54,7 +54,7 @@ _CLASSES: dict[str, tuple[Way, type[HermesActorError], str]] = {
 def judge(error: BaseException) -> Judgement:
     """What to do about an error of the driver or the pool."""
     if isinstance(error, PoolTimeout):
-        return Judgement(Way.AGAIN, Busy("every connection of the pool is in use"))
+        return Judgement(Way.LATER, Busy("every connection of the pool is in use"))
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlstate", None) or ""
     said = masked(str(cause)).strip()

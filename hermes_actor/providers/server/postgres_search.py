@@ -27,6 +27,7 @@ __all__ = [
     "mark",
     "parts_match",
     "plain",
+    "similar",
     "words_match",
     "words_query",
     "words_rank",

@@ -27,7 +27,7 @@ from hermes_actor.store.rows import Row
 from hermes_actor.store.text_query import Plan, Route, plan_query
 from hermes_actor.store.titles import escape_like
 
-__all__ = ["SEARCHED"]
+__all__ = ["SEARCHED", "search_similar"]
 
 SEARCHED = (messages.c.content, messages.c.tool_name, messages.c.tool_calls)
 """The columns that a search looks at."""
@@ -127,6 +127,22 @@ def _searched_text(hit: Row) -> str:
     return " ".join(
         part.decode("utf-8", "replace") if isinstance(part, bytes) else part or "" for part in parts
     )
+
+
+def search_similar(conn: ServerConnection, wanted: str, limit: int) -> list[Row]:
+    """Messages that hold something like *wanted*; only for dialects that can tell."""
+    condition, nearness = conn.dialect.similar(wanted)
+    statement = (
+        _HIT.add_columns(nearness.label("similarity"))
+        .where(condition)
+        .order_by(nearness.desc(), messages.c.id)
+    )
+    hits = conn.rows(page_of(statement, limit, 0))
+    for hit in hits:
+        hit["snippet"] = questions.term_snippet(hit.pop("_content"), wanted)
+        del hit["_tool_calls"]
+        hit["context"] = _context(conn, hit)
+    return hits
 
 
 def _near(before: bool) -> Select[Any]:

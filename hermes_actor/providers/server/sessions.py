@@ -117,7 +117,7 @@ def _booked(op: SessionTokens) -> dict[str, Any]:
 @applies(SessionContinue)
 def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
     # Locked, so that two continuations of one session cannot take the same title.
-    old = conn.first(select(*SESSION_COLUMNS).where(BY_ID).with_for_update(), {"key": op.old})
+    old = conn.first(_GET.with_for_update(), {"key": op.old})
     if old is None:
         raise UnknownSession(f"there is no session {op.old!r} to continue")
     if old["ended_at"] is not None and old["end_reason"] != "compression":
@@ -139,9 +139,13 @@ def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
     return Continued(id=op.new, title=title)
 
 
+# Statements are built once where they can be: to build one costs more than to run it.
+_GET = select(*SESSION_COLUMNS).where(BY_ID)
+
+
 @answers(questions.get_session)
 def get_session(conn: ServerConnection, session_id: str) -> Row | None:
-    return conn.first(select(*SESSION_COLUMNS).where(BY_ID), {"key": session_id})
+    return conn.first(_GET, {"key": session_id})
 
 
 @answers(questions.resolve_id)

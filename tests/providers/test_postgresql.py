@@ -1,0 +1,144 @@
+"""What only PostgreSQL has."""
+
+import logging
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import sqlalchemy
+from support import servers
+from support.stores import chosen_kinds
+
+from hermes_actor import SessionDB
+from hermes_actor.errors import BadConfig, Unsupported
+from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
+
+pytestmark = pytest.mark.skipif(
+    "postgresql" not in chosen_kinds(), reason="another kind of store was asked for"
+)
+
+
+@pytest.fixture
+def url():
+    return servers.new_store("postgresql")
+
+
+@pytest.fixture
+def db(url):
+    db = SessionDB(url)
+    db.create_session("s", "cli")
+    yield db
+    db.close()
+
+
+def test_words_are_found_by_their_stem(db):
+    db.append_message("s", "user", "the agents were running in circles")
+    (hit,) = db.search_messages("run agent")
+    assert hit["snippet"] == "the >>>agents<<< were >>>running<<< in circles  "
+    assert db.search_messages("the") == []
+    assert len(db.search_messages("circ*")) == 1
+    assert db.search_messages("runn*") == []
+
+
+def test_files_hosts_and_numbers_are_words_as_in_a_file(db):
+    db.append_message("s", "user", "see hermes_state.py on db1.example.com, v1.25, a/b/deep-link")
+    for query in (
+        "state",
+        "example",
+        "db1",
+        "25",
+        "link",
+        '"deep link"',
+        "hermes_state.py",
+        "deep",
+    ):
+        assert len(db.search_messages(query)) == 1, query
+
+
+def test_without_trigrams_searches_are_right_and_the_log_says_so(url, db, caplog):
+    db.append_message("s", "user", "上周的北京烤鸭")
+    with db._port.database.engine.begin() as conn:
+        conn.execute(sqlalchemy.text("DROP INDEX hermes_actor_messages_parts"))
+    with caplog.at_level(logging.WARNING):
+        other = SessionDB(url)
+    assert "CREATE EXTENSION pg_trgm" in caplog.text
+    assert [hit["id"] for hit in other.search_messages("北京烤鸭")] == [1]
+    other.close()
+
+
+def test_trigrams_answer_searches_for_cjk_text(db):
+    with db._port.database.engine.begin() as conn:
+        conn.execute(sqlalchemy.text("SET LOCAL enable_seqscan = off"))
+        from hermes_actor.providers.server.postgres_search import parts_match
+        from hermes_actor.providers.server.tables import messages
+        from hermes_actor.providers.server.text_search import Phrase
+
+        statement = sqlalchemy.select(messages.c.id).where(
+            parts_match(Phrase((), False, "北京烤鸭"))
+        )
+        compiled = statement.compile(conn.engine, compile_kwargs={"literal_binds": True})
+        plan = "\n".join(conn.exec_driver_sql(f"EXPLAIN {compiled}").scalars())
+    assert "hermes_actor_messages_parts" in plan
+
+
+def test_similar_texts_are_found_only_when_asked_for(url, db):
+    db.append_message("s", "user", "the giraffe walked by")
+    with pytest.raises(Unsupported):
+        db.search_similar("girafe")
+    other = PostgreSQLSessionDBProvider(url, settings={"similarity": True})
+    assert "similarity" in other.capabilities.search
+    (hit,) = other.search_similar("girafe")
+    assert hit["id"] == 1
+    assert 0.3 < hit["similarity"] <= 1
+    other.close()
+
+
+def test_synchronous_commit_is_declared(url, db):
+    assert db.capabilities.durability == "synced"
+    other = PostgreSQLSessionDBProvider(url, settings={"synchronous_commit": False})
+    assert other.capabilities.durability == "relaxed"
+    assert other._port.statistics()["durability"] == "relaxed"
+    with other._port.database.engine.connect() as conn:
+        assert conn.execute(sqlalchemy.text("SHOW synchronous_commit")).scalar() == "off"
+    other.close()
+    with pytest.raises(BadConfig, match="synchronous_commit"):
+        PostgreSQLSessionDBProvider(url, settings={"synchronous_commit": "maybe"})
+
+
+def test_of_several_servers_the_one_that_answers_is_used(url, tmp_path):
+    parameters = psycopg.conninfo.conninfo_to_dict(url)
+    host = parameters["host"]
+    several = f"postgresql://hermes@/postgres?host={quote(f'{tmp_path},{host}', safe='')}"
+    db = SessionDB(f"{several}&options={quote(parameters['options'])}")
+    db.create_session("s", "cli")
+    assert db.session_count() == 1
+    db.close()
+
+
+class Pool:
+    """The part of psycopg's pool that is needed."""
+
+    def __init__(self, url):
+        self.url, self.free, self.given = url, [], 0
+
+    def getconn(self):
+        self.given += 1
+        return self.free.pop() if self.free else psycopg.connect(self.url)
+
+    def putconn(self, conn):
+        conn.rollback()
+        self.given -= 1
+        self.free.append(conn)
+
+
+def test_a_ready_pool_stays_the_caller_s(url):
+    pool = Pool(url)
+    db = PostgreSQLSessionDBProvider()
+    db.initialize(pool=pool)
+    db.create_session("s", "cli")
+    assert db.session_count() == 1
+    db.close()
+    assert pool.given == 0
+    assert not any(conn.closed for conn in pool.free)
+    for conn in pool.free:
+        conn.close()

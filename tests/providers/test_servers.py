@@ -1,0 +1,360 @@
+"""What only a store on a server can meet: other processes, lost connections, restarts."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import sqlalchemy
+from support import servers
+from support.stores import SERVERS, Stores, chosen_kinds
+
+from hermes_actor import Changed, Gap, SessionDB
+from hermes_actor.errors import (
+    BadConfig,
+    Busy,
+    Closed,
+    DeadlineExceeded,
+    IncompatibleFormat,
+    OutcomeUnknown,
+    PermissionDenied,
+    TitleInUse,
+    TooBig,
+    Unreachable,
+    Unsupported,
+)
+from hermes_actor.providers.server import registry, schema, tables
+from hermes_actor.providers.server.session_db import ServerSessionDB
+from hermes_actor.store.apply import APPLY
+from hermes_protocol import operations as ops
+
+
+@pytest.fixture(scope="module", params=[kind for kind in SERVERS if kind in chosen_kinds()])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def stores(kind):
+    stores = Stores(kind)
+    yield stores
+    stores.close()
+
+
+@pytest.fixture
+def url(stores):
+    return stores.url("store")
+
+
+@pytest.fixture
+def db(stores):
+    db = stores.open("store")
+    db.create_session("s", "cli")
+    return db
+
+
+def engine_of(db):
+    return db._port.database.engine
+
+
+def test_every_operation_on_rows_is_applied():
+    assert issubclass(ServerSessionDB, SessionDB)  # imported for what it registers
+    about_files = {ops.SqlStatement, ops.SqlLease}
+    assert set(registry.APPLY) == (set(APPLY) - about_files) | {ops.Vacuum}
+
+
+def test_ten_processes_make_the_tables_at_once(url):
+    program = (
+        "import sys; from hermes_actor import SessionDB; db = SessionDB(sys.argv[1]);"
+        "db.create_session(sys.argv[2], 'cli'); db.append_message(sys.argv[2], 'user', 'x')"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, url, f"s{n}"], stderr=subprocess.PIPE)
+        for n in range(10)
+    ]
+    errors = [process.communicate()[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0] * 10, "\n".join(errors)
+    db = SessionDB(url)
+    assert db.session_count() == db.message_count() == 10
+    db.close()
+
+
+# --- exactly once ----------------------------------------------------------------------------
+
+
+def lose(monkeypatch, db, times, *, after_commit):
+    """Commits fail by a lost connection: after the server has done them, or before."""
+    dialect, left = engine_of(db).dialect, [times]
+    real = dialect.do_commit
+
+    def do_commit(connection):
+        if left[0]:
+            left[0] -= 1
+            if after_commit:
+                real(connection)
+            connection.dbapi_connection.close()
+        real(connection)
+
+    monkeypatch.setattr(dialect, "do_commit", do_commit)
+
+
+@pytest.mark.parametrize("after_commit", [True, False])
+def test_a_change_is_applied_once_although_its_connection_is_lost(monkeypatch, db, after_commit):
+    lose(monkeypatch, db, 3, after_commit=after_commit)
+    first = db.append_message("s", "user", "one")
+    second = db.append_message("s", "user", "two")
+    assert [row["id"] for row in db.get_messages("s")] == [first, second]
+    assert db.get_session("s")["message_count"] == 2
+
+
+def test_a_pipeline_is_applied_once_although_its_connection_is_lost(monkeypatch, db):
+    lose(monkeypatch, db, 2, after_commit=True)
+    with db.pipeline() as p:
+        answers = [p.append_message("s", "user", str(number)) for number in range(10)]
+    rows = db.get_messages("s")
+    assert [row["content"] for row in rows] == [str(number) for number in range(10)]
+    assert [row["id"] for row in rows] == [answer.result() for answer in answers]
+
+
+def test_a_change_that_cannot_be_asked_about_is_unknown(monkeypatch, stores, db):
+    hasty = stores.open("store", patience=0.2)
+    lose(monkeypatch, hasty, 10**6, after_commit=True)
+    with pytest.raises(OutcomeUnknown) as caught:
+        hasty.append_message("s", "user", "x")
+    assert caught.value.executed == "unknown"
+
+
+def test_a_refused_change_of_a_pipeline_does_not_take_the_others_with_it(db):
+    p = db.pipeline()
+    p.set_session_title("s", "T")
+    p.create_session("other", "cli")
+    refused = p.set_session_title("other", "T")
+    last = p.append_message("other", "user", "x")
+    with pytest.raises(TitleInUse):
+        refused.result()
+    assert last.result() == db.get_messages("other")[0]["id"]
+
+
+def test_a_call_comes_after_the_pipeline_before_it(db):
+    for number in range(10):
+        p = db.pipeline()
+        p.append_message("s", "user", f"{number} first")
+        p.flush()
+        db.append_message("s", "user", f"{number} second")
+    wanted = [f"{number} {word}" for number in range(10) for word in ("first", "second")]
+    assert [row["content"] for row in db.get_messages("s")] == wanted
+
+
+def test_writers_of_one_session_keep_their_order(stores, db):
+    def write(name):
+        own = SessionDB(stores.url("store"))
+        for number in range(15):
+            own.append_message("s", "user", f"{name} {number}")
+        own.close()
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    contents = [row["content"] for row in db.get_messages("s")]
+    for name in "abcd":
+        own = [text for text in contents if text.startswith(name)]
+        assert own == [f"{name} {number}" for number in range(15)]
+    assert db.get_session("s")["message_count"] == 60
+
+
+def test_two_continuations_at_once_get_two_titles(stores, db):
+    db.set_session_title("s", "T")
+    results = []
+
+    def go(new):
+        results.append(db.continue_session("s", new))
+
+    threads = [threading.Thread(target=go, args=(f"n{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    titles = sorted(db.get_session_title(f"n{number}") for number in range(4))
+    assert titles == ["T #2", "T #3", "T #4", "T #5"]
+
+
+# --- the way to the server -------------------------------------------------------------------
+
+
+def test_a_server_that_is_restarted(kind, db):
+    if servers.given("postgresql", "postgres", "mysql", "mariadb"):
+        pytest.skip("the server is not ours to restart")
+    server = servers.postgresql() if kind == "postgresql" else servers.mariadb()
+    db.append_message("s", "user", "before")
+    server.stop()
+    starting = threading.Timer(0.3, server.start)
+    starting.start()
+    try:
+        db.append_message("s", "user", "after")
+    finally:
+        starting.join()
+    assert [row["content"] for row in db.get_messages("s")] == ["before", "after"]
+
+
+def test_a_row_that_somebody_holds(stores, db):
+    hasty = stores.open("store", patience=1.0)
+    with engine_of(db).begin() as conn:
+        conn.execute(sqlalchemy.select(tables.sessions.c.id).with_for_update())
+        with pytest.raises((DeadlineExceeded, Busy)) as caught:
+            hasty.append_message("s", "user", "x")
+        assert caught.value.executed == "no"
+    hasty.append_message("s", "user", "y")
+    assert [row["content"] for row in db.get_messages("s")] == ["y"]
+
+
+def test_a_pool_that_is_used_up(url):
+    db = type(SessionDB(url))(url, settings={"pool_size": 1, "connect_timeout": 0.1}, patience=0.3)
+    with engine_of(db).connect(), pytest.raises(Busy, match="pool"):
+        db.create_session("a", "cli")
+    db.create_session("a", "cli")
+    db.close()
+
+
+def test_nobody_there(kind):
+    with pytest.raises(Unreachable):
+        SessionDB(f"{kind}://me@127.0.0.1:1/db", patience=0.1)
+
+
+def test_a_database_that_is_not_there(url):
+    made = sqlalchemy.make_url(url).set(database="nowhere_at_all")
+    with pytest.raises(BadConfig, match="no such database"):
+        SessionDB(made.render_as_string(hide_password=False))
+
+
+def test_a_user_that_the_server_does_not_know(url):
+    made = sqlalchemy.make_url(url).set(username="stranger", password="wrong")
+    with pytest.raises(PermissionDenied) as caught:
+        SessionDB(made.render_as_string(hide_password=False))
+    assert "wrong" not in str(caught.value)
+
+
+def test_an_id_that_no_index_can_hold(db):
+    with pytest.raises(TooBig):
+        db.create_session("".join(f"{n:x}" for n in range(20_000)), "cli")
+    assert db.session_count() == 1
+
+
+def test_a_child_process_makes_its_own_connections(db):
+    db.append_message("s", "user", "parent")
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            db.append_message("s", "user", "child")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    db.append_message("s", "user", "parent again")
+    assert len(db.get_messages("s")) == 3
+
+
+def test_after_the_end(db):
+    db.close()
+    with pytest.raises(Closed):
+        db.append_message("s", "user", "x")
+    with pytest.raises(Closed):
+        db.get_session("s")
+
+
+def test_sql_of_callers_is_refused(db):
+    with pytest.raises(Unsupported, match="server"):
+        db._conn.execute("SELECT 1")
+    with pytest.raises(Unsupported):
+        db._execute_write(lambda conn: None)
+
+
+# --- schema ----------------------------------------------------------------------------------
+
+
+def set_format(db, value):
+    with engine_of(db).begin() as conn:
+        conn.execute(tables.own_meta.update().values(value=str(value)))
+
+
+def test_a_store_of_a_newer_version_is_left_alone(stores, db):
+    set_format(db, tables.FORMAT + 1)
+    with pytest.raises(IncompatibleFormat, match="update hermes-actor"):
+        SessionDB(stores.url("store"))
+
+
+def test_migrations_run_in_their_order_and_once(stores, db, monkeypatch):
+    ran = []
+    monkeypatch.setitem(schema.MIGRATIONS, -1, lambda conn, dialect: ran.append(-1))
+    monkeypatch.setitem(schema.MIGRATIONS, 0, lambda conn, dialect: ran.append(0))
+    set_format(db, -1)
+    for _ in range(2):
+        SessionDB(stores.url("store")).close()
+    assert ran == [-1, 0]
+    assert db.get_session("s") is not None
+
+
+# --- followers -------------------------------------------------------------------------------
+
+
+def test_followers_are_told_what_others_change(stores, db):
+    other = SessionDB(stores.url("store"))
+    with db.subscribe() as changes:
+        other.append_message("s", "user", "x")
+        other.set_session_title("s", "T")
+        told = [changes.get(20), changes.get(20)]
+    assert [(change.op, change.session_id) for change in told] == [
+        ("message.append", "s"),
+        ("session.title", "s"),
+    ]
+    with db.subscribe(after=told[0].commit_no) as changes:
+        assert changes.get(20) == told[1]
+    with pytest.raises(Closed):
+        changes.get(0)
+    other.close()
+
+
+def test_a_follower_of_another_store_is_told_of_a_gap(db):
+    with db.subscribe(after=10**9) as changes:
+        gap = changes.get(20)
+        assert isinstance(gap, Gap)
+        db.append_message("s", "user", "x")
+        assert isinstance(changes.get(20), Changed)
+
+
+def test_every_change_is_told_once_while_many_write(stores, db):
+    def write(name):
+        for number in range(10):
+            db.append_message("s", "user", f"{name} {number}")
+
+    with db.subscribe() as changes:
+        threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        told = [changes.get(30) for _ in range(40)]
+        for thread in threads:
+            thread.join()
+        assert changes.get(0) is None
+    numbers = [change.commit_no for change in told]
+    assert len(set(numbers)) == 40
+
+
+def test_a_ready_engine_stays_the_caller_s(stores, db):
+    engine = engine_of(db)
+    given = type(db)()
+    given.initialize(engine=engine)
+    given.append_message("s", "user", "x")
+    given.close()
+    assert db.message_count("s") == 1
+    with pytest.raises(TypeError):
+        type(db)().initialize()
+
+
+def test_the_clock_of_the_server_does_not_matter(db, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 12.5)
+    db.append_message("s", "user", "x")
+    assert db.get_messages("s")[0]["timestamp"] == 12.5
