@@ -19,6 +19,7 @@ __all__ = [
     "EXPIRY_CHECK_SECONDS",
     "EXPIRY_IDLE_SECONDS",
     "FILL_STEP_ROWS",
+    "FOLD_BACK_SECONDS",
     "FOLLOWER_CHANGES_AT_ONCE",
     "FOREIGNERS_KEPT",
     "FOREIGN_LOOK_SECONDS",
@@ -144,6 +145,10 @@ TRUNCATE_AFTER_IDLE_SECONDS = 2.0
 
 TRUNCATE_BUDGET_SECONDS = 0.100
 """How long closing waits for readers before it leaves the WAL to the next owner."""
+
+FOLD_BACK_SECONDS = 10.0
+"""How long readers are waited for when a WAL that somebody has removed is folded back: nobody is
+answered meanwhile, but to stop half-way would cost what was acknowledged."""
 
 JOURNAL_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 """The WAL file shrinks to this at its next reset; otherwise it keeps its high-water mark."""

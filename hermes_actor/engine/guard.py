@@ -48,6 +48,10 @@ class Guard:
         """The identity of our WAL, wherever it may be by now."""
         return self._known and self._known[1]
 
+    def has_its_shared_memory(self) -> bool:
+        """Whether the shared memory that describes our WAL is still in its place."""
+        return self._known is not None and self._look()[2] == self._known[2]
+
     def remove_stale(self) -> None:
         """Another database is in the place of ours, and our WAL still lies beside it.
 

@@ -309,11 +309,16 @@ class WriteConnection:
 
     def _files_changed(self, commit_no: int | None) -> None:
         """Somebody has replaced or removed a file under us. Go on only if nothing was written."""
-        if self._guard.nobody_wrote() and self._fold_back():
+        nobody_wrote = self._guard.nobody_wrote()
+        if nobody_wrote and self._fold_back():
             _log.warning("the WAL of %s was removed; all of it is in the file again", self.place.db)
             if commit_no is None or self.commit_no == commit_no:
                 return
         saved = save_orphan_wal(self.place, self.epoch, self._guard.wal)
+        if nobody_wrote and saved is not None and self._guard.has_its_shared_memory():
+            # By now a part of it is in the database, which without the rest would be damaged.
+            os.replace(saved, self.place.wal)
+            saved = self.place.wal
         self._guard.remove_stale()
         cause = ActorBroken(
             f"{self.place.db} or its WAL was replaced under its owner;"
@@ -323,10 +328,16 @@ class WriteConnection:
         raise OutcomeUnknown(str(cause))
 
     def _fold_back(self) -> bool:
-        """Move every frame of the removed WAL into the database and open it anew."""
-        result = run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0)
-        if not result.complete:
-            return False
+        """Move every frame of the removed WAL into the database and open it anew.
+
+        A reader can stop a checkpoint half-way: SQLite then skips every page that has changed
+        since, and the database is whole only together with its WAL. So readers are waited for.
+        """
+        give_up = self.seams.monotonic() + limits.FOLD_BACK_SECONDS
+        while not run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0).complete:
+            if self.seams.monotonic() >= give_up:
+                return False
+            self.seams.sleep(limits.BUSY_RETRY_SECONDS)
         self._close_connections()
         self._forget_connection()
         self.conn = self._open()

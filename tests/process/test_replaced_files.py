@@ -8,12 +8,15 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
+import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from support.actors import own, wait_for
+from support.files import query
 from support.processes import run_python
 from support.served import served
 from support.wire import Wire, append, request
@@ -24,7 +27,7 @@ from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError, OutcomeUnknown
 from hermes_actor.paths import place_of
-from hermes_protocol.operations import MetaSet
+from hermes_protocol.operations import MetaSet, SessionCreate
 
 ROWS = 12
 FOREIGN_ROWS = 5
@@ -479,6 +482,59 @@ def test_writer_folds_back(writer, path, place, removed):
     assert errors(writer.run_batch(put("5"))) == [None]
     assert keys(path) == {"1", "2", "3", "4", "5"}
     assert orphans(path) == []
+
+
+@pytest.fixture
+def reader(path):
+    """Somebody whose snapshot stops a checkpoint half-way."""
+    conn = sqlite3.connect(
+        f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+    )
+    with closing(conn):
+        yield conn
+
+
+def fill_around(writer, reader):
+    """Pages that have changed before the snapshot, and pages that have changed after it too."""
+    assert errors(writer.run_batch([Request(create("before"))])) == [None]
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT id FROM sessions").fetchall() == [("before",)]
+    assert errors(writer.run_batch([*put("1"), Request(create("after"))])) == [None, None]
+
+
+def create(name):
+    return SessionCreate(id=name, source="cli", started_at=1.0)
+
+
+def test_writer_waits_for_a_reader_to_fold_back(writer, path, place, reader):
+    """Found by the programme: half of a WAL was folded back, and the database was damaged."""
+    fill_around(writer, reader)
+    place.wal.unlink()
+    leaves = threading.Timer(0.3, reader.execute, ["ROLLBACK"])
+    leaves.start()
+    assert errors(writer.run_batch(put("2"))) == [None]
+    leaves.join()
+    assert keys(path) == {"1", "2"}
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+    assert orphans(path) == []
+
+
+def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, place, reader, monkeypatch):
+    """The reader stays. Whoever comes next finds a whole database, and all of it."""
+    monkeypatch.setattr(limits, "FOLD_BACK_SECONDS", 0.1)
+    fill_around(writer, reader)
+    place.wal.unlink()
+    (error,) = errors(writer.run_batch(put("2")))
+    assert error.executed in ("no", "unknown")
+    assert orphans(path) == []
+    code = """
+    import json, sqlite3, sys
+    conn = sqlite3.connect(sys.argv[1])
+    ask = lambda sql: [value for (value,) in conn.execute(sql)]
+    print(json.dumps([ask("PRAGMA integrity_check"), ask("SELECT id FROM sessions ORDER BY id"),
+                      ask("SELECT key FROM state_meta WHERE key = '1'")]))
+    """
+    assert run_python(code, path) == [["ok"], ["after", "before"], ["1"]]
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
