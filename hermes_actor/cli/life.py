@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -91,8 +91,11 @@ def _end(place: Place, patience: float, *, force: bool, as_json: bool) -> int:
     except DeadlineExceeded:
         # Known by its answer, or, if it gave none, by its own note in the lock file.
         stuck = pids[0] if pids else lock_holder(place)
-        if stuck is None or not _end_by_signal(stuck, asked=bool(pids), force=force):
-            say({"ended": False, "pid": stuck}, "", as_json) if as_json else None
+        signals = [] if pids else [signal.SIGTERM]
+        signals += [signal.SIGKILL] * force
+        if stuck is None or not _end_by_signal(stuck, signals, patience):
+            if as_json:
+                say({"ended": False, "pid": stuck}, "", as_json)
             complain(f"pid {stuck} has not ended in {patience:g} s; see: hermes-actor logs")
             return exits.REFUSED
         pid = stuck
@@ -105,14 +108,13 @@ def _ending(place: Place, pids: list[int]) -> str:
     return f"pid {pids[0]}: draining" if pids else f"an answer of the actor of {place.db}"
 
 
-def _end_by_signal(pid: int, *, asked: bool, force: bool) -> bool:
-    """Whether it has ended after all. SIGTERM if it could not be asked, SIGKILL if we may."""
-    numbers = [] if asked else [signal.SIGTERM]
+def _end_by_signal(pid: int, signals: Sequence[signal.Signals], patience: float) -> bool:
+    """Whether it has ended after all, of *signals* in their order."""
     with ProcessEnd(pid) as end:
-        for number in numbers + [signal.SIGKILL] * force:
+        for number in signals:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            if end.wait(limits.OWNED_SECONDS):
+            if end.wait(limits.OWNED_SECONDS if number == signal.SIGKILL else patience):
                 return True
     return False
 

@@ -40,7 +40,7 @@ def tell_to_end(path, actor, how):
     """The actor of *path* is told to end, and has when this returns."""
     if how == "drain":
         done = command("drain", "--db", path)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
         assert done.stdout == f"pid {actor.pid} has ended\n"
     else:
         os.kill(actor.pid, how)

@@ -41,10 +41,8 @@ os.execv(sys.executable, [sys.executable, "-m", "hermes_actor", "serve", "--db",
 def test_it_ends_and_is_gone_when_the_command_returns(path, word):
     with serving(path) as actor:
         done = command(word, "--db", path)
-        assert (done.returncode, done.stdout, done.stderr) == (
-            0, f"pid {actor.pid} has ended\n", "",
-        )  # fmt: skip
-        assert actor.exit_code(0.5) == 0
+        assert (done.returncode, done.stdout) == (0, f"pid {actor.pid} has ended\n")
+        assert actor.exit_code(5) == 0
     done = command(word, "--db", path, "--json")
     assert (done.returncode, json.loads(done.stdout)) == (exits.NOT_RUNNING, {"ended": False})
 
@@ -76,11 +74,11 @@ def test_stop_tells_what_it_waits_for_and_gives_up_in_time(path, tmp_path):
     go = tmp_path / "go"
     prelude = around("hermes_actor.engine.upkeep:Upkeep.close", before=wait_until(go))
     with serving(path, prelude=prelude) as actor:
-        done = command("stop", "--db", path, "--timeout", "1.6")
+        done = command("stop", "--db", path, "--timeout", "4")
         go.touch()
         assert done.returncode == exits.REFUSED
         assert f"waiting: pid {actor.pid}: " in done.stderr
-        assert f"Error: pid {actor.pid} has not ended in 1.6 s" in done.stderr
+        assert f"Error: pid {actor.pid} has not ended in 4 s" in done.stderr
         assert actor.exit_code() == 0
 
 
@@ -131,7 +129,7 @@ def test_restart_under_load_loses_nothing(path):
 
 def test_restart_starts_one_and_makes_new_settings_take_effect(path):
     done = command("restart", "--db", path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"pid {actor_pid(path)} serves {path} with build ")
 
 
