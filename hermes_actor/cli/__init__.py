@@ -102,6 +102,11 @@ def run(arguments: Sequence[str]) -> int:
     except HermesActorError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    except SystemExit as end:
+        # Click ends the process itself when whoever reads our output has had enough.
+        if isinstance(end.__context__, BrokenPipeError):
+            return 0
+        raise
     except BrokenPipeError:
         # Whoever read our output has had enough; the interpreter must not complain at exit.
         sys.stdout = None

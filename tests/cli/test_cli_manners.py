@@ -1,0 +1,156 @@
+"""Manners of the commands, seen from outside: what they load, how they end, where words go."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+from support.processes import run_python
+
+from hermes_actor.cli import main
+from hermes_actor.cli.lazy import LazyGroup
+from hermes_actor.tools.redaction import redact, register_redactor
+
+LOADED = """
+import contextlib, io, json, sys
+from hermes_actor.cli import run
+with contextlib.redirect_stdout(io.StringIO()):
+    code = run(sys.argv[1:])
+assert code == 0, code
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def loaded(*arguments):
+    return set(run_python(LOADED, *arguments))
+
+
+HEAVY = {"rich", "trio", "anyio", "asyncio", "sqlite_utils", "curses", "yaml", "subprocess"}
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("sessions", "--help"), ("sessions",)])
+def test_help_loads_no_command_and_no_store(arguments):
+    found = loaded(*arguments)
+    assert not found & (HEAVY | {"sqlite_utils", "hermes_actor.session_db", "hermes_protocol"})
+    assert "hermes_actor.cli.listing" not in found
+
+
+@pytest.mark.parametrize("command", ["list", "stats"])
+def test_looking_loads_no_writer(home, command):
+    home.add("s", "x")
+    found = loaded("sessions", command)
+    assert not found & (HEAVY | {"hermes_actor.session_db", "hermes_actor.client.blocking"})
+    assert not any(name.startswith("hermes_actor.methods") for name in found)
+
+
+def groups(group=main):
+    yield group
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, LazyGroup):
+            yield from groups(command)
+
+
+def test_every_line_of_help_is_about_a_command():
+    for group in groups():
+        assert set(group.lines) <= set(group.places)
+        assert all(line.endswith(".") for line in group.lines.values())
+
+
+def command(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "hermes_actor", *map(str, arguments)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def test_ctrl_c_at_a_question_declines(home):
+    home.add("s", "x")
+    with command("sessions", "delete", "s") as process:
+        asked = process.stdout.read(len("Delete session 's' and all its messages? [y/N] "))
+        assert asked.endswith(b"[y/N] ")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, b"\nCancelled.\n", b"")
+    assert home.ids() == {"s"}
+
+
+def test_ctrl_c_elsewhere_is_130(home):
+    # Standard input is read to its end before anything is done.
+    with command("sessions", "import", "-") as process:
+        process.stdin.write(b"\n" * 100_000)  # more than a pipe holds: it is being read
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+def test_reader_that_has_had_enough(home):
+    with home.store() as db, db.pipeline() as pipeline:
+        for number in range(3000):
+            pipeline.create_session(f"{number:060}", "cli")
+    with command("sessions", "list", "--limit", 3000) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        err = process.stderr.read()
+        process.wait(60)
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_errors_do_not_disturb_who_parses(home):
+    found = home("sessions", "delete", "nosuch", "--yes", "--json")
+    assert (found.code, found.out, found.err) == (1, "", "Session 'nosuch' not found.\n")
+    found = home("sessions", "export", "-", "--session-id", "nosuch")
+    assert (found.code, found.out) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sessions", "list"),
+        ("sessions", "stats"),
+        ("sessions", "show", "s"),
+        ("sessions", "rename", "s", "t"),
+        ("sessions", "prune", "--dry-run"),
+        ("sessions", "archive", "--source", "cli", "--dry-run"),
+        ("sessions", "delete", "s", "--yes"),
+        ("search", "x"),
+        ("insights",),
+        ("resume", "--peek"),
+        ("resume", "--hint", "s"),
+        ("title", "s"),
+    ],
+    ids=" ".join,
+)
+def test_json_for_scripts(home, arguments):
+    home.add("s", "x")
+    found = home(*arguments, "--json")
+    assert found.code == 0
+    json.loads(found.out)
+    assert "\x1b" not in found.out
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("key ghp_abcdefghijklmnop123456 end", "key [REDACTED] end"),
+        ("AKIAABCDEFGHIJKLMNOP", "[REDACTED]"),
+        ("postgres://joe:hunter22@db/x", "postgres://[REDACTED]@db/x"),
+        ('{"api_key": "abc123456"}', '{"api_key": "[REDACTED]"}'),
+        ("Authorization: Bearer abcdef.ghijkl-123", "Authorization: Bearer [REDACTED]"),
+        ("the token of a word, a password", "the token of a word, a password"),
+    ],
+)
+def test_redaction(text, masked):
+    assert redact(text) == masked
+
+
+def test_redactor_of_ones_own():
+    register_redactor(lambda text: text.replace("secret", "***"))
+    try:
+        assert redact("a secret") == "a ***"
+    finally:
+        register_redactor(None)
