@@ -74,8 +74,24 @@ _LINES = {
 """Command name → its line in ``--help``, which must not import all of them."""
 
 
+class _Program(LazyGroup):
+    """The whole command line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has had enough. Caught here, because click would call it a
+            # failure; without a stream the interpreter does not complain at its end either.
+            sys.stdout = None
+            return 0
+        return result
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=_Program,
     places=_GROUPS,
     lines=_LINES,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -102,13 +118,4 @@ def run(arguments: Sequence[str]) -> int:
     except HermesActorError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    except SystemExit as end:
-        # Click ends the process itself when whoever reads our output has had enough.
-        if isinstance(end.__context__, BrokenPipeError):
-            return 0
-        raise
-    except BrokenPipeError:
-        # Whoever read our output has had enough; the interpreter must not complain at exit.
-        sys.stdout = None
-        return 0
     return result if isinstance(result, int) else 0
