@@ -122,34 +122,27 @@ def _import_all(store: Store, lines: IO[bytes], places: dict[str, _Place], resul
     """Parents before children, wherever they stand in the file."""
     now = time.time()
     with progress("importing") as tell:
-        for session_id, keeps_parent in _order(places):
+        for session_id in _parents_first(places):
             lines.seek(places[session_id].offset)
-            record = read_record(lines.readline(), now, limited=False)
-            session = record.session
-            if not keeps_parent:
-                import msgspec
-
-                session = msgspec.structs.replace(session, parent_session_id=None)
-            done = store.import_session(session, record.messages, record.archived)
+            session, messages, archived = read_record(lines.readline(), now, limited=False)
+            done = store.import_session(session, messages, archived)
             if done.imported:
                 result.imported += 1
                 result.imported_ids.append(session_id)
-                result.detached += done.detached or not keeps_parent
+                result.detached += done.detached
             else:
                 result.skipped += 1
                 result.skipped_ids.append(session_id)
             tell(result.imported + result.skipped, len(places))
 
 
-def _order(places: dict[str, _Place]) -> Iterator[tuple[str, bool]]:
-    """Every session after its parent; the link that would close a circle is not kept."""
+def _parents_first(places: dict[str, _Place]) -> Iterator[str]:
+    """Every session after its parent. Of a circle one comes before its parent, and is detached."""
     done: set[str] = set()
     for first in places:
-        chain, current = [], first
-        while current in places and current not in done and current not in chain:
+        chain, current = list[str](), first
+        while current in places and current not in done:
+            done.add(current)
             chain.append(current)
             current = places[current].parent or ""
-        circle = chain[-1] if chain and current in chain else None
-        for session_id in reversed(chain):
-            done.add(session_id)
-            yield session_id, session_id != circle
+        yield from reversed(chain)
