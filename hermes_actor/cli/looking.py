@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import OpenError, StorageError
+from hermes_actor.errors import (
+    CannotOpen,
+    CannotRead,
+    HermesActorError,
+    NotADatabase,
+    OpenError,
+    StorageError,
+)
 from hermes_actor.paths import check_place, default_db_path, place_of
 from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.schema import SCHEMA_SQL
@@ -79,8 +86,10 @@ def kept_open(open_: Callable[[], S]) -> Iterator[S]:
     with contextlib.closing(store):
         try:
             yield store
-        except (OpenError, StorageError) as error:
+        except (OpenError, CannotOpen, CannotRead, NotADatabase) as error:
             refuse(f"Could not open session database: {error}")
+        except HermesActorError as error:
+            refuse(str(error))
 
 
 def _is_old(conn: Connection) -> bool:

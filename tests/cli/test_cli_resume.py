@@ -202,7 +202,7 @@ def test_settings_of_the_recap(home):
     (home.path / "config.yaml").write_text("display: {resume_exchanges: many}\n")
     found = home("resume")
     assert found.code == 1
-    assert "display.resume_exchanges" in found.err
+    assert "display.resume_exchanges" in found.out
 
 
 def test_panel_whole(home, monkeypatch):
