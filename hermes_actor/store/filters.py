@@ -42,7 +42,7 @@ FILTERS: Mapping[str, Filter] = {
     # A path lies under a folder if it begins with the folder and a slash; LIKE would need escapes.
     "cwd": Filter(
         ("cwd",),
-        "(s.cwd = ?1 OR substr(s.cwd, 1, length(?1) + 1) = ?1 || '/')",
+        "(s.cwd = ?1 OR substr(s.cwd, 1, length(rtrim(?1, '/')) + 1) = rtrim(?1, '/') || '/')",
         "cwd under '{}'",
     ),
     "min_messages": Filter((), "s.message_count >= ?", ">= {} messages"),

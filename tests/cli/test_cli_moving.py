@@ -443,6 +443,8 @@ def test_folder_filter_of_newer_files(home):
         "sessions", "prune", "--cwd", "/a/b/", "--source", "cwdtest", "--dry-run", "--json"
     )
     assert found.json["matched"] == ["w0", "w1"]
+    found = home("sessions", "prune", "--cwd", "/", "--source", "cwdtest", "--dry-run", "--json")
+    assert len(found.json["matched"]) == 4
 
 
 def test_prune_asks_and_shows_at_most_fifteen(home):
