@@ -27,7 +27,7 @@ def run(stores, program):
 @pytest.mark.timeout(7200 if LONG else 300)
 @settings(
     deadline=None,
-    max_examples=200 if LONG else 6,
+    max_examples=200 if LONG else 4,
     derandomize=not LONG,
     database=None,
     suppress_health_check=[
