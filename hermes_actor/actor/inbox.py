@@ -46,6 +46,7 @@ class Inbox:
         self._intake = intake
         self._in_loop = in_loop
         self._conversation = Conversation()
+        self._read_so_far = 0
         self._writes = False
         self._back = trio.Event()
         self._room = trio.Event()
@@ -54,8 +55,11 @@ class Inbox:
 
     async def next_message(self) -> wire.ClientMessage:
         """The next message that is not a request; requests are admitted meanwhile."""
-        handled = 0
         while True:
+            self._read_so_far += 1
+            if self._read_so_far % limits.MESSAGES_IN_A_ROW == 0:
+                # One that has sent much must not keep the loop from reading others.
+                await trio.lowlevel.checkpoint()
             # In a lease the writer waits for this connection, and not where it would read it.
             may_lend = self._conversation.is_between_frames and not self._desk.has_lease
             if self._writes and may_lend:
@@ -72,10 +76,6 @@ class Inbox:
             self._writes = True
             # Kept until the next frame comes, the last body of every idle client would add up.
             del message
-            handled += 1
-            if handled % limits.MESSAGES_IN_A_ROW == 0:
-                # One that has sent much must not keep the loop from reading others.
-                await trio.lowlevel.checkpoint()
 
     def has_room(self) -> None:
         """In either thread: the window is open again."""

@@ -58,7 +58,7 @@ def test_command_says_who_serves_now(path, tmp_path):
         assert status(path)["version"] == OURS
         done = command("handoff", "--db", path, "--python", build.python)
         found = status(path)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
         assert done.stdout == f"pid {found['pid']} serves {path} with build {found['build']}\n"
         assert found["version"] == NEWER
         assert found["pid"] != old.pid

@@ -660,4 +660,4 @@ def test_handoff_while_a_backup_runs(path, tmp_path):
     copied = contents(copy, "writer 0")
     # What it began with, whatever came after.
     assert copied == before[: len(copied)]
-    assert len(copied) >= 10
+    assert copied
