@@ -69,7 +69,7 @@ def run(arguments, home):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=100,
     )
 
 
