@@ -10,7 +10,8 @@ sync will bring them to the disk, which is what the kernel does.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 __all__ = ["SECTOR_BYTES", "Cut", "Disk", "Image", "cuts"]
@@ -122,11 +123,16 @@ class Disk:
 
 
 class Cut(NamedTuple):
-    """The power has gone after so many events."""
+    """The power has gone after so many events. To be looked at before the next one is taken."""
 
     position: int
     mode: str
-    image: Image
+    made: Callable[[], Image]
+
+    @property
+    def image(self) -> Image:
+        """What is left. Made when it is asked for: many cuts are only counted."""
+        return self.made()
 
 
 def cuts(
@@ -144,8 +150,8 @@ def cuts(
         disk.feed(event)
         if at is not None and event[0] not in at:
             continue
-        yield Cut(position, "lost", disk.image("lost"))
-        yield Cut(position, "kept", disk.image("kept"))
+        for mode in ("lost", "kept"):
+            yield Cut(position, mode, partial(disk.image, mode))
         for number in range(torn):
-            image = disk.image("torn", (seed, position, number))
-            yield Cut(position, f"torn {number}", image)
+            made = partial(disk.image, "torn", (seed, position, number))
+            yield Cut(position, f"torn {number}", made)
