@@ -70,7 +70,7 @@ def crash(job: Job, house: House, name: str) -> None:
     if name.startswith("successor."):
         house.serves()  # it must be the successor that takes the order
         house.order_once(HERMES_ACTOR_FAILPOINT=order)
-        ask_for_a_hand_off(house)
+        ask_for_a_hand_off(house, name, before)
     else:
         # After the last crash somebody is about to start the next actor, which may take it.
         house.obeyed_by_next(HERMES_ACTOR_FAILPOINT=order)
@@ -79,7 +79,7 @@ def crash(job: Job, house: House, name: str) -> None:
                 os.kill(house.serves(), signal.SIGTERM)
         elif name.startswith("handoff."):
             house.serves()
-            ask_for_a_hand_off(house)
+            ask_for_a_hand_off(house, name, before)
     reached(job, house, name, before)
 
 
@@ -90,12 +90,18 @@ def reached(job: Job, house: House, name: str, before: int) -> None:
     job.count("crashes")
 
 
-def ask_for_a_hand_off(house: House) -> None:
-    """Ask, and do not wait: whoever is asked may not live to answer."""
+def ask_for_a_hand_off(house: House, name: str, before: int) -> None:
+    """Ask, and do not wait: whoever is asked may not live to answer.
+
+    It is asked for again until the step is reached: the last hand-off may not be over yet.
+    """
+    give_up = time.monotonic() + REACH_SECONDS
 
     def ask() -> None:
-        with contextlib.suppress(HermesActorError, OSError):
-            hand_over(house.place, str(house.python))
+        while house.log_count(f"failpoint {name}: killed") == before and time.monotonic() < give_up:
+            with contextlib.suppress(HermesActorError, OSError):
+                hand_over(house.place, str(house.python))
+            time.sleep(0.02)
 
     threading.Thread(target=ask, daemon=True).start()
 
