@@ -104,8 +104,12 @@ def _against(phrase: Phrase) -> ColumnElement[Any]:
     *before, last = phrase.words
     if phrase.prefix:
         quoted = f'+"{" ".join(map(_marked, before))}" ' if before else ""
-        return match(_words, against=f"{quoted}+{last[:_LONGEST]}*").in_boolean_mode()
-    return match(_words, against=f'"{" ".join(map(_marked, phrase.words))}"').in_boolean_mode()
+        wanted = f"{quoted}+{last[:_LONGEST]}*"
+    elif before:
+        wanted = f'"{" ".join(map(_marked, phrase.words))}"'
+    else:
+        wanted = f"+{_marked(last)}"  # a phrase of one word would be looked for in the text again
+    return match(_words, against=wanted).in_boolean_mode()
 
 
 def part_match(phrase: Phrase) -> ColumnElement[bool]:
