@@ -13,7 +13,7 @@ A third party implements :class:`SessionDBProvider` and names its class in the e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hermes_actor.client.subscription import Subscription
     from hermes_actor.pipeline import Pipeline
     from hermes_actor.store.rows import Row
+    from hermes_protocol.operations import Imported, MessageRow, SessionRow
 
 __all__ = ["Capabilities", "SessionDBProvider"]
 
@@ -331,3 +332,36 @@ class SessionDBProvider(ABC):
 
     @abstractmethod
     def fail_handoff(self, session_id: str, error: str) -> None: ...
+
+    # --- putting away, bringing in, naming -------------------------------------------------------
+
+    @abstractmethod
+    def archive_session(self, session_id: str, archived: bool = True) -> list[str]: ...
+
+    @abstractmethod
+    def remove_sessions(
+        self,
+        session_ids: list[str],
+        sessions_dir: Path | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[str]: ...
+
+    @abstractmethod
+    def import_session(
+        self, session: SessionRow, messages: list[MessageRow], archived: bool = False
+    ) -> Imported: ...
+
+    @abstractmethod
+    def queue_title(self, session_id: str, title: str | None) -> bool: ...
+
+    @abstractmethod
+    def get_queued_title(self, session_id: str) -> str | None: ...
+
+    @abstractmethod
+    def move_session_title(self, session_id: str, title: str) -> bool: ...
+
+    @abstractmethod
+    def set_default_title(self, session_id: str, title: str) -> str | None: ...
+
+    @abstractmethod
+    def merge_indexes(self, progress: Callable[[str], None] | None = None) -> int: ...

@@ -19,6 +19,7 @@ __all__ = [
     "compression_tip",
     "resume_target",
     "root_to_tip",
+    "walk_lineage",
     "walk_to_messages",
     "walk_to_root",
     "walk_to_tip",
@@ -67,15 +68,28 @@ _NEWEST_CHILD = """
 
 def compression_lineage(conn: Connection, session_id: str) -> list[str]:
     """The whole chain of continuations that *session_id* belongs to, root first."""
+    return walk_lineage(
+        session_id,
+        lambda current: scalar(conn, _PREVIOUS, (current,)),
+        lambda current: scalar(conn, _NEXT_CONTINUATION, (current,)),
+    )
+
+
+def walk_lineage(
+    session_id: str,
+    previous: Callable[[str], str | None],
+    continuation: Callable[[str], str | None],
+) -> list[str]:
+    """Up from *session_id* to its root, and from there down to the tip."""
     root = session_id
     for _ in range(_MAX_TIP_STEPS):
-        parent = scalar(conn, _PREVIOUS, (root,))
+        parent = previous(root)
         if parent is None or parent == session_id:
             break
         root = parent
     chain = [root]
     for _ in range(_MAX_TIP_STEPS):
-        following = scalar(conn, _NEXT_CONTINUATION, (chain[-1],))
+        following = continuation(chain[-1])
         if following is None or following in chain:
             break
         chain.append(following)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select
 
 from hermes_actor.providers.server.connection import ServerConnection
-from hermes_actor.providers.server.messages import OF_SESSION
 from hermes_actor.providers.server.registry import answers
-from hermes_actor.providers.server.sessions import BY_ID
 from hermes_actor.providers.server.tables import messages, sessions
 from hermes_actor.store import conversation as replay
 from hermes_actor.store import lineage as questions
 from hermes_actor.store.rows import Row
 
-__all__ = ["compression_tip"]
+__all__ = ["BY_ID", "OF_SESSION", "compression_lineage", "compression_tip"]
+
+BY_ID = sessions.c.id == bindparam("key")
+"""``= NULL`` for ``None``, and so no row, as in SQLite."""
+OF_SESSION = messages.c.session_id == bindparam("session")
 
 _parent = sessions.alias()
 _child = sessions.alias()
@@ -29,6 +31,15 @@ _NEXT_CONTINUATION = (
     .order_by(_child.c.started_at.desc(), _child.c.place)
     .limit(1)
 )
+_PREVIOUS = (
+    select(_parent.c.id)
+    .join(_child, _child.c.parent_session_id == _parent.c.id)
+    .where(
+        _child.c.id == bindparam("key"),
+        _parent.c.end_reason == "compression",
+        _child.c.started_at >= _parent.c.ended_at,
+    )
+)
 _NEWEST_CHILD = (
     select(sessions.c.id)
     .where(sessions.c.parent_session_id == bindparam("key"))
@@ -42,6 +53,15 @@ def compression_tip(conn: ServerConnection, session_id: str | None) -> str | Non
     """The last session of the chain that begins at *session_id*."""
     return questions.walk_to_tip(
         session_id, lambda current: conn.scalar(_NEXT_CONTINUATION, {"key": current})
+    )
+
+
+def compression_lineage(conn: ServerConnection, session_id: str) -> list[str]:
+    """The whole chain of continuations that *session_id* belongs to, root first."""
+    return questions.walk_lineage(
+        session_id,
+        lambda current: conn.scalar(_PREVIOUS, {"key": current}),
+        lambda current: conn.scalar(_NEXT_CONTINUATION, {"key": current}),
     )
 
 

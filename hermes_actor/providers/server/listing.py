@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select
 
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.lineage import compression_tip
 from hermes_actor.providers.server.registry import answers
-from hermes_actor.providers.server.tables import SESSION_COLUMNS, bindings, messages, sessions
+from hermes_actor.providers.server.tables import (
+    SESSION_COLUMNS,
+    archived,
+    bindings,
+    messages,
+    sessions,
+)
 from hermes_actor.providers.server.values import StoredReal, StoredText
 from hermes_actor.store import listing as questions
 from hermes_actor.store.rows import Row, chunks
@@ -69,7 +75,7 @@ def page_of(statement: Select[Any], limit: int, offset: int) -> Select[Any]:
 
 
 def _listed(page: questions.Page) -> ColumnElement[bool]:
-    condition: ColumnElement[bool] = true()
+    condition: ColumnElement[bool] = ~exists().where(archived.c.session_id == sessions.c.id)
     if not page.include_children:
         condition &= _ROOT_OR_BRANCH
     if page.source:

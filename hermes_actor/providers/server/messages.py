@@ -8,8 +8,9 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.server.connection import ServerConnection
+from hermes_actor.providers.server.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.server.registry import answers, applies
-from hermes_actor.providers.server.sessions import BY_ID, get_session
+from hermes_actor.providers.server.sessions import get_session
 from hermes_actor.providers.server.tables import MESSAGE_COLUMNS, messages, sessions
 from hermes_actor.store import messages as questions
 from hermes_actor.store.content import decode_content, decode_json
@@ -17,9 +18,7 @@ from hermes_actor.store.rows import Row
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
 
-__all__ = ["OF_SESSION", "decoded"]
-
-OF_SESSION = messages.c.session_id == bindparam("session")
+__all__ = ["decoded", "insert_all"]
 
 _FIELDS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
 
@@ -65,6 +64,14 @@ def replace(conn: ServerConnection, op: MessagesReplace) -> None:
     conn.execute(delete(messages).where(OF_SESSION), {"session": op.session_id})
     if rows:
         conn.execute(insert(conn.dialect.messages), rows)
+
+
+def insert_all(conn: ServerConnection, session_id: Any, rows: list[MessageRow]) -> None:
+    """Insert the messages of a session that has none, and set its counters."""
+    _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
+    if rows:
+        values = [_values(conn, session_id, row) for row in rows]
+        conn.execute(insert(conn.dialect.messages), values)
 
 
 @applies(MessagesClear)

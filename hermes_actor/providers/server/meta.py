@@ -6,8 +6,8 @@ from sqlalchemy import bindparam, or_, select, update
 
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.server.connection import ServerConnection
+from hermes_actor.providers.server.lineage import BY_ID
 from hermes_actor.providers.server.registry import answers, applies
-from hermes_actor.providers.server.sessions import BY_ID
 from hermes_actor.providers.server.tables import SESSION_COLUMNS, sessions, state_meta
 from hermes_actor.store import meta as questions
 from hermes_actor.store.rows import Row

@@ -8,10 +8,9 @@ from sqlalchemy import bindparam, delete, exists, select, update
 
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.server.connection import ServerConnection
-from hermes_actor.providers.server.messages import OF_SESSION
+from hermes_actor.providers.server.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.server.registry import applies
-from hermes_actor.providers.server.sessions import BY_ID
-from hermes_actor.providers.server.tables import messages, sessions
+from hermes_actor.providers.server.tables import archived, messages, sessions
 from hermes_actor.store.rows import chunks
 from hermes_protocol.operations import (
     Pruned,
@@ -21,7 +20,7 @@ from hermes_protocol.operations import (
     SessionsPruneGhosts,
 )
 
-__all__: list[str] = []
+__all__ = ["remove"]
 
 _CHUNK = 500
 
@@ -31,15 +30,18 @@ def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
     locked = select(sessions.c.id).where(BY_ID).with_for_update()
     if conn.scalar(locked, {"key": op.id}) is None:
         return False
-    _remove(conn, op.id)
+    remove(conn, op.id)
     return True
 
 
-def _remove(conn: ServerConnection, session_id: Any) -> int:
+def remove(conn: ServerConnection, session_id: Any) -> int:
     """Remove one session; children lose their parent. Returns the number of rows it touched."""
     children = sessions.c.parent_session_id == bindparam("key")
     conn.execute(
         update(sessions).where(children).values(parent_session_id=None), {"key": session_id}
+    )
+    conn.execute(
+        delete(archived).where(archived.c.session_id == bindparam("key")), {"key": session_id}
     )
     gone = conn.execute(delete(messages).where(OF_SESSION), {"session": session_id})
     conn.execute(delete(sessions).where(BY_ID), {"key": session_id})
@@ -61,7 +63,7 @@ def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
     for session_id in found:
         if rows >= op.max_rows:
             return Pruned(ids=ids, more=True)
-        rows += _remove(conn, session_id)
+        rows += remove(conn, session_id)
         ids.append(session_id)
     return Pruned(ids=ids, more=len(found) == op.max_rows)
 

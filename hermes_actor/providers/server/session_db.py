@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from hermes_actor.errors import BadConfig, Closed
+from hermes_actor.methods.keeping import KeepingMethods
 from hermes_actor.methods.listing import ListMethods
 from hermes_actor.methods.messages import MessageMethods
 from hermes_actor.methods.platforms import PlatformMethods
 from hermes_actor.methods.sessions import SessionMethods
-from hermes_actor.methods.upkeep import UpkeepMethods
 from hermes_actor.providers.base import Capabilities, SessionDBProvider
 from hermes_actor.providers.selection import masked
 
 # Imported for their registrations.
 from hermes_actor.providers.server import (
+    archive,
     lineage,
     listing,
     messages,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerSessionDB"]
 
 _SUBJECTS = (
-    lineage, listing, messages, meta, removal, search, sessions, titles, topics, upkeep,
+    archive, lineage, listing, messages, meta, removal, search, sessions, titles, topics, upkeep,
 )  # fmt: skip
 
 R = TypeVar("R")
@@ -79,7 +80,7 @@ class ServerSessionDB(
     SessionMethods,
     MessageMethods,
     ListMethods,
-    UpkeepMethods,
+    KeepingMethods,
     PlatformMethods,
     SessionDBProvider,
 ):

@@ -8,9 +8,10 @@ from sqlalchemy import bindparam, func, insert, select, update
 
 from hermes_actor.errors import SessionEnded, UnknownSession
 from hermes_actor.providers.server.connection import ServerConnection
+from hermes_actor.providers.server.lineage import BY_ID
 from hermes_actor.providers.server.registry import answers, applies
 from hermes_actor.providers.server.tables import SESSION_COLUMNS, sessions
-from hermes_actor.providers.server.titles import begins_with, next_title
+from hermes_actor.providers.server.titles import begins_with, claim_title, next_title
 from hermes_actor.store import sessions as questions
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import (
@@ -25,9 +26,6 @@ from hermes_protocol.operations import (
 
 __all__: list[str] = []
 
-BY_ID = sessions.c.id == bindparam("key")
-"""``= NULL`` for ``None``, and so no row, as in SQLite."""
-
 _PLAIN = ("user_id", "model", "model_config", "system_prompt", "parent_session_id")
 
 
@@ -37,7 +35,10 @@ def create(conn: ServerConnection, op: SessionCreate) -> bool:
     if op.source is None:
         return False
     values = {name: getattr(op, name) for name in ("id", "source", "started_at", *_PLAIN)}
-    return conn.dialect.insert_unless_there(conn, sessions, values)
+    if not conn.dialect.insert_unless_there(conn, sessions, values):
+        return False
+    claim_title(conn, op.id)
+    return True
 
 
 _END = (
@@ -136,6 +137,7 @@ def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
         "title": title,
     }
     conn.execute(insert(sessions).values(child))
+    claim_title(conn, op.new)
     return Continued(id=op.new, title=title)
 
 

@@ -1,4 +1,4 @@
-"""The tables of a store on a server: those of the file, column by column, and three of our own.
+"""The tables of a store on a server: those of the file, column by column, and some of our own.
 
 ``place`` is the order in which sessions were made, which a file knows as ``rowid``. Indexes for
 search are the dialects' own. ``hermes_actor_changes`` is both the receipts, which make a change
@@ -30,6 +30,7 @@ __all__ = [
     "MESSAGE_COLUMNS",
     "MODE_COLUMNS",
     "SESSION_COLUMNS",
+    "archived",
     "bindings",
     "changes",
     "followers",
@@ -37,6 +38,7 @@ __all__ = [
     "metadata",
     "mode",
     "own_meta",
+    "queued_titles",
     "sessions",
     "state_meta",
 ]
@@ -181,6 +183,20 @@ followers = Table(
     metadata,
     Column("client", String(32), primary_key=True),
     Column("until", DateTime, nullable=False),
+)
+
+archived = Table(
+    "hermes_actor_archived",
+    metadata,
+    _key("session_id", primary_key=True),
+    Column("archived_at", StoredReal(), nullable=False),
+)
+
+queued_titles = Table(
+    "hermes_actor_titles",
+    metadata,
+    _key("session_id", primary_key=True),
+    _text("title", nullable=False),
 )
 
 SESSION_COLUMNS = tuple(column for column in sessions.c if column.name != "place")

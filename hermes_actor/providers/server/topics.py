@@ -6,9 +6,9 @@ from sqlalchemy import and_, bindparam, delete, not_, select, update
 
 from hermes_actor.errors import ConstraintFailed, TopicLinked
 from hermes_actor.providers.server.connection import ServerConnection
+from hermes_actor.providers.server.lineage import BY_ID
 from hermes_actor.providers.server.meta import get_meta, set_meta
 from hermes_actor.providers.server.registry import answers, applies
-from hermes_actor.providers.server.sessions import BY_ID
 from hermes_actor.providers.server.tables import bindings, mode, sessions
 from hermes_actor.store import topics as questions
 from hermes_actor.store.rows import Row
