@@ -26,7 +26,7 @@ from hermes_actor.errors import (
     Unreachable,
     Unsupported,
 )
-from hermes_actor.providers.server import registry, schema, tables
+from hermes_actor.providers.server import receipts, registry, schema, tables
 from hermes_actor.providers.server.session_db import ServerSessionDB
 from hermes_actor.store.apply import APPLY
 from hermes_protocol import operations as ops
@@ -345,6 +345,21 @@ def test_every_change_is_told_once_while_many_write(stores, db):
         assert changes.get(0) is None
     numbers = [change.commit_no for change in told]
     assert len(set(numbers)) == 40
+
+
+def test_old_notes_of_changes_go(db, monkeypatch):
+    later = sqlalchemy.func.now() + sqlalchemy.text("INTERVAL '1' HOUR")
+    monkeypatch.setattr(type(db._port.database.dialect), "an_hour_ago", lambda self: later)
+    monkeypatch.setattr(receipts, "_SWEEP_EVERY", 1)
+    monkeypatch.setattr(receipts, "KEPT_CHANGES", 2)
+    for number in range(5):
+        db.append_message("s", "user", str(number))
+    with engine_of(db).connect() as conn:
+        notes = conn.execute(sqlalchemy.select(tables.changes.c.commit_no)).scalars().all()
+    assert len(notes) == 2
+    with db.subscribe(after=1) as changes:
+        assert isinstance(changes.get(20), Gap)
+        assert changes.get(20).commit_no == min(notes)
 
 
 def test_a_ready_engine_stays_the_caller_s(stores, db):
