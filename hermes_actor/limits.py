@@ -180,9 +180,10 @@ INDEX_SLICE_BUSY_SECONDS = 0.010
 INDEX_SLICE_IDLE_SECONDS = 0.100
 """Length of a slice while nothing waits."""
 
-INDEX_LAG_URGENT_ROWS = 5_000
+INDEX_LAG_URGENT_ROWS = 12_000
 """A lag above this is worked off between batches even under load: it bounds what a crash leaves
-unindexed and how long a search may have to wait."""
+unindexed and how long a search may have to wait. Reached after four seconds of writing as fast as
+sixteen processes can; agents do not."""
 
 UPKEEP_RETRY_SECONDS = 5.0
 """Before upkeep that has failed is tried again: a full disk, for example, may have room by then."""

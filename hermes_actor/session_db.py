@@ -219,7 +219,8 @@ def _elsewhere(target: Path | str | None) -> Choice | None:
     if target is None:
         return choose_by_settings(_default_path().parent)
     if not is_url(target):
-        raise TypeError("a text must be the URL of a store; give the path of a file as a Path")
+        # This class, because callers of the module that we stand in for know it.
+        raise AttributeError("a text must be the URL of a store; give the path of a file as a Path")
     return choose_by_url(target)
 
 

@@ -150,8 +150,7 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
                 complain(f"{error}; nothing was started")
                 return exits.REFUSED
     with waiting(lambda: f"the new actor of {place.db}"):
-        make_serve(place, time.monotonic() + limits.SPAWN_SECONDS)
-        found = ask_status(place)
+        found = _when_it_serves(place, time.monotonic() + limits.SPAWN_SECONDS)
     if found is None:
         complain(f"no actor serves {place.db}; see: hermes-actor logs")
         return exits.REFUSED
@@ -162,6 +161,17 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
         as_json,
     )
     return exits.OK
+
+
+def _when_it_serves(place: Place, deadline: float) -> dict[str, Any] | None:
+    """The status of an actor that has opened the file; of one that has not, at *deadline*."""
+    make_serve(place, deadline)
+    # Somebody else may have started it a moment ago.
+    while (found := ask_status(place)) is not None and found["epoch"] == 0:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(limits.RECONNECT_MAX_SECONDS)
+    return found
 
 
 def _restart_service(place: Place, pid: int, patience: float) -> bool:

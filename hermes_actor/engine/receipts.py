@@ -25,6 +25,7 @@ from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.own_tables import set_own
 from hermes_actor.errors import KeyReused, OutcomeUnknown, RequestError
+from hermes_actor.store.rows import scalar
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -88,11 +89,12 @@ class Receipts:
         return Outcome(error=_unknown(ticket))
 
     def _meet(self, conn: Connection, client_id: bytes) -> _Client:
-        ((lowest, highest),) = conn.execute(
-            "SELECT MIN(seq), MAX(seq) FROM hermes_actor_receipts WHERE client = ?", (client_id,)
-        ).fetchall()
-        # Below the first there were others once.
-        client = self._clients[client_id] = _Client(highest or 0, pruned=(lowest or 1) - 1)
+        highest = scalar(
+            conn, "SELECT MAX(seq) FROM hermes_actor_receipts WHERE client = ?", (client_id,)
+        )
+        # What was pruned is not known any more, and need not be: its client has the answer, and
+        # what it had sent before went with the connections of the last actor.
+        client = self._clients[client_id] = _Client(highest or 0)
         return client
 
     def record(self, conn: Connection, ticket: Ticket, commit_no: int, result: bytes) -> None:

@@ -165,7 +165,7 @@ def test_older_client_works_with_a_newer_actor(path, newer, older):
         assert OLDER in builds
         done = command("handoff", "--db", path, python=older.python)
         assert done.returncode == 1
-        assert "older" in done.stdout
+        assert "older" in done.stderr
         assert status(path)["pid"] == actor.pid
     assert check_owners(path) == [actor.pid]
 

@@ -33,7 +33,7 @@ def open_and_close(path: str, mode: str) -> None:
 
 def warm_up(mode: str) -> None:
     """Use a store once, so that everything is imported while this process may still read it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         from hermes_actor import SessionDB
 
         db = SessionDB(Path(folder) / "warm.db", mode=mode)

@@ -20,7 +20,6 @@ from hermes_actor.engine.checkpoint import (
 )
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.engine.receipts import Ticket
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
@@ -1026,24 +1025,3 @@ def test_lock_is_not_handed_to_programs_that_are_started(path):
     lock = OwnerLock.acquire(place_of(path))
     assert not os.get_inheritable(lock._descriptor)
     lock.release()
-
-
-# --- what is left of clients after a restart -----------------------------------------------------
-
-
-def test_request_whose_receipt_was_pruned_is_not_taken_for_a_refused_one(open_writer, monkeypatch):
-    """It was executed, and acknowledged, before the restart: to call it refused would be wrong."""
-    monkeypatch.setattr(limits, "RECEIPTS_PRUNED_AT_ONCE", 1)
-
-    def send(writer, seq, acked):
-        ticket = Ticket(b"c" * 16, seq, b"%8d" % seq, 0, acked)
-        return writer.run_batch([Request(put(str(seq)), float("inf"), ticket)])[0]
-
-    writer = open_writer()
-    for seq in (1, 2, 3, 4):
-        assert send(writer, seq, seq - 1).error is None
-    writer.close()
-    again = open_writer()
-    assert isinstance(send(again, 2, 0).error, OutcomeUnknown)
-    assert send(again, 4, 3).replayed
-    assert send(again, 5, 4).error is None
