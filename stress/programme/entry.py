@@ -4,6 +4,7 @@ Run by the interpreter of a :class:`~programme.house.House` with the words that 
 ``python``. Every actor under test keeps all receipts, so that the whole order of changes can be
 read from the file when all is over. ``HERMES_STRESS_CLOCK`` makes its wall clock jump, and while
 the file that ``HERMES_STRESS_FAIL_SYNCS`` names is there its syncs fail.
+``HERMES_STRESS_STRAY`` names a file that tells it to make a mistake, see :mod:`programme.stray`.
 ``HERMES_STRESS_BREAK`` names a deliberate fault of the selftest, see :mod:`programme.breaks`.
 """
 
@@ -44,6 +45,10 @@ def main() -> int:
             from programme import ROOT  # noqa: F401 - finds the helpers of the tests
 
             fail_when_told(Path(sign), "commit.before")
+        if sign := os.environ.get("HERMES_STRESS_STRAY"):
+            from programme.stray import act_when_told
+
+            act_when_told(Path(sign))
         broken = os.environ.get("HERMES_STRESS_BREAK")
         if broken:
             from programme.breaks import break_build
