@@ -205,6 +205,19 @@ def _shared_connection() -> None:
     _put(Channel, "after_fork", lambda _self: None)
 
 
+def _not_synced() -> None:
+    """Commits are left to the kernel."""
+    from hermes_actor.engine import opening
+
+    plain = opening._configure
+
+    def configure(conn: Any) -> None:
+        plain(conn)
+        conn.execute("PRAGMA synchronous = OFF")
+
+    _put(opening, "_configure", configure)
+
+
 BREAKS: dict[str, Callable[[], None]] = {
     "decode-errors-only": _decode_errors_only,
     "no-guard": _no_guard,
@@ -216,6 +229,7 @@ BREAKS: dict[str, Callable[[], None]] = {
     "no-owner-lock": _no_owner_lock,
     "no-holders": _no_holders,
     "forgetful": _forgetful,
+    "not-synced": _not_synced,
 }
 """Of the process under test, by name."""
 
