@@ -22,12 +22,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_actor.demo.history import NEVER, Write
 from programme.house import House
 from programme.job import Job, run
 from programme.records import final_state, judge, load
 from programme.workload import at_work
 from support.actors import wait_for
+
+from hermes_actor.demo.history import NEVER, Write
 
 IMAGE_MB = 48
 CUTS_PER_IMAGE = 25
@@ -43,7 +44,7 @@ def quiet(*words: str | Path) -> None:
 @contextlib.contextmanager
 def mounted(image: Path, folder: Path) -> Iterator[Path]:
     folder.mkdir(exist_ok=True)
-    # Its journal is committed by syncs alone: no commit of the kernel's own in the middle of a copy.
+    # Its journal is committed by syncs alone, never by the kernel in the middle of a copy.
     quiet("mount", "-o", "loop,commit=600", image, folder)
     try:
         yield folder

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
+from programme.job import Job, run
 
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.jobs import Request
@@ -34,7 +35,6 @@ from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import connect_reader, connect_writer, wal_reset_safe
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
-from programme.job import Job, run
 
 MAPPED_MB = 150
 """Of the file that the second process has mapped; taking that down is the width of the window."""
@@ -212,12 +212,12 @@ def quick_folder(job: Job) -> Iterator[Path]:
             shutil.copytree(folder, job.folder / "files", dirs_exist_ok=True)
 
 
-def play(job: Job, kind: type[ProductOwner] | type[PlainOwner], rounds: int) -> None:
+def play(job: Job, kind: type[ProductOwner | PlainOwner], rounds: int) -> None:
     with quick_folder(job) as folder:
         _play(job, kind, rounds, folder / "state.db")
 
 
-def _play(job: Job, kind: type[ProductOwner] | type[PlainOwner], rounds: int, path: Path) -> None:
+def _play(job: Job, kind: type[ProductOwner | PlainOwner], rounds: int, path: Path) -> None:
     fill(path, MAPPED_MB)
     inside = done = 0
     with second_process(lambda: kind.second(path)) as board:
@@ -271,7 +271,7 @@ def one_round(board: Board, owner: Owner, turn: int, acknowledged: set[int], del
 
 
 def look_again(
-    job: Job, kind: type[ProductOwner] | type[PlainOwner], path: Path, acknowledged: set[int]
+    job: Job, kind: type[ProductOwner | PlainOwner], path: Path, acknowledged: set[int]
 ) -> None:
     """When all are gone, with the SQLite that has the repair."""
     try:
@@ -286,7 +286,7 @@ def look_again(
 
 
 def main(job: Job) -> None:
-    kinds: list[type[ProductOwner] | type[PlainOwner]] = [ProductOwner]
+    kinds: list[type[ProductOwner | PlainOwner]] = [ProductOwner]
     repaired = tuple(map(int, apsw.sqlite_lib_version().split(".")))
     if wal_reset_safe(repaired) and "break" not in job.options:
         kinds.append(PlainOwner)

@@ -218,6 +218,18 @@ def _not_synced() -> None:
     _put(opening, "_configure", configure)
 
 
+def _relaxed_commits() -> None:
+    """A server may acknowledge before its log is written."""
+    from hermes_actor.providers.server import session_db
+
+    plain = session_db._settings
+
+    def settings(given: Any) -> Any:
+        return plain(given)._replace(synchronous_commit="off")
+
+    _put(session_db, "_settings", settings)
+
+
 BREAKS: dict[str, Callable[[], None]] = {
     "decode-errors-only": _decode_errors_only,
     "no-guard": _no_guard,
@@ -236,6 +248,7 @@ BREAKS: dict[str, Callable[[], None]] = {
 _OF_CLIENTS: dict[str, Callable[[], None]] = {
     "kept-snapshot": _kept_snapshot,
     "shared-connection": _shared_connection,
+    "relaxed-commits": _relaxed_commits,
 }
 
 

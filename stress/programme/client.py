@@ -116,19 +116,40 @@ def write(order: Order, name: str, record: Recorder) -> None:
     writer.close()
 
 
+_opened: list[Any] = []
+"""Stores on servers, for as long as this process lives."""
+
+
+def _channel(db: str) -> Any:
+    """The way to the writer of a file, or to a server if *db* is a URL."""
+    if "://" in db:
+        from hermes_actor import SessionDB
+
+        _opened.append(SessionDB(db, patience=OPEN_SECONDS))
+        return _opened[-1]._port
+    from hermes_actor.client.channels import share
+    from hermes_actor.paths import place_of
+
+    return share(place_of(Path(db)), OPEN_SECONDS)
+
+
+def _place(answer: Any, result: int) -> int:
+    """Where a change stands in the order; a server tells only the ids of messages, which grow."""
+    replies = getattr(answer, "_replies", None)
+    return replies[-1].commit_no if replies else result
+
+
 class Writer:
     """One client, which numbers its changes."""
 
     def __init__(self, order: Order, name: str, rng: random.Random, record: Recorder) -> None:
-        from hermes_actor.client.channels import share
-        from hermes_actor.paths import place_of
         from hermes_protocol import operations
 
         self._order, self._name, self._rng, self._record = order, name, rng, record
         self._operations = operations
         self._number = 0
         self._forks = 0
-        self._channel = share(place_of(Path(order.db)), OPEN_SECONDS)
+        self._channel = _channel(order.db)
 
     def create(self) -> None:
         """The session; it leaves no line: only its messages are rows of a history."""
@@ -162,8 +183,7 @@ class Writer:
             except Exception as error:
                 self._failed(number, error)
             else:
-                place = answer._replies[-1].commit_no  # type: ignore[attr-defined]
-                self._record("o", number, time.monotonic(), place, result)
+                self._record("o", number, time.monotonic(), _place(answer, result), result)
 
     def _failed(self, number: int, error: Exception) -> None:
         executed = getattr(error, "executed", "unknown")
