@@ -61,10 +61,10 @@ bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside th
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
-stress: $(STAMP) $(PSTAMP) strace  ## the verification programme, about ten minutes, one table at its end
+stress: $(STAMP) $(PSTAMP) strace servers  ## the verification programme, about ten minutes, one table at its end
 	@$(BIN)/python stress/run.py
 
-stress-long: $(STAMP) $(PSTAMP) strace  ## the same without an end; Ctrl-C shows the table
+stress-long: $(STAMP) $(PSTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
 

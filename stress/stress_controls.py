@@ -5,10 +5,13 @@ A job that never fails proves nothing; here each of them fails once.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from programme.finding import Fault, find_all
 from programme.job import Job, run
+
+from hermes_actor.sqlite import wal_reset_safe
 
 FAULTS = [
     Fault("a child goes on with the connection of its parent", "forks", "shared-connection",
@@ -25,7 +28,24 @@ FAULTS = [
     Fault("receipts are forgotten when an actor ends", "failpoints", "forgetful", "doubled|torn"),
     Fault("answers leave before the commit", "soak", "reply-before-commit",
           "lost|stale|no-prefix"),
+    Fault("no inode guard, and a stray open in the actor", "lock_loss", "no-guard",
+          "lost|structure|malformed",
+          ("only=a stray open and close; another opens to write",)),
+    Fault("files are open to others", "security", "open-doors", "private_files"),
+    Fault("a server acknowledges before its log is written", "providers", "relaxed-commits",
+          "lost", ("kind=postgresql",)),
 ]  # fmt: skip
+
+if not wal_reset_safe():
+    FAULTS.append(
+        Fault("readers may write and checkpoint, on an SQLite without the repair", "wal_reset",
+              "writing-readers", "lost|malformed|integrity")
+    )  # fmt: skip
+if os.geteuid() == 0:
+    FAULTS.append(
+        Fault("commits are left to the kernel", "power_cut_fs", "not-synced",
+              "lost|no such table|malformed")
+    )  # fmt: skip
 
 
 def main(job: Job) -> None:

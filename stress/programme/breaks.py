@@ -230,6 +230,20 @@ def _relaxed_commits() -> None:
     _put(session_db, "_settings", settings)
 
 
+def _open_doors() -> None:
+    """Files and folder get the modes that a careless program would give them."""
+    from hermes_actor.actor import listener
+
+    plain = os.open
+
+    def careless(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        os.umask(0)
+        return plain(path, flags, mode | 0o044, **more)
+
+    os.open = careless  # type: ignore[assignment]
+    assert listener.os.open is careless
+
+
 BREAKS: dict[str, Callable[[], None]] = {
     "decode-errors-only": _decode_errors_only,
     "no-guard": _no_guard,
@@ -242,6 +256,7 @@ BREAKS: dict[str, Callable[[], None]] = {
     "no-holders": _no_holders,
     "forgetful": _forgetful,
     "not-synced": _not_synced,
+    "open-doors": _open_doors,
 }
 """Of the process under test, by name."""
 

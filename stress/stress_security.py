@@ -1,0 +1,139 @@
+"""Who may talk to an actor, and what it must not be tricked into touching or telling.
+
+The checks of ``tests/process/test_security.py`` are run as they are, each in its own home: other
+users, planted links at every place, folders of others, the umask, what log and status tell, who sits
+on the socket first. Beside them come checks of an actor that clients start on demand: modes of all
+files, its environment, its folder, its descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from programme import ROOT
+from programme.house import House
+from programme.job import Job, run
+from programme.workload import new_house
+from support.actors import descriptors, folder_of
+
+CANARY = "swordfish-in-the-environment"
+
+CLIENT = """
+import contextlib, sys
+from pathlib import Path
+from hermes_actor import SessionDB
+sys.executable = sys.argv[2]
+with contextlib.closing(SessionDB(Path(sys.argv[1]), mode="actor")) as db:
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "words that nobody else may see")
+"""
+
+Found = Iterator[str]
+
+
+def private_files(house: House, _pid: int) -> Found:
+    """Started by a client with an open umask: every file is for its user alone."""
+    for entry in (*folder_of(house.path).iterdir(), *house.folder.glob("state.db*")):
+        mode = stat.S_IMODE(entry.stat().st_mode)
+        if mode & 0o077:
+            yield f"{entry.name} has the mode {mode:o}"
+
+
+def private_folder(house: House, _pid: int) -> Found:
+    mode = stat.S_IMODE(folder_of(house.path).stat().st_mode)
+    if mode != 0o700:
+        yield f"its folder has the mode {mode:o}"
+
+
+def small_environment(_house: House, pid: int) -> Found:
+    """Secrets of the client that started it are not handed down."""
+    if CANARY.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+        yield "a secret of a client is in its environment"
+
+
+def stays_nowhere(_house: House, pid: int) -> Found:
+    """It holds no folder of a client busy."""
+    if os.readlink(f"/proc/{pid}/cwd") != "/":
+        yield f"it stays in {os.readlink(f'/proc/{pid}/cwd')}"
+
+
+def own_session(_house: House, pid: int) -> Found:
+    """A signal for the terminal of a client does not reach it."""
+    if os.getsid(pid) == os.getsid(0):
+        yield "it is in the session of the client"
+
+
+def no_foreign_descriptors(house: House, pid: int) -> Found:
+    """Files that its client had open are not open in it."""
+    secret = str(house.folder / "inherited")
+    if secret in descriptors(pid):
+        yield "a file of the client is open in it"
+
+
+def silent_log(house: House, _pid: int) -> Found:
+    for word in ("words that nobody", CANARY):
+        if word in house.place.log.read_text():
+            yield f"the log holds {word!r}"
+
+
+def no_words_to_see(_house: House, pid: int) -> Found:
+    """What everybody can see of a process."""
+    if CANARY in Path(f"/proc/{pid}/cmdline").read_text():
+        yield "a secret is on its command line"
+
+
+CHECKS: list[Callable[[House, int], Found]] = [
+    private_files, private_folder, small_environment, stays_nowhere, own_session,
+    no_foreign_descriptors, silent_log, no_words_to_see,
+]  # fmt: skip
+
+
+def main(job: Job) -> None:
+    while job.more():
+        on_demand(job)
+        if job.form != "short" and "break" not in job.options and job.more():
+            as_tested(job)
+
+
+def on_demand(job: Job) -> None:
+    """A client with an open umask, secrets and open files starts the actor."""
+    house = new_house(job)
+    with house.open(), (house.folder / "inherited").open("w") as inherited:
+        os.set_inheritable(inherited.fileno(), True)
+        subprocess.run(
+            [sys.executable, "-c", CLIENT, str(house.path), str(house.python)],
+            env={**os.environ, "API_KEY": CANARY}, check=True, umask=0, timeout=60,
+            pass_fds=[inherited.fileno()], cwd=house.folder,
+        )  # fmt: skip
+        pid = house.serves()
+        for check in CHECKS:
+            for text in check(house, pid):
+                job.violation(f"{check.__name__}: {text}")
+            job.count("checks")
+
+
+def as_tested(job: Job) -> None:
+    """The tests of the product, in a process of their own."""
+    words = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--no-header"]
+    done = subprocess.run(
+        [*words, "tests/process/test_security.py"], cwd=ROOT, capture_output=True, text=True
+    )
+    for line in done.stdout.splitlines():
+        word, _, name = line.partition(" ")
+        if word == "PASSED":
+            job.count("checks")
+        elif word in ("FAILED", "ERROR"):
+            job.violation(name)
+    job.demand(done.returncode == 0, f"the tests end with {done.returncode}")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyError):
+        del os.environ["PYTEST_ADDOPTS"]
+    sys.exit(run(main, "checks", short=len(CHECKS), usual=40))
