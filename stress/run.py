@@ -27,7 +27,7 @@ JOBS = sorted(file.stem.removeprefix("stress_") for file in HERE.glob("stress_*.
 
 LONGEST_FIRST = (
     "failpoints", "kill_loop", "handoff_loop", "crash_replay", "foreign", "soak", "controls",
-    "selftest", "fuzz_socket", "hostile",
+    "selftest", "providers", "fuzz_socket", "hostile", "power_cut_fs", "lock_loss",
 )  # fmt: skip
 """They decide how long the whole takes, so they do not begin last."""
 

@@ -90,6 +90,7 @@ CASES = {
     "a second SQLite; another reads": Case("second-copy", read_only, True),
     "a second connection; another opens to write": Case("same-copy", read_write, False),
     "a stray open of the WAL; another opens to write": Case("raw-wal", read_write, False),
+    "a stray open of the shared memory; another opens to write": Case("raw-shm", read_write, True),
     "another opens and closes every file": Case("", raw, False),
     "the shared memory is removed": Case("", unlink_shm, True),
     "the shared memory is moved away": Case("", move_shm, True),

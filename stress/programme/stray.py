@@ -24,6 +24,10 @@ def _raw_wal(path: str) -> None:
     _raw(f"{path}-wal")
 
 
+def _raw_shm(path: str) -> None:
+    _raw(f"{path}-shm")
+
+
 def _second_copy(path: str) -> None:
     import apsw
 
@@ -50,6 +54,7 @@ def _look(conn: Any) -> None:
 STRAYS: dict[str, Callable[[str], None]] = {
     "raw": _raw,
     "raw-wal": _raw_wal,
+    "raw-shm": _raw_shm,
     "second-copy": _second_copy,
     "second-copy-ro": _second_copy_read_only,
     "same-copy": _same_copy,
