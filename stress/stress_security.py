@@ -97,9 +97,15 @@ CHECKS: list[Callable[[House, int], Found]] = [
 ]  # fmt: skip
 
 
+LINKS = ("state.db-wal", "state.db-shm", "state.db-journal", "fsync-failed")
+"""Places of SQLite and of ours at which somebody may plant a link; the tests have the others."""
+
+
 def main(job: Job) -> None:
     while job.more():
         on_demand(job)
+        for name in LINKS:
+            planted_link(job, name)
         if job.form != "short" and "break" not in job.options and job.more():
             as_tested(job)
 
@@ -121,6 +127,23 @@ def on_demand(job: Job) -> None:
             job.count("checks")
 
 
+def planted_link(job: Job, name: str) -> None:
+    """It is not followed: either the store is refused, or the link is gone."""
+    house = new_house(job)
+    victim = house.folder / "victim"
+    victim.write_text("precious")
+    words = [sys.executable, "-c", CLIENT, str(house.path), str(house.python)]
+    with house.open():
+        subprocess.run(words, check=True, timeout=60)
+        house.end()
+        folder = house.folder if name.startswith("state.db") else folder_of(house.path)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(victim)
+        subprocess.run(words, capture_output=True, timeout=60)
+    job.demand(victim.read_text() == "precious", f"the link {name} was followed")
+    job.count("checks")
+
+
 def as_tested(job: Job) -> None:
     """The tests of the product, in a process of their own."""
     words = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--no-header"]
@@ -139,4 +162,6 @@ def as_tested(job: Job) -> None:
 if __name__ == "__main__":
     with contextlib.suppress(KeyError):
         del os.environ["PYTEST_ADDOPTS"]
-    sys.exit(run(main, "checks", short=len(CHECKS), usual=len(CHECKS) + TESTS))
+    sys.exit(
+        run(main, "checks", short=len(CHECKS) + len(LINKS), usual=len(CHECKS) + len(LINKS) + TESTS)
+    )
