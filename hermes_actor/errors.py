@@ -24,6 +24,7 @@
     ├── OutcomeUnknown        the one case in which nobody can tell
     ├── IndexBehind           a search could not be complete in time
     ├── ActorBroken           the writer has stopped for good; names the first cause
+    ├── CannotMigrate         a store cannot be moved as asked; nothing is lost on either side
     ├── HandoffFailed         an update could not take over; nothing has changed
     ├── BadConfig             a setting cannot be understood (names file, key and what is allowed)
     └── Closed                this object was closed by its owner
@@ -45,6 +46,7 @@ __all__ = [
     "BadConfig",
     "BadValue",
     "Busy",
+    "CannotMigrate",
     "CannotOpen",
     "CannotRead",
     "Closed",
@@ -315,6 +317,12 @@ class IndexBehind(HermesActorError, TimeoutError):
         super().__init__(message)
         self.done = done
         self.total = total
+
+
+class CannotMigrate(HermesActorError):
+    """A store cannot be moved as asked; the source is untouched."""
+
+    code = "cannot-migrate"
 
 
 class HandoffFailed(HermesActorError):

@@ -301,6 +301,12 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
     "upkeep.vacuum": ops.Vacuum(),
     "index.merge": ops.IndexMerge(table="messages_fts"),
     "index.merge.full": ops.IndexMerge(table="messages_fts", begin=True, pages=16),
+    "rows.copy": ops.RowsCopy(table="messages"),
+    "rows.copy.full": ops.RowsCopy(
+        table="sessions", columns=["id", "title"], rows=[["s1", TEXT], ["s2", Blob(b"\x00")]],
+        update=True, clear=True, remove=["s3"], bookmark={"through": "7"},
+        expect={"through": ""}, last_id=2**53 + 1,
+    ),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from hermes_actor.errors import NotAllowed
 # Imported for their registrations.
 from hermes_actor.store import (
     archive,
+    copying,
     indexes,
     messages,
     meta,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["apply"]
 
-_SUBJECTS = (archive, indexes, messages, meta, removal, sessions, sql, titles, topics)
+_SUBJECTS = (archive, copying, indexes, messages, meta, removal, sessions, sql, titles, topics)
 
 R = TypeVar("R")
 

@@ -60,6 +60,7 @@ __all__ = [
     "Staged",
     "Vacuum",
     "IndexMerge",
+    "RowsCopy",
     "OPERATIONS",
     "result_type",
 ]
@@ -454,6 +455,27 @@ class IndexMerge(Operation[bool], frozen=True, kw_only=True, tag="index.merge"):
     table: str
     begin: bool = False
     pages: int = 500
+
+
+class RowsCopy(Operation[int], frozen=True, kw_only=True, tag="rows.copy"):
+    """Part of a migration: rows of one table as they are, with the place to go on from.
+
+    First ``clear`` empties the table, and ``remove`` names sessions that go, or whose messages go.
+    Then the rows are inserted, or with ``update`` found by their first column and changed. No
+    counter, title or time is touched. ``bookmark`` is kept beside the rows, if what is kept so far
+    is as ``expect`` says; ``last_id`` is the highest message id ever given. Result: the number of
+    rows.
+    """
+
+    table: str
+    columns: list[str] = []
+    rows: list[list[Value]] = []
+    update: bool = False
+    clear: bool = False
+    remove: list[str] = []
+    bookmark: dict[str, str] = {}
+    expect: dict[str, str] = {}
+    last_id: int = 0
 
 
 OPERATIONS: tuple[type[Operation[object]], ...] = tuple(

@@ -88,7 +88,7 @@ LATE = {
     "providers": {"pipeline"},
     "hermes_actor": {"async_session_db"},
     "tools": {"session_db"},
-    "cli": {"actor", "demo", "engine", "embedded"},
+    "cli": {"actor", "demo", "engine", "embedded", "providers"},
     "__main__": {"cli"},
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +30,18 @@ class ServerConnection:
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> CursorResult[Any]:
         return self._sql.execute(statement, parameters)
+
+    @property
+    def plain(self) -> Connection:
+        """The connection of SQLAlchemy, for what a dialect does in its own way."""
+        return self._sql
+
+    @contextmanager
+    def stream(self, statement: Executable, held: int) -> Iterator[Iterator[Any]]:
+        """Rows as they come, of which only some are held at a time. Needs a transaction."""
+        options = {"stream_results": True, "max_row_buffer": held}
+        with self._sql.execute(statement, execution_options=options) as result:
+            yield iter(result)
 
     def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Row]:
         """All rows as dicts, keys in the order of the columns."""

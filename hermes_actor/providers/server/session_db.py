@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from hermes_actor.errors import BadConfig, Closed
@@ -18,6 +19,7 @@ from hermes_actor.providers.selection import masked
 # Imported for their registrations.
 from hermes_actor.providers.server import (
     archive,
+    copying,
     lineage,
     listing,
     messages,
@@ -40,14 +42,18 @@ if TYPE_CHECKING:
 
     from hermes_actor.client.subscription import Subscription
     from hermes_actor.pipeline import Pipeline
+    from hermes_actor.store.raw_rows import Facts
 
 __all__ = ["ServerSessionDB"]
 
 _SUBJECTS = (
-    archive, lineage, listing, messages, meta, removal, search, sessions, titles, topics, upkeep,
+    archive, copying, lineage, listing, messages, meta, removal, search, sessions, titles, topics,
+    upkeep,
 )  # fmt: skip
 
 R = TypeVar("R")
+
+_LOOK_SECONDS = 5.0
 
 
 class ServerReader:
@@ -114,6 +120,14 @@ class ServerSessionDB(
         cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
     ) -> Self:
         return cls(url, settings=settings, patience=patience)
+
+    @classmethod
+    def look(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> Facts | None:
+        """What is there, without making anything; ``None`` if there is no store yet."""
+        dialect = cls._dialect(_settings(settings or {}))
+        database = Database(dialect, dialect.engine(url))
+        with closing(database):
+            return copying.look(database, _LOOK_SECONDS)
 
     def initialize(self, url: str | None = None, *, engine: Engine | None = None) -> None:
         """Open the store at *url*, or the one that *engine*, which stays the caller's, leads to.

@@ -1,0 +1,299 @@
+"""``hermes-actor migrate``: a store moves to another provider."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes_actor import exits
+from hermes_actor.cli.lazy import LazyGroup
+from hermes_actor.cli.manners import json_option, say, waiting
+from hermes_actor.cli.refusing import refuse
+from hermes_actor.paths import default_db_path
+
+if TYPE_CHECKING:
+    from hermes_actor.providers.base import SessionDBProvider
+    from hermes_actor.providers.migration.sessions import Tell
+    from hermes_actor.providers.selection import Choice
+    from hermes_actor.store.raw_rows import Facts
+
+__all__ = ["migrate", "sessiondb"]
+
+
+@click.group(
+    cls=LazyGroup,
+    places={"migrate": "hermes_actor.cli.migrate:migrate"},
+    lines={"migrate": "Move all sessions to another provider."},
+)
+def sessiondb() -> None:
+    """Where sessions are kept."""
+
+
+@click.command()
+@click.option("--to", required=True, metavar="URL", help="The store to fill: a URL or a path.")
+@click.option(
+    "--from", "from_", metavar="URL",
+    help="The store to read: a URL or a path; default: that of HERMES_HOME.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only tell what would be copied.")
+@click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Write counts and checksums of every session there, as JSON.",
+)  # fmt: skip
+@json_option
+def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_json: bool) -> int:
+    """Copy all sessions to another provider, and prove that they have arrived.
+
+    Everything is copied as it is: ids, times, titles, parents, Telegram topics, archive marks,
+    titles that are kept for later. Then the target is read back and the checksums of all sessions
+    are compared; search indexes are built last. The source is only read, and nothing is switched
+    over: set sessiondb in config.yaml when you are ready.
+
+    A run that was interrupted is carried on by running the command again; after a run that is
+    complete, the same command takes along what the source has got since. The target must be
+    empty, or filled by an earlier run and not changed by anybody else.
+
+    Exit codes: 0 copied and verified, 1 refused or not finished; the source is as it was.
+
+    \b
+    Examples:
+      hermes-actor migrate --to postgresql://hermes@db.example/hermes --dry-run
+      hermes-actor migrate --to postgresql://hermes@db.example/hermes --report moved.json
+      hermes-actor migrate --from postgresql://hermes@db.example/hermes --to ~/.hermes/state.db
+      hermes-actor sessiondb migrate --from ~/old/state.db --to mysql://root@localhost/hermes
+    """
+    source, target = _choice(from_), _choice(to)
+    file = _file_of(source)
+    if file is not None and not file.exists():
+        refuse(f"there is no store at {file}")
+    if report is not None:
+        _check_writable(report)
+    if dry_run:
+        return _dry_run(source, target, as_json)
+    with _opened(source) as ours, _opened(target) as theirs, _progress() as tell:
+        from hermes_actor.providers.migration.run import Migration
+        from hermes_actor.providers.migration.side import Side
+
+        move = Migration(Side(ours, _name(source)), Side(theirs, _name(target)), tell)
+        try:
+            result = move.run()
+        except KeyboardInterrupt:
+            print("Interrupted; the same command goes on from here.", file=sys.stderr)
+            raise
+    if report is not None:
+        _write(report, result.document())
+    document = result.document()
+    document.pop("checksums")
+    say(document, result.summary(), as_json)
+    return exits.OK
+
+
+# --- the two stores --------------------------------------------------------------------------
+
+
+def _choice(given: str | None) -> Choice:
+    from hermes_actor.providers.selection import (
+        Choice,
+        choose_by_settings,
+        choose_by_url,
+        is_url,
+    )
+
+    home_file = default_db_path()
+    if given is None:
+        return choose_by_settings(home_file.parent) or Choice("sqlite", str(home_file), {})
+    if is_url(given):
+        return choose_by_url(given)
+    return Choice("sqlite", str(Path(given).expanduser().absolute()), {})
+
+
+def _file_of(choice: Choice) -> Path | None:
+    """The file of a store that is one."""
+    from urllib.parse import unquote, urlsplit
+
+    from hermes_actor.providers.selection import is_url
+
+    if choice.name != "sqlite":
+        return None
+    return Path(unquote(urlsplit(choice.url).path[1:]) if is_url(choice.url) else choice.url)
+
+
+def _name(choice: Choice) -> str:
+    from hermes_actor.providers.selection import masked
+
+    return str(_file_of(choice) or masked(choice.url))
+
+
+@contextlib.contextmanager
+def _opened(choice: Choice) -> Iterator[SessionDBProvider]:
+    with waiting(lambda: f"opening {_name(choice)}"):
+        if choice.name == "sqlite" and "://" not in choice.url:
+            from hermes_actor.session_db import SessionDB
+
+            db: Any = SessionDB(Path(choice.url))
+        else:
+            db = choice.open()
+    with contextlib.closing(db):
+        yield db
+
+
+def _facts(choice: Choice) -> Facts | None:
+    """What is in a store, without making one; ``None`` if there is none."""
+    file = _file_of(choice)
+    if file is None:
+        from hermes_actor.providers.selection import provider_class
+
+        look: Any = getattr(provider_class(choice.name), "look", None)
+        if look is not None:
+            found: Facts | None = look(choice.url, settings=choice.settings)
+            return found
+    elif not file.exists():
+        return None
+    from hermes_actor.providers.migration.side import Side
+
+    with _opened(choice) as db:
+        return Side(db, _name(choice)).facts()
+
+
+def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
+    from hermes_actor.providers.migration.run import check
+
+    ours, theirs = _facts(source), _facts(target)
+    if ours is None:
+        refuse(f"there is no store at {_name(source)}")
+    goes_on = check(ours, theirs)
+    state = "goes on" if goes_on else "is new" if theirs is None else "is empty"
+    document = {
+        "from": _name(source),
+        "to": _name(target),
+        "sessions": ours.sessions,
+        "messages": ours.messages,
+        "target": {
+            "state": {"goes on": "begun", "is new": "missing", "is empty": "empty"}[state],
+            "sessions": theirs.sessions if theirs else 0,
+            "messages": theirs.messages if theirs else 0,
+        },
+    }
+    words = {
+        "goes on": f"it has {document['target']['messages']:,} messages of an earlier run",  # type: ignore[index]
+        "is new": "it does not exist yet",
+        "is empty": "it is empty",
+    }[state]
+    text = (
+        f"Would migrate {ours.sessions:,} sessions, {ours.messages:,} messages\n"
+        f"  from {_name(source)}\n  to   {_name(target)}: {words}\n"
+        "Nothing was changed."
+    )
+    say(document, text, as_json)
+    return exits.OK
+
+
+# --- the report ------------------------------------------------------------------------------
+
+
+def _check_writable(report: Path) -> None:
+    """Find out before the copy, not after it."""
+    if not report.absolute().parent.is_dir() or not os.access(report.absolute().parent, os.W_OK):
+        refuse(f"cannot write {report}: its folder is missing or not writable")
+
+
+def _write(report: Path, document: dict[str, Any]) -> None:
+    unfinished = report.with_name(f".{report.name}.{os.getpid()}.part")
+    try:
+        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            json.dump(document, file, indent=1)
+            file.write("\n")
+        unfinished.replace(report)
+    except OSError as error:
+        refuse(f"everything was copied, but {report} cannot be written: {error.strerror}")
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+# --- progress --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Tell]:
+    """A bar with rate and time left on a terminal; otherwise lines on standard error."""
+    if sys.stderr.isatty():
+        with _bar() as tell:
+            yield tell
+        return
+    pace = _Pace()
+    with waiting(pace.words):
+        yield pace.tell
+
+
+class _Pace:
+    """How fast one thing goes, in words that change with every tenth of it."""
+
+    def __init__(self) -> None:
+        self._now = ("opening", 0, 0)
+        self._began = time.monotonic()
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        if what != self._now[0]:
+            self._began = time.monotonic()
+        self._now = (what, done, total)
+
+    def words(self) -> str:
+        what, done, total = self._now
+        if not total:
+            return what
+        rate = done / max(time.monotonic() - self._began, 0.001)
+        share = 10 * done // total
+        if share == self._told_share(what):
+            return self._last
+        left = (total - done) / rate if rate else 0.0
+        self._shown = (what, share)
+        self._last = f"{what}, {share * 10} %, {rate:,.0f}/s, {left:.0f} s left"
+        return self._last
+
+    _shown = ("", -1)
+    _last = ""
+
+    def _told_share(self, what: str) -> int:
+        return self._shown[1] if self._shown[0] == what else -1
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Tell]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield tell

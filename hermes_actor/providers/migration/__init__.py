@@ -1,0 +1,1 @@
+"""Moving a store from one provider to another."""

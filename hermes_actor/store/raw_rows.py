@@ -1,0 +1,159 @@
+"""Rows as they are stored, page by page: what a migration asks of a store.
+
+A page is bounded by rows and by bytes, so that a reader holds neither a snapshot nor much memory,
+whatever the rows are. Every column of the file format is in a row, in its order.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.copying import COPIED_TABLES, bookmark_of
+from hermes_actor.store.layout import layout_of
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import OWN_SQL, SCHEMA_SQL, TOPICS_SQL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hermes_actor.sqlite import Connection
+
+__all__ = [
+    "LOWEST", "PAGE_BYTES", "PAGE_ROWS", "Facts", "StoredRow",
+    "bounded", "columns_of", "facts", "indexed_count", "message_page", "session_page",
+    "size_of", "table_rows",
+]  # fmt: skip
+
+StoredRow = tuple[Any, ...]
+
+LOWEST = -(2**63)
+"""Below every id."""
+PAGE_ROWS = 1000
+PAGE_BYTES = 4 << 20
+
+_ARCHIVED = "hermes_actor_archived"
+
+
+class Facts(NamedTuple):
+    """What a migration must know of a store before it begins."""
+
+    identity: str
+    """Which store it is, however it is addressed."""
+    sessions: int
+    messages: int
+    newest_id: int | None
+    last_id: int
+    """The highest message id ever given."""
+    bookmark: dict[str, str]
+    unknown: tuple[str, ...] = ()
+    """Columns of a newer version that hold something, and that no other store has a place for."""
+
+
+@cache
+def columns_of() -> dict[str, tuple[str, ...]]:
+    """The columns of every table that is copied, as the file format has them."""
+    with closing(sqlite3.connect(":memory:")) as conn:
+        conn.executescript(SCHEMA_SQL + TOPICS_SQL + OWN_SQL)
+        return {
+            table: tuple(row[1] for row in conn.execute(f"PRAGMA table_info({table})"))
+            for table in COPIED_TABLES
+        }
+
+
+def facts(conn: Connection) -> Facts:
+    sessions, messages, newest = conn.execute(
+        "SELECT (SELECT COUNT(*) FROM sessions), COUNT(*), MAX(id) FROM messages"
+    ).fetchone()
+    last = scalar(conn, "SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
+    file_id = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'file_id'")
+    return Facts(
+        f"file {bytes(file_id).hex()}",
+        sessions,
+        messages,
+        newest,
+        max(last or 0, newest or 0),
+        bookmark_of(conn),
+        tuple(_unknown(conn)),
+    )
+
+
+def _unknown(conn: Connection) -> Iterable[str]:
+    for table in ("sessions", "messages"):
+        for _, name, _, _, default, _ in conn.execute(f"PRAGMA table_info({table})").fetchall():
+            if name in columns_of()[table] or (table, name) == ("sessions", "archived"):
+                continue
+            # The default is SQL of the table's own definition.
+            sql = f'SELECT 1 FROM {table} WHERE "{name}" IS NOT NULL AND "{name}" IS NOT {default}'
+            if scalar(conn, f"{sql} LIMIT 1") is not None:
+                yield f"{table}.{name}"
+
+
+def session_page(conn: Connection, after: int) -> list[StoredRow]:
+    """The next sessions in the order of their making; before each row stands its place."""
+    columns = ", ".join(columns_of()["sessions"])
+    rows = conn.execute(
+        f"SELECT rowid, {columns} FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?",
+        (after, PAGE_ROWS),
+    )
+    with closing(rows):
+        return bounded(rows)
+
+
+def message_page(
+    conn: Connection, after: int, through: int, session_id: str | None = None
+) -> list[StoredRow]:
+    """The next messages by id, of one session or of all."""
+    columns = ", ".join(columns_of()["messages"])
+    of_session = "" if session_id is None else "AND session_id = ?"
+    # The sign keeps SQLite from walking all ids for the few of one session.
+    order = "id" if session_id is None else "+id"
+    given = (after, through) if session_id is None else (after, through, session_id)
+    rows = conn.execute(
+        f"SELECT {columns} FROM messages WHERE {order} > ? AND {order} <= ? {of_session}"
+        f" ORDER BY {order} LIMIT ?",
+        (*given, PAGE_ROWS),
+    )
+    with closing(rows):
+        return bounded(rows)
+
+
+def bounded(rows: Iterable[StoredRow]) -> list[StoredRow]:
+    """Rows from the beginning, until there are many bytes; at least one."""
+    page: list[StoredRow] = []
+    size = 0
+    for row in rows:
+        page.append(row)
+        size += size_of(row)
+        if size > PAGE_BYTES:
+            break
+    return page
+
+
+def size_of(row: StoredRow) -> int:
+    """About how much memory a row takes."""
+    return sum(len(value) for value in row if value.__class__ is str or value.__class__ is bytes)
+
+
+def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
+    """All rows of one of the small tables, by key; ``None`` if the store has no such table."""
+    if table == _ARCHIVED and layout_of(conn).archived:
+        # A newer file has a column for the mark, and no time of it.
+        return conn.execute(
+            "SELECT id, COALESCE(ended_at, started_at) FROM sessions"
+            " WHERE COALESCE(archived, 0) != 0 ORDER BY id"
+        ).fetchall()
+    if not scalar(conn, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)):
+        return None
+    columns = columns_of()[table]
+    return conn.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2").fetchall()
+
+
+def indexed_count(conn: Connection) -> int | None:
+    """Entries of the full-text index of words; ``None`` if the store keeps no such table."""
+    if not layout_of(conn).words:
+        return None
+    count: int = scalar(conn, "SELECT COUNT(*) FROM messages_fts_docsize")
+    return count
