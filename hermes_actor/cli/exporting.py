@@ -19,6 +19,7 @@ from hermes_actor.cli.filters import filter_options, filters_of, find, summary
 from hermes_actor.cli.manners import confirmed, db_option, progress
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.words import json_bytes
 from hermes_actor.store import activity, lineage
 from hermes_actor.store import messages as stored
 from hermes_actor.store.rows import scalar
@@ -176,7 +177,7 @@ def _json_lines(
                     continue
                 if redact:
                     record["messages"] = redact_all(record["messages"])
-                file.write(msgspec.json.encode(record) + b"\n")
+                file.write(json_bytes(record) + b"\n")
                 written += 1
             tell(written, len(ids))
     if output != "-":
@@ -222,7 +223,7 @@ def _prompts(store: Store, ids: list[str], output: str | None, kind: str, redact
             prompts = redact_all(prompts) if redact else prompts
             count += len(prompts)
             if kind == "jsonl":
-                file.writelines(msgspec.json.encode(prompt) + b"\n" for prompt in prompts)
+                file.writelines(json_bytes(prompt) + b"\n" for prompt in prompts)
             elif prompts:
                 file.write(markdown.prompts_document(prompts).encode())
     if output not in (None, "-"):

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 __all__ = [
-    "clock_time", "coloured", "cut", "fit", "page",
+    "clock_time", "coloured", "cut", "fit", "json_bytes", "page",
     "plain", "print_json", "relative_time", "short_duration", "styled", "width",
 ]  # fmt: skip
 
@@ -132,4 +132,15 @@ def page(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on a line; text stays readable."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(json_bytes(value).decode() + "\n")
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON as UTF-8. A lone surrogate, which structured content may hold, stands there escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        import json
+
+        plain = msgspec.to_builtins(value, builtin_types=(str,), enc_hook=str)
+        return json.dumps(plain, separators=(",", ":")).encode()

@@ -36,6 +36,14 @@ def test_row_021_export_all(home):
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_structured_content_with_a_lone_surrogate_is_exported(home):
+    content = [{"type": "text", "text": "half \ud83d of one"}]
+    home.add("s", said("user", content), said("user", b"\xff"))
+    (line,) = home("sessions", "export", "-").lines
+    found = [message["content"] for message in json.loads(line)["messages"]]
+    assert found == [content, "/w=="]
+
+
 def test_row_022_text_is_exported_as_it_is(home):
     home.add("s", "hëllo")
     assert "hëllo" in home("sessions", "export", "-").out
