@@ -545,11 +545,12 @@ def test_deep_nesting_in_an_operation_is_an_operation_error():
 
 
 def with_unknown(value, extra):
-    """*value* with an unknown field in each map. ``named`` holds the keys of a caller."""
+    """*value* with an unknown field in each map, except in those with keys of a caller."""
     if isinstance(value, list):
         return [with_unknown(one, extra) for one in value]
     if isinstance(value, dict):
-        inside = {k: v if k == "named" else with_unknown(v, extra) for k, v in value.items()}
+        keys = ("named", "bookmark", "expect")
+        inside = {k: v if k in keys else with_unknown(v, extra) for k, v in value.items()}
         return {"a-new-field": extra, **inside}
     return value
 

@@ -1,0 +1,351 @@
+"""Moving stores between providers, through the command: everything arrives, once, as it was."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from support import servers
+from support.builds import command
+from support.files import query
+from support.processes import TESTS
+
+from hermes_actor import SessionDB
+from hermes_actor.cli import run
+from hermes_actor.providers.migration import side
+from hermes_actor.store.raw_rows import columns_of
+
+BIG = "ж" * 1_000_000  # 2 MB
+
+
+def fill(db, messages=30):
+    """A store with all that can be in one."""
+    db.create_session("root", "cli", model="m", system_prompt="be brief")
+    db.set_session_title("root", "Plan")
+    db.end_session("root", "compression")
+    db.create_session("child", "telegram", user_id="u", parent_session_id="root")
+    db.set_session_title("child", "Plan #2")
+    db.create_session("empty", "cron")
+    db.update_token_counts("child", 10, 20, estimated_cost_usd=0.125)
+    for number in range(messages):
+        db.append_message("child", "user", f"line {number}\n\ttab \\ and \\N and 北京大学 \r end")
+    db.append_message("root", "user", None)
+    db.append_message("root", "user", "")
+    db.append_message("root", "assistant", "nul \x00 inside, \x1a escape", tool_calls=[{"id": "c"}])
+    db.append_message("root", "tool", b"\x00\xff", tool_name="", reasoning="")
+    db.append_message("root", "user", [{"type": "text", "text": "structured \ud800 lone"}])
+    db.append_message("root", "user", BIG)
+    db.replace_messages("empty", [{"role": "user", "content": "old"}])
+    db.clear_messages("empty")
+    db.set_meta("key", "value")
+    db.set_meta("nothing", None)
+    db.enable_telegram_topic_mode(chat_id=1, user_id=2, has_topics_enabled=True)
+    db.bind_telegram_topic(
+        chat_id=1, thread_id=3, user_id=2, session_key="k", session_id="child"
+    )  # fmt: skip
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source" / "state.db"
+    with contextlib.closing(SessionDB(path, mode="embedded")) as db:
+        fill(db)
+        db.archive_session("empty")
+        db.queue_title("later", "Kept for later")
+    return path
+
+
+def embedded(path):
+    return f"sqlite:///{path}?mode=embedded"
+
+
+def exported(url):
+    """The export of all sessions, as bytes."""
+    with contextlib.closing(SessionDB(url)) as db:
+        return json.dumps(db.export_all(), default=repr).encode()
+
+
+@pytest.fixture
+def migrate(capsys):
+    """The command, in this process."""
+
+    def call(source, target, *words, code=0):
+        given = embedded(source) if isinstance(source, Path) else source
+        to = embedded(target) if isinstance(target, Path) else target
+        ended = run(["migrate", "--from", given, "--to", to, "--json", *map(str, words)])
+        out, err = capsys.readouterr()
+        assert ended == code, err
+        return json.loads(out) if code == 0 else err + out
+
+    return call
+
+
+def rows(path):
+    """Everything in a file that is not the writer's own."""
+    tables = columns_of()
+    return {table: query(path, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_round_trip_gives_the_same_export_byte_for_byte(kind, source, tmp_path):
+    url, back, report = servers.new_store(kind), tmp_path / "back.db", tmp_path / "report.json"
+    before = exported(embedded(source))
+    there = command("migrate", "--from", source, "--to", url, "--report", report)
+    assert there.returncode == 0, there.stderr
+    assert there.stdout.startswith("Migrated 3 sessions, 36 messages in ")
+    assert exported(url) == before
+    returned = command("sessiondb", "migrate", "--from", url, "--to", back)
+    assert returned.returncode == 0, returned.stderr
+    assert returned.stdout.startswith("Migrated 3 sessions, 36 messages, 36 FTS entries in ")
+    told = [command("sessions", "export", "-", "--db", path).stdout for path in (source, back)]
+    assert told[0] == told[1] != ""
+    assert rows(back) == rows(source)
+    # No number of a message is ever given twice, not even one that only the source has given.
+    sequence = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
+    assert query(back, sequence) == query(source, sequence)
+    document = json.loads(report.read_text())
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    assert document["verified"] is True
+    assert {one["source"] == one["target"] for one in document["checksums"].values()} == {True}
+    assert document["checksums"]["root"]["messages"] == 6
+    assert document["tables"]["hermes_actor_titles"] == 1
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_what_was_moved_is_found_and_goes_on(kind, source, migrate):
+    url = servers.new_store(kind)
+    migrate(source, url)
+    with contextlib.closing(SessionDB(url)) as db:
+        assert len(db.search_messages("line", limit=50)) == 30
+        assert len(db.search_messages("北京大学", limit=50)) == 30
+        newest = db.append_message("child", "user", "more")
+        assert newest > query(source, "SELECT seq FROM sqlite_sequence")[0][0]
+        db.create_session("new", "cli", parent_session_id="child")
+        with pytest.raises(ValueError, match="already in use"):
+            db.set_session_title("new", "Plan")
+
+
+def test_from_one_server_to_another(source, migrate):
+    one, other = servers.new_store("postgresql"), servers.new_store("mysql")
+    migrate(source, one)
+    done = migrate(one, other)
+    assert (done["sessions"], done["messages"]) == (3, 36)
+    assert exported(one) == exported(other)
+
+
+def test_dry_run_makes_nothing(source, tmp_path, migrate):
+    target = tmp_path / "none.db"
+    told = migrate(source, target, "--dry-run")
+    assert (told["sessions"], told["messages"], told["target"]["state"]) == (3, 36, "missing")
+    assert not target.exists()
+    url = servers.new_store("postgresql")
+    assert migrate(source, url, "--dry-run")["target"]["state"] == "missing"
+    migrate(source, url)
+    told = migrate(source, url, "--dry-run")["target"]
+    assert told == {"state": "begun", "sessions": 3, "messages": 36}
+
+
+# --- again ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["file", "postgresql", "mysql"])
+def target(request, tmp_path):
+    if request.param == "file":
+        return tmp_path / "target" / "state.db"
+    return servers.new_store(request.param)
+
+
+def address(target):
+    return embedded(target) if isinstance(target, Path) else target
+
+
+def test_twice_copies_nothing_the_second_time(source, target, migrate):
+    first = migrate(source, target)
+    again = migrate(source, target)
+    assert first["copied"] == {"sessions": 3, "messages": 36}
+    assert again["copied"] == {"sessions": 0, "messages": 0}
+    assert first["checksum"] == again["checksum"]
+
+
+def test_what_the_source_got_since_is_taken_along(source, target, migrate):
+    migrate(source, target)
+    with contextlib.closing(SessionDB(source, mode="embedded")) as db:
+        db.append_message("child", "user", "a new line")
+        db.replace_messages("root", [{"role": "user", "content": "another text"}])
+        # A title goes from one session to another.
+        db.set_session_title("child", "Something else")
+        db.create_session("new", "cli", parent_session_id="child")
+        db.set_session_title("new", "Plan #2")
+        db.set_meta("key", "other value")
+        db.delete_session("empty")
+        db.queue_title("later", None)
+    done = migrate(source, target)
+    # The new one, and that of the session which was replaced: first as new, then with all of it.
+    assert done["copied"]["messages"] == 3
+    assert done["removed_sessions"] == 1
+    assert exported(address(target)) == exported(embedded(source))
+    with contextlib.closing(SessionDB(address(target))) as db:
+        assert db.get_meta("key") == "other value"
+        assert [hit["session_id"] for hit in db.search_messages("another")] == ["root"]
+        assert db.search_messages("inside") == []
+    if isinstance(target, Path):
+        assert rows(target) == rows(source)
+
+
+def test_a_change_below_the_bookmark_is_found_and_copied_anew(source, target, migrate):
+    migrate(source, target)
+    with contextlib.closing(sqlite3.connect(source)) as conn, conn:
+        conn.execute("UPDATE messages SET content = 'changed afterwards' WHERE id = 3")
+    done = migrate(source, target)
+    assert done["copied"]["messages"] == 30  # of the one session that differs
+    assert exported(address(target)) == exported(embedded(source))
+    with contextlib.closing(SessionDB(address(target))) as db:
+        assert len(db.search_messages("afterwards")) == 1
+        assert len(db.search_messages("line", limit=50)) == 29
+
+
+KILLED = """
+    import os, signal, sys
+    from hermes_actor.providers.migration import side
+    side._PART_ROWS = 7
+    flush, left = side.Parts.flush, int(sys.argv[1])
+
+    def flush_and_die(self, bookmark=None):
+        global left
+        flush(self, bookmark)
+        left -= self._table == "messages"
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    side.Parts.flush = flush_and_die
+    from hermes_actor.cli import run
+    sys.exit(run(sys.argv[2:]))
+"""
+
+
+def killed_after(parts, source, to):
+    words = ["migrate", "--from", embedded(source), "--to", address(to)]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(parts), *words],
+        env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_killed_in_the_middle_it_goes_on(source, target, migrate, monkeypatch):
+    # The first part is acknowledged when the third is sent.
+    killed_after(4, source, target)
+    told = migrate(source, target, "--dry-run")["target"]
+    assert told["state"] == "begun"
+    assert 0 < told["messages"] < 36
+    killed_after(2, source, target)
+    with contextlib.closing(SessionDB(source, mode="embedded")) as db:
+        db.append_message("child", "user", "meanwhile")
+    monkeypatch.setattr(side, "_PART_ROWS", 5)
+    done = migrate(source, target)
+    assert done["resumed"] is True
+    assert done["messages"] == 37
+    assert 0 < done["copied"]["messages"] < 37
+    assert exported(address(target)) == exported(embedded(source))
+    with contextlib.closing(SessionDB(address(target))) as db:
+        assert len(db.search_messages("line", limit=50)) == 30
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+
+def test_a_target_with_something_in_it_is_left_alone(source, target, migrate):
+    with contextlib.closing(SessionDB(address(target))) as db:
+        db.create_session("mine", "cli")
+        db.append_message("mine", "user", "here first")
+    before = exported(address(target))
+    for words in ((), ("--dry-run",)):
+        assert "the target is not empty" in migrate(source, target, *words, code=1)
+    assert exported(address(target)) == before
+
+
+def test_a_target_that_was_changed_since_is_left_alone(source, target, migrate):
+    migrate(source, target)
+    with contextlib.closing(SessionDB(address(target))) as db:
+        db.set_session_title("root", "Renamed here")
+    assert "changed since it was filled" in migrate(source, target, code=1)
+    with contextlib.closing(SessionDB(address(target))) as db:
+        assert db.get_session_title("root") == "Renamed here"
+        db.append_message("child", "user", "written here")
+    assert "changed since it was filled" in migrate(source, target, code=1)
+
+
+def test_a_target_of_another_source_is_left_alone(source, tmp_path, target, migrate):
+    other = tmp_path / "other.db"
+    with contextlib.closing(SessionDB(other, mode="embedded")) as db:
+        db.create_session("else", "cli")
+    migrate(other, target)
+    before = exported(address(target))
+    assert "filled from another store" in migrate(source, target, code=1)
+    assert exported(address(target)) == before
+
+
+def test_onto_itself_and_from_nowhere(source, tmp_path, migrate):
+    assert "the same store" in migrate(source, source, code=1)
+    assert "there is no store at" in migrate(tmp_path / "no.db", tmp_path / "x.db", code=1)
+    assert not (tmp_path / "no.db").exists()
+    report = tmp_path / "no folder" / "report.json"
+    assert "cannot write" in migrate(source, tmp_path / "x.db", "--report", report, code=1)
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_what_only_a_newer_file_has_a_place_for_is_not_dropped(source, tmp_path, migrate):
+    with contextlib.closing(sqlite3.connect(source)) as conn, conn:
+        conn.execute("ALTER TABLE messages ADD COLUMN active INTEGER DEFAULT 1")
+    migrate(source, tmp_path / "all-default.db")
+    with contextlib.closing(sqlite3.connect(source)) as conn, conn:
+        conn.execute("UPDATE messages SET active = 0 WHERE id = 3")
+    assert "messages.active" in migrate(source, tmp_path / "target.db", code=1)
+
+
+def test_what_leads_nowhere_is_named(source, target, tmp_path, migrate):
+    with contextlib.closing(sqlite3.connect(source)) as conn, conn:
+        conn.execute("UPDATE sessions SET parent_session_id = 'gone' WHERE id = 'empty'")
+        conn.execute(
+            "INSERT INTO messages (session_id, role, timestamp) VALUES ('nobody', 'user', 1.0)"
+        )
+        (orphan,) = conn.execute("SELECT MAX(id) FROM messages").fetchone()
+    done = migrate(source, target)
+    assert (done["detached"], done["left_out_messages"]) == (["empty"], [orphan])
+    with contextlib.closing(SessionDB(address(target))) as db:
+        assert db.get_session("empty")["parent_session_id"] is None
+        assert db.message_count() == 36
+    assert migrate(source, target)["copied"] == {"sessions": 0, "messages": 0}
+
+
+def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
+    """The later one goes on; the earlier one is refused at its next part."""
+    monkeypatch.setattr(side, "_PART_ROWS", 7)
+    flush, nested = side.Parts.flush, []
+
+    def flush_and_meet(self, bookmark=None):
+        flush(self, bookmark)
+        if self._table == "messages" and not nested:
+            nested.append(True)
+            assert migrate(source, target)["messages"] == 36
+
+    monkeypatch.setattr(side.Parts, "flush", flush_and_meet)
+    assert "another migration into this store has begun" in migrate(source, target, code=1)
+    assert exported(address(target)) == exported(embedded(source))
+
+
+def test_passwords_are_not_told(source, tmp_path):
+    url = "postgresql://agent:hunter2@127.0.0.1:1/agents"
+    report = tmp_path / "report.json"
+    done = command("migrate", "--from", source, "--to", url, "--report", report)
+    assert done.returncode == 1
+    assert "Error: the server does not answer" in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
