@@ -174,6 +174,10 @@ class PostgresDialect(ServerDialect):
         # All or nothing, so nothing is there; what SQLAlchemy would look for may be visible in
         # another schema.
         metadata.create_all(conn, checkfirst=False)
+        self.make_search(conn)
+
+    def make_search(self, conn: Connection) -> None:
+        """Make columns and indexes of our own that are missing."""
         for statement in _OWN_COLUMNS.split(";"):
             if statement.strip():
                 conn.execute(text(statement))

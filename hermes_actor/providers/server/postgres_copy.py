@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
     from hermes_actor.providers.server.dialect import ServerDialect
+    from hermes_actor.providers.server.postgres import PostgresDialect
 
 __all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]
 
@@ -123,5 +124,5 @@ def drop_search(conn: Connection) -> None:
 
 def build_search(conn: Connection, dialect: ServerDialect) -> None:
     conn.execute(text("SELECT set_config('statement_timeout', '0', true)"))
-    dialect.create(conn)
+    cast("PostgresDialect", dialect).make_search(conn)
     conn.execute(text("ANALYZE messages, sessions"))
