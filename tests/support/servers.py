@@ -145,6 +145,47 @@ class PostgreSQL(Server):
         return new_schema(self.base)
 
 
+class Standby(PostgreSQL):
+    """A copy of a PostgreSQL server that follows it and takes no changes."""
+
+    def __init__(self, primary):
+        Server.__init__(self, "postgresql")
+        self.program = primary.program
+        self.run(
+            find("pg_basebackup"), "-D", str(self.folder / "data"), "-h", str(primary.folder),
+            "-U", "hermes", "-X", "stream", "-c", "fast", "-R",
+        )  # fmt: skip
+        self.start()
+
+
+class SmallDisk(PostgreSQL):
+    """A PostgreSQL server with a file system of a few megabytes, which goes with it."""
+
+    def __init__(self):
+        self.disk = None
+        super().__init__()
+
+    def start(self):
+        self.disk = self.folder / "disk"
+        self.disk.mkdir(exist_ok=True)
+        super().start()
+
+    def command(self):
+        as_user = ["setpriv", f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}"]
+        script = (
+            f"mount -t tmpfs -o size=24m,uid={self.user.pw_uid},mode=700 tmpfs {self.disk}"
+            ' && exec "$@"'
+        )
+        return [
+            "unshare", "--mount", "sh", "-c", script, "sh",
+            *as_user, "--clear-groups", *super().command(),
+        ]  # fmt: skip
+
+    def _as_user(self):
+        # The server itself is started by the command; only initdb is run for it here.
+        return super()._as_user() if self.process is None and self.disk is None else {}
+
+
 _numbers = iter(range(1, 1_000_000))
 
 

@@ -51,6 +51,9 @@ _CLASSES: dict[str, tuple[Way, type[HermesActorError], str]] = {
 }
 
 
+_NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
+
+
 def judge(error: BaseException) -> Judgement:
     """What to do about an error of the driver or the pool."""
     if isinstance(error, PoolTimeout):
@@ -95,6 +98,8 @@ def _no_connection(said: str) -> Judgement:
         return Judgement(Way.RAISE, BadConfig(f"there is no such database: {said}"))
     if 'role "' in said and "does not exist" in said:
         return Judgement(Way.RAISE, PermissionDenied(f"the server refuses this user: {said}"))
+    if any(words in said for words in _NO_ROOM):
+        return Judgement(Way.LATER, Busy(f"the server has no connection left: {said}"))
     if "no pg_hba.conf entry" in said:
         return Judgement(Way.RAISE, PermissionDenied(f"the server refuses this user: {said}"))
     return Judgement(Way.RECONNECT, Unreachable(f"the server does not answer: {said}"))
