@@ -112,14 +112,11 @@ def test_connections_that_are_cut_at_any_moment_under_load(server, url, open_):
     crew = Crew(url, 4)
     cuts = 0
     with administrator(server) as run:
-        for _ in range(40):
+        while cuts < 40:
             cuts += cut_all(server, run)
             time.sleep(0.02)
-            if cuts >= 40:
-                break
     crew.wait_for_more()
     writes, errors = crew.end()
-    assert cuts >= 20
     assert violations(db, writes) == []
     assert errors == []
 

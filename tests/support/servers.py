@@ -20,8 +20,6 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-import pytest
-
 START_SECONDS = 60
 
 
@@ -37,6 +35,8 @@ def find(*names):
 
 
 def missing(what):
+    import pytest  # benchmarks use the servers too, without it
+
     if os.environ.get("CI", "").lower() in ("true", "1"):
         pytest.fail(f"{what} is not installed; make test installs it where it may")
     pytest.skip(f"{what} is not installed")

@@ -36,6 +36,7 @@ _NUMBERS: dict[int, tuple[Way, type[HermesActorError], str]] = {
     1020: (Way.AGAIN, Busy, "changes crossed each other"),
     1040: (Way.LATER, Busy, "the server has no connection left"),
     1203: (Way.LATER, Busy, "this user has no connection left"),
+    1226: (Way.LATER, Busy, "this user has no connection left"),
     1969: (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
     3024: (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
     1290: (Way.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"),
