@@ -15,7 +15,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff
+.PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
 .PHONY: stress stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
@@ -57,6 +57,9 @@ bench-commands: $(BSTAMP)  ## commands from start to exit on a large file, besid
 
 bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside the peer
 	@$(BENCH)/bin/python stress/bench_writers.py
+
+bench-providers: $(BSTAMP)  ## PostgreSQL, the actor and the peer; moving a store; searches on each
+	@$(BENCH)/bin/python stress/bench_providers.py
 
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
@@ -110,7 +113,7 @@ $(PSTAMP): pyproject.toml | $(STAMP)
 $(BSTAMP): pyproject.toml
 	$(call make_venv,$(BENCH))
 	@echo "installing hermes-actor and the peer into $(BENCH)"
-	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench,postgresql]'
 	@touch $@
 
 clean:  ## remove environments and caches (never a home)

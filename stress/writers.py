@@ -36,7 +36,7 @@ OVERTIME = 90  # seconds after which a worker that was forgotten ends by itself
 
 @dataclass(slots=True)
 class Order:
-    """What one worker is told. `kind` is peer, ours, pipeline or rows."""
+    """What one worker is told. `kind` is peer, ours, pipeline, rows or server."""
 
     kind: str
     path: str
@@ -78,6 +78,9 @@ def open_store(kind: str, path: Path) -> Any:
     """The store of one side."""
     if kind == "peer":
         return importlib.import_module("hermes_state").SessionDB(path)
+    if kind == "server":
+        # The file holds the address of the store.
+        return importlib.import_module("hermes_actor").SessionDB(path.read_text())
     return importlib.import_module("hermes_actor").SessionDB(path, mode="actor")
 
 
