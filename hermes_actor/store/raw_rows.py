@@ -10,6 +10,8 @@ from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.copying import COPIED_TABLES, bookmark_of
 from hermes_actor.store.layout import layout_of
@@ -33,6 +35,8 @@ LOWEST = -(2**63)
 """Below every id."""
 PAGE_ROWS = 1000
 PAGE_BYTES = 4 << 20
+
+_encode = msgspec.msgpack.Encoder().encode
 
 _ARCHIVED = "hermes_actor_archived"
 
@@ -134,7 +138,7 @@ def bounded(rows: Iterable[StoredRow]) -> list[StoredRow]:
 
 def size_of(row: StoredRow) -> int:
     """About how much memory a row takes."""
-    return sum(len(value) for value in row if value.__class__ is str or value.__class__ is bytes)
+    return len(_encode(row))  # quicker than a look at every column
 
 
 def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
