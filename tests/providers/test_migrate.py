@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -349,3 +350,75 @@ def test_passwords_are_not_told(source, tmp_path):
     assert "Error: the server does not answer" in done.stderr
     assert "hunter2" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+# --- as people use it ----------------------------------------------------------------------------
+
+
+def test_the_source_is_the_store_of_the_home(source, tmp_path):
+    """The file there, or what ``sessiondb`` in its settings says."""
+    home, moved, back = source.parent, tmp_path / "moved.db", tmp_path / "back.db"
+    done = command("migrate", "--to", moved, "--json", HERMES_HOME=str(home))
+    assert json.loads(done.stdout)["from"] == str(source)
+    (home / "config.yaml").write_text("sessiondb: {dsn: 'sqlite:///${MOVED}'}")
+    words = ("migrate", "--to", back, "--json")
+    done = command(*words, HERMES_HOME=str(home), MOVED=str(moved))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["from"] == str(moved)
+    assert rows(back) == rows(source)
+
+
+def test_while_somebody_writes(source, target, migrate):
+    """What was there at the beginning arrives; the rest is taken along when it is quiet."""
+    writing, written = threading.Event(), []
+
+    def write():
+        with contextlib.closing(SessionDB(source, mode="embedded")) as db:
+            while not writing.is_set():
+                session = f"live-{len(written) // 5}"
+                db.ensure_session(session, "cli")
+                written.append(db.append_message(session, "user", f"said {len(written)}"))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        first = migrate(source, target)
+    finally:
+        writing.set()
+        writer.join()
+    assert first["messages"] >= 36
+    migrate(source, target)
+    assert exported(address(target)) == exported(embedded(source))
+
+
+MEASURED = """
+    import resource, sys
+    from hermes_actor.cli import run
+    code = run(sys.argv[1:])
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_memory_does_not_grow_with_the_store(kind, tmp_path):
+    """Four times as many messages of a megabyte, and about the same memory, on both ways."""
+    most = {}
+    for count in (10, 40):
+        path = tmp_path / f"{count}.db"
+        with contextlib.closing(SessionDB(path, mode="embedded")) as db:
+            db.create_session("s", "cli")
+            for _ in range(count):
+                # Text that no index holds: it is the copy that is measured.
+                db.append_message("s", "assistant", "x", reasoning=os.urandom(500_000).hex())
+        url, back = servers.new_store(kind), tmp_path / f"back-{count}.db"
+        for one, other in ((embedded(path), url), (url, back)):
+            to = embedded(other) if isinstance(other, Path) else other
+            done = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(MEASURED), "migrate", "--from", one,
+                 "--to", to], capture_output=True, text=True, timeout=100,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            most.setdefault(other is back, []).append(int(done.stdout.splitlines()[-1]))
+    for little, much in most.values():
+        assert much - little < 20, f"{most} MiB"
