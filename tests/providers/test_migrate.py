@@ -1,8 +1,10 @@
 """Moving stores between providers, through the command: everything arrives, once, as it was."""
 
 import contextlib
+import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -10,15 +12,18 @@ import subprocess
 import sys
 import textwrap
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from support import servers
 from support.builds import command
 from support.files import query
 from support.processes import TESTS
 
 from hermes_actor import SessionDB
+from hermes_actor.cli import migrate as cli
 from hermes_actor.cli import run
 from hermes_actor.providers.migration import side
 from hermes_actor.store.raw_rows import columns_of
@@ -422,3 +427,25 @@ def test_memory_does_not_grow_with_the_store(kind, tmp_path):
             most.setdefault(other is back, []).append(int(done.stdout.splitlines()[-1]))
     for little, much in most.values():
         assert much - little < 20, f"{most} MiB"
+
+
+def test_on_a_terminal_a_bar_tells_how_fast_it_goes(monkeypatch):
+    screen = io.StringIO()
+    on_screen = partial(Console, file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr("rich.console.Console", lambda stderr: on_screen())
+    with cli._bar() as tell:
+        for done in (100, 200, 300):
+            tell("copying", done, 1000)
+    assert re.search(r"copying.*300/1000.*[\d,]+/s", screen.getvalue())
+
+
+def test_elsewhere_a_line_tells_how_fast_it_goes():
+    pace = cli._Pace()
+    assert pace.words() == "opening"
+    pace.tell("copying", 250, 1000)
+    assert re.fullmatch(r"copying, 20 %, [\d,]+/s, \d+ s left", first := pace.words())
+    # Told again only when there is news.
+    pace.tell("copying", 290, 1000)
+    assert pace.words() == first
+    pace.tell("copying", 300, 1000)
+    assert pace.words().startswith("copying, 30 %")
