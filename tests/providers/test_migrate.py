@@ -264,6 +264,15 @@ def test_killed_in_the_middle_it_goes_on(source, target, migrate, monkeypatch):
         assert len(db.search_messages("line", limit=50)) == 30
 
 
+def test_who_writes_to_an_unfinished_target_is_not_overwritten(source, target, migrate):
+    killed_after(4, source, target)
+    with contextlib.closing(SessionDB(address(target))) as db:
+        db.append_message("child", "user", "too early")
+    assert "changed since it was filled" in migrate(source, target, code=1)
+    with contextlib.closing(SessionDB(address(target))) as db:
+        assert db.get_messages("child")[-1]["content"] == "too early"
+
+
 # --- refused -------------------------------------------------------------------------------------
 
 

@@ -144,6 +144,9 @@ class Parts:
                 rows=self._rows,
                 bookmark=bookmark or {},
                 expect=self._expect,
+                # Whoever writes to an unfinished target gets a number above all that came so far,
+                # and is found out by it.
+                last_id=max(0, int((bookmark or {}).get("through", 0))),
                 **self._options,
             )
             self._options = {key: v for key, v in self._options.items() if key == "update"}
