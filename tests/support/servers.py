@@ -62,7 +62,7 @@ class Server:
 
     def run(self, *command):
         done = subprocess.run(
-            command, capture_output=True, text=True, **self._as_user(), cwd=self.folder
+            command, capture_output=True, text=True, **self._as_user(), cwd=self.folder, timeout=100
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
