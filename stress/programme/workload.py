@@ -7,6 +7,7 @@ import json
 import os
 import random
 import select
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -85,6 +86,19 @@ class Workload:
             if time.monotonic() > give_up:
                 raise TimeoutError(f"no {changes} changes within {patience:g} s")
             time.sleep(0.003)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Clients stand still, and what they had sent is in the file."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            before, now = -1, own(self.house.path, "commit_no")
+            while before != now:
+                time.sleep(0.1)
+                before, now = now, own(self.house.path, "commit_no")
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def nothing_more_happens(self) -> None:
         """The faults are over: from now on everybody must be answered in time (rule 16)."""

@@ -69,7 +69,7 @@ def test_an_unknown_scheme_lists_what_there_is():
 
 
 def test_a_text_that_is_no_url_is_not_taken_for_a_path():
-    with pytest.raises(TypeError, match="Path"):
+    with pytest.raises(AttributeError, match="Path"):
         SessionDB("state.db")
 
 

@@ -298,9 +298,9 @@ def retried(change):
         time.sleep(0.05)
 
 
+# Replicas of MySQL are read_only servers, which another test is about.
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 def test_a_standby_is_read_and_takes_changes_after_its_promotion(server, tmp_path):
-    if server.kind != "postgresql":
-        pytest.skip("replicas of MySQL are read_only servers, which another test is about")
     primary = server.new_store()
     with contextlib.closing(SessionDB(primary)) as db:
         db.create_session("s", "cli")
@@ -358,10 +358,10 @@ def test_a_full_disk_as_the_server_tells_it(server, url, db):
     assert db.get_session("s")["message_count"] == 1
 
 
+# MySQL has no table spaces that could lie elsewhere; see the trigger above.
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
 def test_a_disk_that_is_full(server):
     """A real one: the tables lie on a file system of a few megabytes."""
-    if server.kind != "postgresql":
-        pytest.skip("MySQL has no table spaces that could lie elsewhere; see the trigger above")
     if os.getuid() != 0 or not own_mounts():
         pytest.skip("this user may not mount a small file system; see the trigger above")
     small = servers.SmallDisk()
