@@ -84,6 +84,7 @@ def run_turns(path: Path, numbers: range) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120 * PROCESSES // 100)
 def test_nothing_of_them_stays_behind(path):
     with closing(SessionDB(path, mode="actor")) as db:
         db.set_meta("here", "since the beginning")
