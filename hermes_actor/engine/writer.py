@@ -129,7 +129,10 @@ class Writer(Upkeep):
         fails, everything is rolled back and tried again with one."""
         try:
             return self._transaction(requests, careful=False)
-        except _Misstep:
+        except _Misstep as misstep:
+            assert misstep.__cause__ is not None
+            # Explained, so that after an I/O error the second try begins on a new connection.
+            self.core.explain(misstep.__cause__)
             return self._transaction(requests, careful=True)
 
     def _transaction(self, requests: Sequence[Request], *, careful: bool) -> list[Outcome]:

@@ -950,9 +950,12 @@ def test_batch_that_is_too_big_for_the_disk_goes_through_one_by_one(failing, pat
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_READ])
-def test_storage_error_inside_an_operation_costs_only_that_operation(failing, path, code):
-    failing.core.conn.fail_on, failing.core.conn.code = "INSERT INTO messages", code
-    failing.core.conn.times = 2  # all at once, and again with a way back for each
+def test_storage_error_inside_an_operation_costs_only_that_operation(
+    failing, path, code, monkeypatch
+):
+    # Of the disk, and so of every connection: all at once, and again with a way back for each.
+    monkeypatch.setattr(Failing, "fail_on", "INSERT INTO messages")
+    monkeypatch.setattr(Failing, "code", code)
     outcomes = batch(failing, put("1"), append("x"), put("2"))
     assert isinstance(outcomes[1].error, DiskFull | IOFailed)
     assert [outcome.commit_no for outcome in outcomes] == [2, None, 3]
@@ -962,9 +965,12 @@ def test_storage_error_inside_an_operation_costs_only_that_operation(failing, pa
 def test_error_that_does_not_come_again_costs_nothing(failing, path):
     failing.core.conn.code, failing.core.conn.times = sqlite3.SQLITE_IOERR_READ, 1
     failing.core.conn.fail_on = "INSERT INTO state_meta"
+    suspect = failing.core.conn
     outcomes = batch(failing, put("1"), put("2"))
     assert [outcome.commit_no for outcome in outcomes] == [2, 3]
     assert keys(path) == ["1", "2"]
+    # What a full-text table remembers of the failed try went with its connection.
+    assert failing.core.conn is not suspect
 
 
 # Files and the owner lock.
