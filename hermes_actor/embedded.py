@@ -226,6 +226,8 @@ class EmbeddedWriter:
         try:
             serve(self._writer, self._queue)
             self._stopped = Closed(f"the writer of {self._place.db} has been closed")
+        except ActorBroken as error:  # the writer has logged its cause
+            self._stopped = error
         except BaseException as error:
             _log.exception("the writer of %s has stopped", self._place.db)
             self._stopped = ActorBroken(f"the writer has stopped: {error}")

@@ -37,7 +37,7 @@ from hermes_actor.actor.watchdog import WatchedMailbox, tick
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
 from hermes_actor.engine.changes import ChangeRing
-from hermes_actor.errors import HandoffFailed
+from hermes_actor.errors import ActorBroken, HandoffFailed
 
 if TYPE_CHECKING:
     import hermes_protocol.messages as wire
@@ -249,7 +249,8 @@ class Server:
         """An actor whose writer has stopped by itself ends."""
         await writing.closed.wait()
         if writing.failure is not None:
-            self.drain(f"the writer has stopped: {writing.failure}")
+            told = isinstance(writing.failure, ActorBroken)
+            self.drain(f"{'' if told else 'the writer has stopped: '}{writing.failure}")
 
     def drain(self, reason: str) -> None:
         """Begin to end; harmless when it has begun."""

@@ -52,6 +52,23 @@ class Guard:
         """Whether the shared memory that describes our WAL is still in its place."""
         return self._known is not None and self._look()[2] == self._known[2]
 
+    def memory_was_removed(self) -> bool:
+        """Whether this process still has open a shared memory that is not in its place any more.
+
+        SQLite gives all connections of a process to one database the same shared memory. While a
+        reader of ours keeps the removed one, a new connection would write the WAL by it, and every
+        other program by another: neither would see the locks or the frames of the other.
+        """
+        shm = self._paths[2]
+        removed = f"{os.path.realpath(shm)} (deleted)"
+        known = self._known and self._known[2]
+        if known == self._seams.identity(shm):
+            known = None  # it is where it belongs
+        return any(
+            _leads_to(name, removed) or (known is not None and _is(name, known))
+            for name in _descriptors()
+        )
+
     def remove_stale(self) -> None:
         """Another database is in the place of ours, and our WAL still lies beside it.
 
@@ -96,7 +113,7 @@ def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
         return None
     target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}")
     try:
-        source = next(int(name) for name in os.listdir("/proc/self/fd") if _is(name, wal))
+        source = next(int(name) for name in _descriptors() if _is(name, wal))
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except (OSError, StopIteration) as error:
         _log.error("the orphaned WAL of %s could not be saved: %r", place.db, error)
@@ -109,6 +126,18 @@ def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
         file.flush()
         os.fsync(file.fileno())
     return target
+
+
+def _descriptors() -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listdir("/proc/self/fd")
+    return []
+
+
+def _leads_to(descriptor: str, path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{descriptor}") == path
+    return False
 
 
 def _is(descriptor: str, wanted: object) -> bool:

@@ -124,10 +124,9 @@ class _Loop:
             raise
 
     def _check(self) -> None:
-        cause = self._writer.core.broken
-        if cause is not None:
+        if self._writer.core.broken is not None:
             self._on_broken()
-            raise ActorBroken(f"the writer has stopped: {cause}")
+            raise self._writer.core.stopped()
 
     def _refuse_open(self, error: HermesActorError) -> None:
         """Nobody may wait for a writer that is gone."""

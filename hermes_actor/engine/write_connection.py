@@ -142,7 +142,7 @@ class WriteConnection:
     def begin(self, deadline: float) -> HermesActorError | None:
         """Begin under our epoch. Returns why not, if not; nothing is executed then."""
         if self.broken is not None:
-            return ActorBroken(f"the writer has stopped: {self.broken}")
+            return self.stopped()
         refusal = self.faults.refusal()
         if refusal is not None:
             return refusal
@@ -160,7 +160,7 @@ class WriteConnection:
             self.seams.failpoint("batch.begin")
         except OutcomeUnknown:
             # Of the files: nothing was begun.
-            return ActorBroken(f"the writer has stopped: {self.broken}")
+            return self.stopped()
         except Exception as error:
             self.roll_back()
             return self.faults.note(self.explain(error))
@@ -169,7 +169,7 @@ class WriteConnection:
             self.break_down(
                 ActorBroken(f"another owner has taken over {self.place.db}"), exits.FENCED
             )
-            return ActorBroken(f"the writer has stopped: {self.broken}")
+            return self.stopped()
         return None
 
     def _notice_foreign_commits(self) -> None:
@@ -253,6 +253,10 @@ class WriteConnection:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.conn))
             _log.error("the writer of %s has stopped: %s", self.place.db, cause)
 
+    def stopped(self) -> ActorBroken:
+        """What whoever still comes to a broken writer is told."""
+        return ActorBroken(f"the writer has stopped: {self.broken}")
+
     def explain(self, error: BaseException) -> HermesActorError:
         if isinstance(error, HermesActorError):
             return error
@@ -278,6 +282,15 @@ class WriteConnection:
     def pass_barrier(self, deadline: float) -> None:
         if self.recovered:
             return
+        if self._guard.memory_was_removed():
+            self.break_down(
+                ActorBroken(
+                    f"connections of pid {os.getpid()} still use the removed shared memory of"
+                    f" {self.place.db}, which others can no longer see: end this process"
+                ),
+                exits.FILES_REPLACED,
+            )
+            raise self.stopped()
         after_failure = self.place.fsync_failed.exists()
         try:
             self.epoch = pass_barrier(
@@ -340,8 +353,12 @@ class WriteConnection:
             self.seams.sleep(limits.BUSY_RETRY_SECONDS)
         self._close_connections()
         self._forget_connection()
-        self.conn = self._open()
-        self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        try:
+            self.conn = self._open()
+            self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        except (sqlite3.Error, HermesActorError) as error:
+            self.break_down(self.explain(error), exits.FILES_REPLACED)
+            raise OutcomeUnknown(str(self.broken)) from error
         return True
 
     def _forget_connection(self) -> None:
@@ -407,7 +424,7 @@ class WriteConnection:
                 raise Busy(f"another program is writing {self.place.db}")
 
         if self.broken is not None:
-            raise ActorBroken(f"the writer has stopped: {self.broken}")
+            raise self.stopped()
         self.pass_barrier(deadline)
         if not self._guard.intact():
             self._files_changed(None)

@@ -614,8 +614,13 @@ def test_embedded_writer_and_its_readers_go_on(embedded, path, place):
     assert orphans(path) == []
 
 
-def test_embedded_writer_tells_its_callers(path, place):
-    """And the file is not harmed by what a process that lives on still holds."""
+@pytest.mark.parametrize("noticed", ["late", "at once"])
+def test_embedded_writer_tells_its_callers(path, place, noticed):
+    """And the file is not harmed by what a process that lives on still holds.
+
+    Also when the writer could fold back what was removed before the foreign program came: its
+    readers still hold the removed shared memory, and SQLite would give it to a new writer, too.
+    """
     code = """
     import sys
     from pathlib import Path
@@ -630,8 +635,11 @@ def test_embedded_writer_tells_its_callers(path, place):
     assert db.search_messages("walrus")
     for name in ("state.db-wal", "state.db-shm"):
         path.with_name(name).unlink()
+    first = []
+    if sys.argv[3] == "at once":
+        first.append(outcome(lambda: db.set_meta("void", "v"))["classes"])
     write_foreign(path)
-    told = [outcome(lambda: db.set_meta("void", "v"))["classes"] for _ in range(3)]
+    told = first + [outcome(lambda: db.set_meta("void", "v"))["classes"] for _ in range(3)]
     db.close()
 
     def again():
@@ -643,10 +651,10 @@ def test_embedded_writer_tells_its_callers(path, place):
 
     tell([told, outcome(again)["classes"]])
     """
-    told, again = run_python(code, path, Path(__file__).parent)
+    told, again = run_python(code, path, Path(__file__).parent, noticed)
     kinds = [classes[0].rpartition(".")[2] for classes in told]
     assert kinds[0] in ("OutcomeUnknown", "ActorBroken")
-    assert kinds[1:] == ["ActorBroken", "ActorBroken"]
+    assert set(kinds[1:]) == {"ActorBroken"}
     assert keys(path) >= FOREIGN
     assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
     # It may refuse to open the file again; what it acknowledges is in the file.
