@@ -15,7 +15,7 @@ from hermes_actor import AsyncSessionDB, SessionDB, errors
 from hermes_actor.client.changes import ActorChanges
 from hermes_actor.client.following import Follower
 from hermes_actor.client.subscription import Subscription
-from hermes_actor.embedded import EmbeddedChanges
+from hermes_actor.embedded.changes import EmbeddedChanges
 from hermes_actor.engine.changes import FOREIGN, ChangeRing
 from hermes_actor.paths import place_of
 from hermes_protocol import messages as wire

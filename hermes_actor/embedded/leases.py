@@ -1,0 +1,56 @@
+"""A transaction that a caller holds open: its end of the lease."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_actor import limits
+from hermes_actor.embedded.waiting import Waiter
+from hermes_actor.engine import jobs
+from hermes_actor.engine.jobs import Request, lease_over
+from hermes_protocol.operations import SqlLease
+
+if TYPE_CHECKING:
+    from hermes_actor.embedded.writer import EmbeddedWriter
+    from hermes_protocol.operations import SqlResult, SqlStatement
+
+__all__ = ["EmbeddedLease"]
+
+
+class EmbeddedLease:
+    """The caller's end of a lease."""
+
+    def __init__(self, writer: EmbeddedWriter, job: jobs.Lease) -> None:
+        self._writer = writer
+        self._job = job
+
+    @property
+    def _over(self) -> bool:
+        return self._job.ended or self._writer.stopped
+
+    def execute(self, statement: SqlStatement) -> SqlResult:
+        return cast("SqlResult", self._ask(statement, None))
+
+    def commit(self) -> None:
+        self._end(Request(SqlLease(lease=0)))
+
+    def rollback(self) -> None:
+        self._end(None)
+
+    def _end(self, commit: Request | None) -> None:
+        try:
+            self._ask(None, commit)
+        finally:
+            # An expired lease must not take the mark of the one that came after it.
+            holder = self._writer.lease_holder
+            if holder is not None and holder[1] is self:
+                self._writer.lease_holder = None
+
+    def _ask(self, statement: SqlStatement | None, commit: Request | None) -> Any:
+        waiter = Waiter()
+        self._job.put(jobs.Command(statement, commit, waiter.finish))
+        # Once the end is marked nobody reads the commands: an open reply then will never come.
+        while not waiter.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
+            if self._over and not waiter.poll(0):
+                raise lease_over()
+        return waiter.result()

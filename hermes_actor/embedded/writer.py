@@ -1,0 +1,188 @@
+"""The writer thread. It owns the write connection for its whole life."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from hermes_actor import exits
+from hermes_actor.embedded.changes import EmbeddedChanges
+from hermes_actor.embedded.leases import EmbeddedLease
+from hermes_actor.embedded.waiting import Queue, Waiter
+from hermes_actor.engine import jobs
+from hermes_actor.engine.jobs import Outcome, Request
+from hermes_actor.engine.loop import serve
+from hermes_actor.engine.ownership import OwnerLock
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import ActorBroken, Closed, HermesActorError, NotAllowed, Owned
+
+if TYPE_CHECKING:
+    from hermes_actor.client.port import Answer, Lease
+    from hermes_actor.paths import Place
+    from hermes_protocol.operations import Operation
+
+__all__ = ["EmbeddedWriter"]
+
+R = TypeVar("R")
+
+_log = logging.getLogger("hermes_actor.embedded")
+
+
+class EmbeddedWriter:
+    """One writer thread, shared by its users. Get it with :func:`hermes_actor.embedded.share`."""
+
+    def __init__(self, place: Place, release: Callable[[EmbeddedWriter], None]) -> None:
+        """*release* is told when one of its users leaves."""
+        self.place = place
+        self._release = release
+        self._pid = os.getpid()
+        self._queue = Queue()
+        self.lease_holder: tuple[int, EmbeddedLease] | None = None
+        self._stopped: BaseException | None = None
+        self._lock = OwnerLock.acquire(place)
+        opened = Waiter()
+        # Daemon, and stopped by atexit: a program that forgets to close must still end, and its
+        # writer must still close the file properly.
+        self._thread = threading.Thread(
+            target=self._run, args=(opened,), name=f"writer {place.db.name}", daemon=True
+        )
+        self._thread.start()
+        try:
+            opened.result()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped is not None
+
+    @property
+    def files_replaced(self) -> bool:
+        core = self._writer.core
+        return core.broken is not None and core.exit_code == exits.FILES_REPLACED
+
+    def submit(self, operation: Operation[R], patience: float) -> R:
+        (answer,) = self.send([operation], patience)
+        return cast("R", answer.result())
+
+    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+        self._check_caller()
+        deadline = time.monotonic() + patience
+        answers: list[Answer] = []
+        for operation in operations:
+            waiter = Waiter()
+            job = jobs.Call(waiter.finish, Request(operation, deadline))
+            self._queue.put(job)
+            answers.append(EmbeddedAnswer(self, waiter, job))
+        return answers
+
+    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+        waiter = Waiter()
+        self._wait(
+            waiter, jobs.CatchUp(waiter.finish, time.monotonic() + patience, through, verify)
+        )
+
+    def lease(self, patience: float) -> Lease:
+        waiter = Waiter()
+        job = jobs.Lease(waiter.finish, time.monotonic() + patience)
+        self._wait(waiter, job)
+        lease = EmbeddedLease(self, job)
+        self.lease_holder = (threading.get_ident(), lease)
+        return lease
+
+    def statistics(self) -> dict[str, Any]:
+        return {"mode": "embedded", "pid": self._pid, "writer": repr(self._writer)}
+
+    def subscribe(self, after: int | None, patience: float) -> EmbeddedChanges:
+        self._check_caller()
+        return EmbeddedChanges(self, self._writer.changes, after)
+
+    def release(self) -> None:
+        self._release(self)
+
+    def check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise Owned(
+                f"{self.place.db} was opened with mode='embedded' by process {self._pid};"
+                f" a forked child cannot use that writer"
+            )
+
+    def _check_caller(self) -> None:
+        self.check_process()
+        if self.lease_holder is not None and self.lease_holder[0] == threading.get_ident():
+            raise NotAllowed("a call inside _execute_write would wait for its own transaction")
+
+    def _wait(self, waiter: Waiter, job: jobs.Job) -> Any:
+        self._check_caller()
+        self._queue.put(job)
+        return self.result_of(waiter, job)
+
+    def result_of(self, waiter: Waiter, job: jobs.Job) -> Any:
+        # Looked at after putting: a writer that stops looks at the queue once more after that.
+        if self._stopped is not None and job.take():
+            raise self.why_stopped()
+        return waiter.wait(job)
+
+    def why_stopped(self) -> HermesActorError:
+        """A fresh error each time: one that is raised again and again grows its traceback."""
+        assert self._stopped is not None
+        kind = type(self._stopped) if isinstance(self._stopped, Closed) else ActorBroken
+        return kind(str(self._stopped))
+
+    def stop(self) -> None:
+        """Finish what has been submitted, close the file, release the lock."""
+        if self._pid == os.getpid():
+            self._queue.put(jobs.Stop(lambda _outcome: None))
+            self._thread.join()
+            self._lock.release()
+
+    def leave_lock(self) -> None:
+        """In a forked child: the lock is the parent's and must not outlive it in our copy."""
+        self._lock.release()
+
+    def _run(self, opened: Waiter) -> None:
+        """The writer thread."""
+        try:
+            self._writer = Writer(
+                self.place, somebody_waits=self._queue.waiting, on_epoch=self._lock.describe
+            )
+        except BaseException as error:
+            self._stopped = error
+            opened.finish(Outcome(error=error))
+            return
+        opened.finish(Outcome())
+        try:
+            serve(self._writer, self._queue)
+            self._stopped = Closed(f"the writer of {self.place.db} has been closed")
+        except ActorBroken as error:  # the writer has logged its cause
+            self._stopped = error
+        except BaseException as error:
+            _log.exception("the writer of %s has stopped", self.place.db)
+            self._stopped = ActorBroken(f"the writer has stopped: {error}")
+        self._writer.changes.add(())  # wakes those who follow
+        while self._queue.waiting():
+            for job in self._queue.take(0):
+                if job.take():
+                    job.finish(Outcome(error=self.why_stopped()))
+
+
+class EmbeddedAnswer:
+    """The answer to one operation, when it comes."""
+
+    __slots__ = ("_job", "_waiter", "_writer")
+
+    def __init__(self, writer: EmbeddedWriter, waiter: Waiter, job: jobs.Job) -> None:
+        self._writer = writer
+        self._waiter = waiter
+        self._job = job
+
+    def done(self) -> bool:
+        return self._waiter.poll(0)
+
+    def result(self) -> Any:
+        return self._writer.result_of(self._waiter, self._job)
