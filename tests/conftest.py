@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 # `make stress-long` draws many more programs than `make test`.
-settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 

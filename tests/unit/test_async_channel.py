@@ -689,7 +689,7 @@ async def test_half_of_several_sent_is_unknown(channel, script):
 
 async def test_connection_that_cannot_be_made_again_leaves_it_unknown(channel, script, place):
     async with calls(channel) as start:
-        call = await start(patience=0.3)
+        call = await start(patience=1)
         peer = await script.welcome()
         await peer.take()
         peer.close()

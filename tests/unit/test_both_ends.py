@@ -178,7 +178,7 @@ class BothEnds(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-BothEnds.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+BothEnds.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestBothEnds = BothEnds.TestCase
 
 
