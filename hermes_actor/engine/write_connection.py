@@ -111,7 +111,7 @@ class WriteConnection:
             raise self.explain(error) from error
 
     def _look_ahead(self) -> None:
-        """Known before the barrier: clients are told at once where the order of changes stands."""
+        """Where the order of changes stands: clients are told at once, before the barrier."""
         if has_own_tables(self.conn):
             self.commit_no = get_own(self.conn, "commit_no") or 0
             self.swept_through = get_own(self.conn, "swept_through") or 0
@@ -230,6 +230,13 @@ class WriteConnection:
         self.break_down(explained, exits.FSYNC_FAILED)
         raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
 
+    def _fail_with(self, error: sqlite3.Error) -> None:
+        """A checkpoint, or what contains one, has failed: if the disk did, nobody can tell what
+        of the WAL is in the database."""
+        if primary_code(error) == sqlite3.SQLITE_IOERR:
+            self._mark_failed_sync()
+            self.break_down(self.explain(error), exits.FSYNC_FAILED)
+
     def _mark_failed_sync(self) -> None:
         """Tell the next owner. If even that fails, the disk will tell it."""
         with contextlib.suppress(OSError):
@@ -302,9 +309,7 @@ class WriteConnection:
             self.break_down(failed, exits.FSYNC_FAILED)
             raise failed from error
         except sqlite3.Error as error:
-            if primary_code(error) == sqlite3.SQLITE_IOERR:
-                self._mark_failed_sync()
-                self.break_down(self.explain(error), exits.FSYNC_FAILED)
+            self._fail_with(error)
             raise
         self.place.fsync_failed.unlink(missing_ok=True)
         self.commit_no = get_own(self.conn, "commit_no") or 0
@@ -390,9 +395,7 @@ class WriteConnection:
             result = run_checkpoint(self.conn, action, self.seams, budget)
             self.seams.failpoint("checkpoint.after")
         except sqlite3.Error as error:
-            if primary_code(error) == sqlite3.SQLITE_IOERR:
-                self._mark_failed_sync()
-                self.break_down(self.explain(error), exits.FSYNC_FAILED)
+            self._fail_with(error)
             raise
         self.checkpoints.ran(
             action, result, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
@@ -433,14 +436,10 @@ class WriteConnection:
             # One step: between two others could write, and SQLite would begin anew.
             source.backup(self.conn, pages=-1, progress=tell, sleep=limits.BUSY_RETRY_SECONDS)
         except sqlite3.Error as error:
-            if primary_code(error) == sqlite3.SQLITE_IOERR:
-                self._mark_failed_sync()
-                self.break_down(self.explain(error), exits.FSYNC_FAILED)
+            self._fail_with(error)
             raise self.explain(error) from error
         self.epoch = get_own(self.conn, "epoch") or 0
-        self.commit_no = get_own(self.conn, "commit_no") or 0
-        self.swept_through = get_own(self.conn, "swept_through") or 0
-        self.file_id = file_id(self.conn)
+        self._look_ahead()
         self._data_version = -1
         self.conn.layout, self.conn.layout_checked = None, False
         self.faults.mended()
