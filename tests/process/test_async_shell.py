@@ -83,7 +83,7 @@ async def test_nothing_is_lost_or_doubled_when_the_actor_ends_under_load(path, n
                     tasks.start_soon(write, db, name)
                 tasks.start_soon(kill_now_and_then, path, number, 5, stop)
     for name, written in acknowledged.items():
-        assert len(written) > 5
+        assert written
         assert contents(path, name) == written
 
 
