@@ -1,6 +1,6 @@
 """Check a recorded history against the file that it leaves.
 
-    check_history.py FOLDER DATABASE [--calm TIME] [--json]
+    check_history.py FOLDER DATABASE [--calm TIME] [--saved WAL] [--json]
     check_history.py --measure
 
 FOLDER holds what the clients have recorded. The file is opened read-only by another copy of
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from programme.made_up import MadeUp
 from programme.records import Final, final_state, judge, load
+from programme.saved_wal import without_saved
 
 
 def main() -> int:
@@ -26,6 +27,10 @@ def main() -> int:
     parser.add_argument("database", type=Path, nargs="?")
     parser.add_argument("--calm", type=float, help="when the last fault was over")
     parser.add_argument("--no-gaps", action="store_true", help="others have changed the file too")
+    parser.add_argument(
+        "--saved", type=Path, action="append", default=[], metavar="WAL",
+        help="saved by an owner whose files were taken away: what is in it is not lost",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--measure", action="store_true", help="how long 130,000 records take")
     asked = parser.parse_args()
@@ -46,11 +51,13 @@ def main() -> int:
         final = Final([], [], [], [f"the file cannot be read: {error!r}"])
     finally:
         conn.close()
-    found = judge(recorded, final, calm=asked.calm, gaps=not asked.no_gaps)
     acknowledged = sum(write.outcome == "ok" for write in recorded.writes)
+    recorded, saved = without_saved(recorded, final.rows, asked.saved)
+    found = judge(recorded, final, calm=asked.calm, gaps=not asked.no_gaps)
     counts = {
         "acknowledged": acknowledged, "open": len(recorded.writes) - acknowledged,
         "refused": len(recorded.refusals), "rows": len(final.rows), "reads": len(recorded.reads),
+        "saved": saved,
     }  # fmt: skip
     if asked.json:
         refusals = recorded.refusals[:1000]

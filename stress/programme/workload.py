@@ -7,7 +7,6 @@ import json
 import os
 import random
 import select
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -87,19 +86,6 @@ class Workload:
                 raise TimeoutError(f"no {changes} changes within {patience:g} s")
             time.sleep(0.003)
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Clients stand still, and what they had sent is in the file."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
-        try:
-            before, now = -1, own(self.house.path, "commit_no")
-            while before != now:
-                time.sleep(0.1)
-                before, now = now, own(self.house.path, "commit_no")
-            yield
-        finally:
-            os.killpg(self._process.pid, signal.SIGCONT)
-
     def nothing_more_happens(self) -> None:
         """The faults are over: from now on everybody must be answered in time (rule 16)."""
         self.calm = time.monotonic()
@@ -118,25 +104,36 @@ class Workload:
             if self._process.stdout is not None:
                 self._process.stdout.close()
 
-    def judge(self, job: Job, *, gaps: bool = True, owners: bool = True) -> dict[str, Any]:
+    def judge(
+        self, job: Job, *, gaps: bool = True, owners: bool = True, saved: bool = False
+    ) -> dict[str, Any]:
         """Stop clients and actors, then compare; violations go to the job. What was found."""
         code = self.stop()
         job.demand(code == 0, f"clients have ended with {code}: {self._last_words()[-300:]}")
         self.house.end()
-        return judge(job, self.house, calm=self.calm, gaps=gaps, owners=owners)
+        return judge(job, self.house, calm=self.calm, gaps=gaps, owners=owners, saved=saved)
 
 
 def judge(
-    job: Job, house: House, *, calm: float | None = None, gaps: bool = True, owners: bool = True
+    job: Job,
+    house: House,
+    *,
+    calm: float | None = None,
+    gaps: bool = True,
+    owners: bool = True,
+    saved: bool = False,
 ) -> dict[str, Any]:
     """Compare the history of a house with its file, in a process and an SQLite of its own.
 
     *gaps*: whether nobody else has changed the file; *owners*: whether the log must show one owner
-    at a time.
+    at a time; *saved*: whether a change may be in a WAL that an owner has saved, instead.
     """
     words = [sys.executable, str(_CHECK), str(house.folder / "history"), str(house.path), "--json"]
     words += [] if calm is None else ["--calm", str(calm)]
     words += [] if gaps else ["--no-gaps"]
+    if saved:
+        for wal in house.folder.glob(f"{house.path.name}.orphan-wal.*"):
+            words += ["--saved", str(wal)]
     done = subprocess.run(words, capture_output=True, text=True)
     try:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
