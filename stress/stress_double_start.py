@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,9 @@ from hermes_actor import exits
 
 AT_ONCE = 20
 ROUNDS_PER_HOUSE = 20
+
+OWNER_ENDS_SECONDS = 5.0
+"""After which an owner that has given up its lock must have ended."""
 
 HERD = """
 import json, logging, os, sys
@@ -73,14 +77,35 @@ def round_(job: Job, house: House) -> None:
     # Time for a loser to do harm, then the winner must still be there, alone and reachable.
     time.sleep(job.rng.uniform(0.0, 0.3))
     job.demand(house.serves() == winner, f"pid {winner} has lost its place")
-    time.sleep(0.1)
-    if descends(winner, herd.pid):
-        os.kill(winner, signal.SIGTERM)
+    together = owners(house)
+    job.demand(len(together) == 1, f"two owners: {sorted(together)} own the store at one time")
+    for pid in together:
+        if descends(pid, herd.pid):
+            os.kill(pid, signal.SIGTERM)
     answers = json.loads(herd.communicate(timeout=100)[0].splitlines()[-1])
     codes = [None if answer is None else answer["value"] for answer in answers]
     wrong = [code for code in codes if code not in (exits.OK, exits.ALREADY_RUNNING)]
     job.demand(not wrong, f"services that found an owner have ended with {wrong}")
     job.demand(codes.count(exits.OK) <= 1, f"{codes.count(exits.OK)} services were owners")
+
+
+def owners(house: House) -> set[int]:
+    """Who has said that it owns the store and lives. An old one may need a moment to end."""
+    give_up = time.monotonic() + OWNER_ENDS_SECONDS
+    while True:
+        said = re.findall(r"pid (\d+) owns", house.place.log.read_text(errors="replace"))
+        alive = {pid for pid in map(int, said) if lives(pid)}
+        if len(alive) == 1 or time.monotonic() > give_up:
+            return alive
+        time.sleep(0.02)
+
+
+def lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def descends(pid: int, parent: int) -> bool:
