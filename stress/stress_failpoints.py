@@ -39,16 +39,21 @@ def main(job: Job) -> None:
     names = plan(job.rng)
     while job.more():
         house = new_house(job)
+        crashes = Crashes(job, house)
         # A new file is migrated once: its failpoint is the first of every house.
-        house.order_once(HERMES_ACTOR_FAILPOINT="migration.commit")
+        crashes.order("migration.commit")
         with house.open(), at_work(
             house, job.rng, writers=4, readers=1, depth=8, pause=0.05
         ) as load:  # fmt: skip
-            reached(job, house, "migration.commit", 0)
+            crashes.reached("migration.commit")
+            name = next(names)
             for _ in range(CRASHES_PER_HOUSE - 1):
                 if not job.more():
                     break
-                crash(job, house, next(names))
+                coming = next(names)
+                crashes.play(name, coming)
+                name = coming
+            house.once.unlink(missing_ok=True)
             load.nothing_more_happens()
             load.goes_on()
             load.judge(job)
@@ -62,48 +67,66 @@ def plan(rng: random.Random) -> Iterator[str]:
         yield from names
 
 
-def crash(job: Job, house: House, name: str) -> None:
-    """Have one process end at a step, and see it."""
-    before = house.log_count(f"failpoint {name}: killed")
-    count = job.rng.randint(1, OFTEN.get(name, 1))
-    order = f"{name}:{count}"
-    if name.startswith("successor."):
-        house.serves()  # it must be the successor that takes the order
-        house.order_once(HERMES_ACTOR_FAILPOINT=order)
-        ask_for_a_hand_off(house, name, before)
-    else:
-        # After the last crash somebody is about to start the next actor, which may take it.
-        house.obeyed_by_next(HERMES_ACTOR_FAILPOINT=order)
-        if name.startswith(("drain.", "close.")):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(house.serves(), signal.SIGTERM)
-        elif name.startswith("handoff."):
-            house.serves()
-            ask_for_a_hand_off(house, name, before)
-    reached(job, house, name, before)
+class Crashes:
+    """Has one process of a house after the other end at a step, and sees it."""
 
+    def __init__(self, job: Job, house: House) -> None:
+        self._job, self._house = job, house
+        self._before: dict[str, int] = {}
+        """How often each ordered step had been reached when it was ordered."""
 
-def reached(job: Job, house: House, name: str, before: int) -> None:
-    wait_until(
-        lambda: house.log_count(f"failpoint {name}: killed") > before, f"{name} is not reached"
-    )
-    job.count("crashes")
+    def order(self, name: str) -> None:
+        """The process that starts next ends at this step."""
+        self._before[name] = self._times(name)
+        count = self._job.rng.randint(1, OFTEN.get(name, 1))
+        self._house.order_once(HERMES_ACTOR_FAILPOINT=f"{name}:{count}")
 
+    def _times(self, name: str) -> int:
+        return self._house.log_count(f"failpoint {name}: killed")
 
-def ask_for_a_hand_off(house: House, name: str, before: int) -> None:
-    """Ask, and do not wait: whoever is asked may not live to answer.
+    def play(self, name: str, coming: str) -> None:
+        """One crash. *coming* is the step after it, which is ordered ahead where that is possible:
+        then whoever starts after this crash takes it, and nobody has to be killed for it."""
+        house = self._house
+        if name.startswith("successor."):
+            house.serves()  # it must be the successor that takes the order
+            self.order(name)
+            self._ask_for_a_hand_off(name)
+        else:
+            if name not in self._before:
+                self.order(name)
+            house.see_it_taken()
+            by_request = name.startswith("handoff.") or coming.startswith("successor.")
+            if not by_request and coming != name:
+                self.order(coming)
+            if name.startswith(("drain.", "close.")):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(house.serves(), signal.SIGTERM)
+            elif name.startswith("handoff."):
+                house.serves()
+                self._ask_for_a_hand_off(name)
+        self.reached(name)
 
-    It is asked for again until the step is reached: the last hand-off may not be over yet.
-    """
-    give_up = time.monotonic() + REACH_SECONDS
+    def reached(self, name: str) -> None:
+        before = self._before.pop(name)
+        wait_until(lambda: self._times(name) > before, f"{name} is not reached")
+        self._job.count("crashes")
 
-    def ask() -> None:
-        while house.log_count(f"failpoint {name}: killed") == before and time.monotonic() < give_up:
-            with contextlib.suppress(HermesActorError, OSError):
-                hand_over(house.place, str(house.python))
-            time.sleep(0.02)
+    def _ask_for_a_hand_off(self, name: str) -> None:
+        """Ask, and do not wait: whoever is asked may not live to answer.
 
-    threading.Thread(target=ask, daemon=True).start()
+        It is asked for again until the step is reached: the last hand-off may not be over yet.
+        """
+        house, before = self._house, self._before[name]
+        give_up = time.monotonic() + REACH_SECONDS
+
+        def ask() -> None:
+            while self._times(name) == before and time.monotonic() < give_up:
+                with contextlib.suppress(HermesActorError, OSError):
+                    hand_over(house.place, str(house.python))
+                time.sleep(0.02)
+
+        threading.Thread(target=ask, daemon=True).start()
 
 
 def wait_until(fact: Callable[[], bool], what: str) -> None:

@@ -73,10 +73,14 @@ class House:
         More than one may have to go: the predecessor of a killed one may take back.
         """
         self.order_once(**orders)
+        self.see_it_taken()
+
+    def see_it_taken(self) -> None:
+        """Whoever serves while an order for the next actor waits is killed."""
         give_up = time.monotonic() + 60
         while self.once.exists():
             if time.monotonic() > give_up:
-                raise TimeoutError(f"nobody takes {orders}")
+                raise TimeoutError(f"nobody takes {self.once.read_text()}")
             pid = self.serves()
             if self.once.exists():
                 self.kill(pid)
