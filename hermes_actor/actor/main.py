@@ -239,6 +239,8 @@ def _raise_limits() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # A core file would lie somewhere with the words of every client in it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 class _Starter:

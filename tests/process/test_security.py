@@ -1,6 +1,7 @@
 """Who may talk to an actor, and what it must not be tricked into touching or telling."""
 
 import os
+import resource
 import signal
 import socket
 import stat
@@ -304,6 +305,24 @@ def test_everything_of_a_service_is_private_whatever_the_umask(path):
     assert {"owner.lock", "sock", "state.db", "state.db-wal", "state.db-shm"} <= found.keys()
     assert set(found.values()) == {0o600}
     assert stat.S_IMODE(folder_of(path).stat().st_mode) == 0o700
+
+
+def test_actor_leaves_no_core_file(path):
+    """It would hold the words of every client."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    words = [sys.executable, "-m", "hermes_actor", "serve", "--db", str(path)]
+    with subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (most, most)),
+    ) as child:
+        try:
+            assert str(child.pid) in child.stdout.readline()
+            assert resource.prlimit(child.pid, resource.RLIMIT_CORE) == (0, 0)
+        finally:
+            child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
 
 
 SECRET = "swordfish"
