@@ -3,13 +3,16 @@
 The checks of ``tests/process/test_security.py`` are run as they are, each in its own home: other
 users, planted links at every place, folders of others, umask, what log and status tell, who sits
 on the socket first. Beside them come checks of an actor that clients start on demand: modes of all
-files, its environment, its folder, its descriptors.
+files, its environment, its folder, its descriptors, sockets and core files; and stores that are no
+database, and modules that lie where a client is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
+import resource
 import stat
 import subprocess
 import sys
@@ -22,10 +25,12 @@ from programme.job import Job, run
 from programme.workload import new_house
 from support.actors import descriptors, folder_of
 
+from hermes_actor.paths import socket_of
+
 CANARY = "swordfish-in-the-environment"
 
-TESTS = 21
-"""Of the product, which count as one check each."""
+WANTED = 40
+"""Checks at least; how many tests of the product there are is found out."""
 
 CLIENT = """
 import contextlib, sys
@@ -91,9 +96,48 @@ def no_words_to_see(_house: House, pid: int) -> Found:
         yield "a secret is on its command line"
 
 
+def no_core_file(_house: House, pid: int) -> Found:
+    """It would hold the words of every client."""
+    if (found := resource.prlimit(pid, resource.RLIMIT_CORE)) != (0, 0):
+        yield f"a core file may have {found}"
+
+
+def no_network(_house: House, pid: int) -> Found:
+    """Whoever reaches it comes through its folder."""
+    ours = {text for text in descriptors(pid) if text.startswith("socket:")}
+    for table in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
+        with contextlib.suppress(FileNotFoundError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                if f"socket:[{line.split()[9]}]" in ours:
+                    yield f"it has a socket of {table}"
+
+
+def sockets_in_its_folder(house: House, pid: int) -> Found:
+    """None without a path, which every user could reach."""
+    place = socket_of(house.place).parent
+    ours = {text for text in descriptors(pid) if text.startswith("socket:")}
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        number, *names = line.split(maxsplit=7)[6:]
+        if names and f"socket:[{number}]" in ours and Path(names[0]).parent != place:
+            yield f"it has the socket {names[0]}"
+
+
+def writes_nowhere_else(house: House, pid: int) -> Found:
+    """Every file that it may change is the store or in its folder."""
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            name = os.readlink(f"/proc/{pid}/fd/{number}")
+            info = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+            flags = int(info.partition("flags:")[2].split()[0], 8)
+            own = (f"{house.path}", f"{folder_of(house.path)}/", "/dev/null")
+            if name.startswith("/") and flags & os.O_ACCMODE and not name.startswith(own):
+                yield f"it has {name} open to write"
+
+
 CHECKS: list[Callable[[House, int], Found]] = [
     private_files, private_folder, small_environment, stays_nowhere, own_session,
-    no_foreign_descriptors, silent_log, no_words_to_see,
+    no_foreign_descriptors, silent_log, no_words_to_see, no_core_file, no_network,
+    sockets_in_its_folder, writes_nowhere_else,
 ]  # fmt: skip
 
 
@@ -101,11 +145,31 @@ LINKS = ("state.db-wal", "state.db-shm", "state.db-journal", "fsync-failed")
 """Places of SQLite and of ours at which somebody may plant a link; the tests have the others."""
 
 
+NO_DATABASES: dict[str, Callable[[Path], object]] = {
+    "random bytes": lambda path: path.write_bytes(random.Random(1).randbytes(20_000)),
+    "a header and random bytes": lambda path: path.write_bytes(
+        b"SQLite format 3\0" + random.Random(2).randbytes(20_000)
+    ),
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": lambda path: os.mkfifo(path),
+}
+"""What may lie in the place of a store."""
+
+
+OWN = len(CHECKS) + len(LINKS) + len(NO_DATABASES) + 1
+"""The checks that are here."""
+
+
 def main(job: Job) -> None:
+    if job.form == "usual" and "break" not in job.options:
+        job.goal = max(WANTED, OWN + tests_of_the_product())
     while job.more():
         on_demand(job)
         for name in LINKS:
             planted_link(job, name)
+        for name in NO_DATABASES:
+            no_database(job, name)
+        planted_module(job)
         if job.form != "short" and "break" not in job.options and job.more():
             as_tested(job)
 
@@ -144,12 +208,58 @@ def planted_link(job: Job, name: str) -> None:
     job.count("checks")
 
 
+def no_database(job: Job, name: str) -> None:
+    """It is refused in time, with a typed error, and stays as it was."""
+    house = new_house(job)
+    NO_DATABASES[name](house.path)
+    before = house.path.read_bytes() if house.path.is_file() else house.path.stat().st_ino
+    with house.open():
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, str(house.path), str(house.python)],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    said = done.stderr.splitlines()[-1:]
+    job.demand(
+        done.returncode != 0 and any(text.startswith("hermes_actor.errors.") for text in said),
+        f"{name} instead of a store: {said}",
+    )
+    after = house.path.read_bytes() if house.path.is_file() else house.path.stat().st_ino
+    job.demand(before == after, f"{name} instead of a store was changed")
+    job.count("checks")
+
+
+def planted_module(job: Job) -> None:
+    """What lies where a client is does not become a part of the actor."""
+    house = new_house(job)
+    sign = house.folder / "executed"
+    for module in ("trio", "sitecustomize", "hermes_protocol"):
+        (house.folder / f"{module}.py").write_text(f"open({str(sign)!r}, 'w')\n")
+    with house.open():
+        # The plain interpreter: the one of the house has a search path of its own.
+        subprocess.run(
+            [sys.executable, "-P", "-c", CLIENT, str(house.path), sys.executable],
+            cwd=house.folder, check=True, timeout=60,
+        )  # fmt: skip
+        house.serves()
+    job.demand(not sign.exists(), "a module beside a client was executed")
+    job.count("checks")
+
+
+def _pytest(*options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header"]
+    return subprocess.run(
+        [*words, *options, "tests/process/test_security.py"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def tests_of_the_product() -> int:
+    return sum("::" in line for line in _pytest("--collect-only", "-o", "addopts=").stdout.splitlines())
+
+
 def as_tested(job: Job) -> None:
     """The tests of the product, in a process of their own."""
-    words = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--no-header"]
-    done = subprocess.run(
-        [*words, "tests/process/test_security.py"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = _pytest("-rA")
     for line in done.stdout.splitlines():
         word, _, name = line.partition(" ")
         if word == "PASSED":
@@ -162,6 +272,4 @@ def as_tested(job: Job) -> None:
 if __name__ == "__main__":
     with contextlib.suppress(KeyError):
         del os.environ["PYTEST_ADDOPTS"]
-    sys.exit(
-        run(main, "checks", short=len(CHECKS) + len(LINKS), usual=len(CHECKS) + len(LINKS) + TESTS)
-    )
+    sys.exit(run(main, "checks", short=OWN, usual=WANTED))
