@@ -23,7 +23,7 @@ def main(job: Job) -> None:
         house = new_house(job, **clock)
         with house.open(), at_work(
             house, job.rng, writers=8, readers=2, depth=job.rng.choice([1, 4, 32]), large=0.002,
-            pause=0.02,
+            pause=0.01,
         ) as load:  # fmt: skip
             kills = 0
             while kills < int(job.options.get("house", KILLS_PER_HOUSE)) and job.more():

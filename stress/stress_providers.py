@@ -51,10 +51,9 @@ def main(job: Job) -> None:
         kind for kind in KINDS
         if job.options.get("kind", kind) == kind and servers.find(*PROGRAMS[kind])
     ]  # fmt: skip
-    for kind in KINDS.keys() - set(kinds):
-        if "kind" not in job.options:
-            print(f"{job.name}: {kind} is not installed: its half is not done", file=sys.stderr)
-    job.goal *= len(kinds) / len(KINDS)
+    missing = sorted(KINDS.keys() - set(kinds))
+    if missing and "kind" not in job.options:
+        job.cannot(f"not installed: {', '.join(missing)}", goal=job.goal * len(kinds) / len(KINDS))
     while job.more():
         for kind in kinds:
             kills = KILLS_PER_SERVER if job.form != "short" else int(job.goal) // len(kinds)

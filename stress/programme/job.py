@@ -72,6 +72,8 @@ class Job:
         self.folder = Path(tempfile.mkdtemp(prefix=f"hermes-stress-{name}-")).resolve()
         self.counts: dict[str, int] = {unit: 0}
         self.violations: list[str] = []
+        self.not_done: str | None = None
+        """What this machine does not allow, if anything: it is in the report and in the table."""
         self._began = time.monotonic()
         self._ends = self._began + budget
         self._told = self._began
@@ -122,6 +124,11 @@ class Job:
         if not fact:
             self.violation(what)
 
+    def cannot(self, why: str, *, goal: float) -> None:
+        """A part cannot be done on this machine. *goal* is what is left to be reached."""
+        self.not_done, self.goal = why, goal
+        print(f"{self.name}: NOT DONE: {why}", file=sys.stderr, flush=True)
+
     def _progress(self) -> None:
         now = time.monotonic()
         if now - self._told < _PROGRESS_SECONDS:
@@ -158,6 +165,7 @@ class Job:
             "goal": None if self.goal == float("inf") else int(self.goal),
             "reached": self.done >= self.goal or self.long,
             "counts": self.counts,
+            "not_done": self.not_done,
             "violations": len(self.violations),
             "examples": self.violations[:_SHOWN_VIOLATIONS],
             "seconds": round(self.seconds, 1),
@@ -181,7 +189,8 @@ class Job:
 
 
 def _no_sockets(folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if (Path(folder) / name).is_socket()}
+    paths = {name: Path(folder) / name for name in names}
+    return {name for name, path in paths.items() if path.is_socket() or path.is_fifo()}
 
 
 def run(
