@@ -16,7 +16,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
-.PHONY: stress stress-long clean tmux strace servers
+.PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -66,6 +66,9 @@ bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restar
 
 stress: $(STAMP) $(PSTAMP) strace servers  ## the verification programme, about ten minutes, one table at its end
 	@$(BIN)/python stress/run.py
+
+stress-figures: $(STAMP)  ## write the figures of the last whole run into README and docs
+	@$(BIN)/python stress/figures.py
 
 stress-long: $(STAMP) $(PSTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long

@@ -74,4 +74,4 @@ def disturbed(job: Job, house: House) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "hand-offs", short=20, usual=200))
+    sys.exit(run(main, "hand-offs", short=20, usual=200, also={"acknowledged": 50_000}))

@@ -71,7 +71,8 @@ def main(job: Job) -> None:
                 if job.form == "short":
                     chosen = job.rng.sample(chosen, min(len(chosen), int(job.goal / 2)))
                 for fault in chosen:
-                    if over(job):
+                    # The first turn is whole, whatever the goal: every position has its run.
+                    if over(job) or (turn and not job.more()):
                         return
                     lay_out(start, folder / "recorded", "state.db")
                     _one(job, path, workload, seed, fault, start)

@@ -34,7 +34,8 @@ def main(job: Job) -> None:
         if "program" in job.options:
             program = Program.from_json(Path(job.options["program"]).read_text())
             _tell(job, program, simulate(program, folder / "run"))
-            job.count("programs", int(job.goal))
+            job.goal, job.also = 1, {}
+            job.count("programs")
             return
         turn = 0
         while job.more() and not job.violations:
@@ -76,7 +77,7 @@ def _some(job: Job, number: int, folder: Path) -> None:
             raise
         program, verdict = smallest[0]
         _tell(job, program, verdict)
-    job.count("simulated hours", round(seconds / HOUR))
+    job.count("simulated hours", int(seconds / HOUR))
 
 
 def _tell(job: Job, program: Program, verdict: Verdict) -> None:
@@ -87,4 +88,4 @@ def _tell(job: Job, program: Program, verdict: Verdict) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "programs", short=25, usual=300))
+    sys.exit(run(main, "programs", short=25, usual=300, also={"simulated hours": 1_000}))

@@ -51,6 +51,8 @@ def main(job: Job) -> None:
         kind for kind in KINDS
         if job.options.get("kind", kind) == kind and servers.find(*PROGRAMS[kind])
     ]  # fmt: skip
+    if "kind" in job.options:
+        job.goal *= len(kinds) / len(KINDS)
     missing = sorted(KINDS.keys() - set(kinds))
     if missing and "kind" not in job.options:
         job.cannot(f"not installed: {', '.join(missing)}", goal=job.goal * len(kinds) / len(KINDS))

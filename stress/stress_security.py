@@ -254,7 +254,9 @@ def _pytest(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def tests_of_the_product() -> int:
-    return sum("::" in line for line in _pytest("--collect-only", "-o", "addopts=").stdout.splitlines())
+    return sum(
+        "::" in line for line in _pytest("--collect-only", "-o", "addopts=").stdout.splitlines()
+    )
 
 
 def as_tested(job: Job) -> None:

@@ -49,7 +49,7 @@ class Order(NamedTuple):
     large: float = 0.0
     """The share of changes that are too large for one frame."""
     patience: float = 30.0
-    look: float = 0.03
+    look: float = 0.08
     """Seconds between two reads."""
     forks: float = 0.0
     """The share of rounds after which a writer forks and its child writes too."""

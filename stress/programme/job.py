@@ -9,11 +9,11 @@ A job is a script ``stress/stress_NAME.py`` with one function ``main(job)`` and 
             ...
             job.count("kills")
 
-The first count is the *unit*: the goal is so many of it. ``--short`` is the form inside
-``make test``, ``--long`` has no goal, ``--budget SECONDS`` ends any form early. The last line on
-standard output is one JSON document. Whatever a violation needs to be understood, the scratch
-folder with histories, database and WAL, is kept in a folder that is named there, beside the
-command that runs the very same plan again.
+The first count is the *unit*: the goal is so many of it, and of other counts if *also* names some.
+``--short`` is the form inside ``make test``, ``--long`` has no goal, ``--budget SECONDS`` ends any
+form early. The last line on standard output is one JSON document. Whatever a violation needs to be
+understood, the scratch folder with histories, database and WAL, is kept in a folder that is named
+there, beside the command that runs the very same plan again.
 """
 
 from __future__ import annotations
@@ -58,11 +58,14 @@ class Job:
         seed: int,
         budget: float = float("inf"),
         form: str = "usual",
+        also: dict[str, int] | None = None,
         options: dict[str, str] | None = None,
     ) -> None:
         self.name = name
         self.unit = unit
         self.goal = goal
+        self.also = also or {}
+        """Other counts that must be reached, and how many of each."""
         self.seed = seed
         self.form = form
         """``short``, ``usual`` or ``long``."""
@@ -89,6 +92,13 @@ class Job:
         return self.counts[self.unit]
 
     @property
+    def reached(self) -> bool:
+        """Whether everything that was asked for is done."""
+        return self.done >= self.goal and all(
+            self.counts.get(what, 0) >= number for what, number in self.also.items()
+        )
+
+    @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
@@ -105,7 +115,7 @@ class Job:
         """
         self._progress()
         enough = int(self.options.get("enough", 100))
-        return self.done < self.goal and self.left > 0 and len(self.violations) < enough
+        return not self.reached and self.left > 0 and len(self.violations) < enough
 
     # --- what a job tells --------------------------------------------------------------------
 
@@ -163,7 +173,8 @@ class Job:
             "unit": self.unit,
             "done": self.done,
             "goal": None if self.goal == float("inf") else int(self.goal),
-            "reached": self.done >= self.goal or self.long,
+            "also": self.also,
+            "reached": self.reached or self.long,
             "counts": self.counts,
             "not_done": self.not_done,
             "violations": len(self.violations),
@@ -199,6 +210,7 @@ def run(
     *,
     short: int,
     usual: int,
+    also: dict[str, int] | None = None,
     arguments: list[str] | None = None,
     name: str | None = None,
 ) -> int:
@@ -217,7 +229,10 @@ def run(
     if "break" in asked.set:
         # A deliberate fault of the selftest, for every process of the job.
         os.environ["HERMES_STRESS_BREAK"] = asked.set["break"]
-    job = Job(name, unit, goal, seed=seed, budget=asked.budget, form=form, options=asked.set)
+    job = Job(
+        name, unit, goal, seed=seed, budget=asked.budget, form=form, options=asked.set,
+        also=also if form == "usual" else None,
+    )  # fmt: skip
     try:
         main(job)
     except KeyboardInterrupt:

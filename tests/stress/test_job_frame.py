@@ -22,9 +22,12 @@ def main(job: Job) -> None:
             job.violation("it was promised otherwise")
         if job.options.get("raise") and job.done == 3:
             raise RuntimeError("broken by hand")
+        if job.options.get("cannot") and not job.done:
+            job.cannot("there is no disk", goal=2)
         job.count("steps")
+        job.count("half steps", job.done % 2)
 
-sys.exit(run(main, "steps", short=5, usual=50))
+sys.exit(run(main, "steps", short=5, usual=50, also={"half steps": 30}))
 """
 
 
@@ -56,8 +59,22 @@ def test_good_job_reaches_its_goal_and_leaves_nothing(toy, tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
-def test_usual_form_has_more_to_do(toy):
-    assert toy("--seed", "7")[1]["done"] == 50
+def test_usual_form_has_more_to_do_until_every_count_is_reached(toy):
+    _, report, _ = toy("--seed", "7")
+    assert (report["done"], report["counts"]["half steps"], report["reached"]) == (59, 30, True)
+
+
+def test_goal_that_is_missed_for_want_of_another_count_is_told(toy):
+    code, report, _ = toy("--seed", "7", "--budget", "0")
+    assert (report["reached"], report["also"]) == (False, {"half steps": 30})
+    assert code == 0  # the budget has ended it
+
+
+def test_what_the_machine_does_not_allow_is_in_the_report(toy):
+    code, report, words = toy("--seed", "7", "--short", "--set", "cannot=1")
+    assert code == 0
+    assert (report["done"], report["goal"], report["not_done"]) == (2, 2, "there is no disk")
+    assert "NOT DONE: there is no disk" in words
 
 
 def test_budget_ends_the_long_form(toy):
