@@ -25,7 +25,8 @@ FAULTS = [
     Fault("anybody may own the store", "double_start", "no-owner-lock",
           "owners|lost its place|lost|ended with"),
     Fault("nobody asks who pins the WAL", "long_readers", "no-holders", "pins the WAL"),
-    Fault("receipts are forgotten when an actor ends", "failpoints", "forgetful", "doubled|torn"),
+    Fault("receipts are forgotten when an actor ends", "failpoints", "forgetful", "doubled|torn",
+          ("house=10",)),
     Fault("answers leave before the commit", "soak", "reply-before-commit",
           "lost|stale|no-prefix"),
     Fault("no inode guard, and a stray open in the actor", "lock_loss", "no-guard",
@@ -33,7 +34,7 @@ FAULTS = [
           ("only=a stray open and close; another opens to write",)),
     Fault("files are open to others", "security", "open-doors", "private_files"),
     Fault("a server acknowledges before its log is written", "providers", "relaxed-commits",
-          "lost", ("kind=postgresql",)),
+          "lost", ("kind=postgresql", "house=6")),
 ]  # fmt: skip
 
 if not wal_reset_safe():

@@ -47,7 +47,7 @@ def main(job: Job) -> None:
         ) as load:  # fmt: skip
             crashes.reached("migration.commit")
             name = next(names)
-            for _ in range(CRASHES_PER_HOUSE - 1):
+            for _ in range(int(job.options.get("house", CRASHES_PER_HOUSE)) - 1):
                 if not job.more():
                     break
                 coming = next(names)

@@ -31,7 +31,7 @@ def main(job: Job) -> None:
     while job.more():
         house = new_house(job)
         with house.open(), at_work(
-            house, job.rng, writers=8, readers=4, depth=job.rng.choice([4, 8]), pause=0.02
+            house, job.rng, writers=8, readers=4, depth=job.rng.choice([4, 8]), pause=0.03
         ) as load:  # fmt: skip
             for _ in range(int(job.options.get("house", HANDOFFS_PER_HOUSE))):
                 if not job.more():

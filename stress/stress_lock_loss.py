@@ -3,7 +3,8 @@
 Closing any descriptor of a file drops the locks of its process. So a stray open in the actor, or a
 second copy of SQLite there, lets the next program that comes and goes remove the WAL under it.
 Seven cases are of this kind: four in which changes would be lost, and three that only look like
-them. The others are files that somebody takes away. Clients write all the while. Whatever happens,
+them. The others are files that somebody takes away. Clients write all the while, and in the end the
+owner is killed, as it would else fold back a WAL that nobody but it can see. Whatever happens,
 every acknowledged change is there in the end, once and in order; where nothing was lost, the owner
 must not be disturbed.
 
@@ -149,7 +150,11 @@ def play(job: Job, house: House, name: str, case: Case) -> None:
             job.count("noticed")
         elif case.disturbs:
             job.count("no harm done")
+        # What is only in a WAL that nobody else can see goes with its owner.
+        house.kill(house.serves())
         clients.nothing_more_happens()
+        with contextlib.suppress(TimeoutError):
+            clients.goes_on(1, patience=GO_ON_SECONDS)
         found = clients.judge(job, owners=False, saved=bool(case.stray))
         saved = found["counts"].get("saved", 0)
         job.count("in a saved WAL", saved)

@@ -57,7 +57,7 @@ def hold(job: Job, house: House, clients: Workload) -> None:
 
 def named(house: House) -> dict[str, Any]:
     """The status that names us; the next checkpoint finds out who is in its way."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 15
     while time.monotonic() < give_up:
         found = ask_status(house.place)
         if found and any(str(os.getpid()) in text for text in found["degraded"]):

@@ -59,7 +59,7 @@ def main(job: Job) -> None:
     while job.more():
         for kind in kinds:
             kills = KILLS_PER_SERVER if job.form != "short" else int(job.goal) // len(kinds)
-            play(job, kind, kills)
+            play(job, kind, int(job.options.get("house", kills)))
 
 
 def play(job: Job, kind: str, kills: int) -> None:
