@@ -25,7 +25,7 @@ def main(job: Job) -> None:
         nemesis = Nemesis(house, job.rng)
         seconds = SHORT_SECONDS if job.form == "short" else HOUSE_SECONDS
         with house.open(), at_work(
-            house, job.rng, writers=8, readers=2, depth=job.rng.choice([8, 60]), large=0.0005
+            house, job.rng, writers=8, readers=2, depth=job.rng.choice([24, 60]), large=0.0005
         ) as load:  # fmt: skip
             began = time.monotonic()
             while time.monotonic() - began < seconds and job.left > 0:

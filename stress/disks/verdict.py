@@ -9,6 +9,7 @@ must catch up.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -42,11 +43,23 @@ def demand(fact: bool, text: str) -> None:
 
 
 def lay_out(image: Image, folder: Path, name: str) -> Path:
-    """Put the files of an image, and nothing else, into *folder*."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Put the files of an image, and nothing else, into *folder*.
+
+    All of them are new ones: a writer that broke may still have the old ones open. Done for every
+    cut, so it makes no paths and no folder anew.
+    """
+    where = os.fspath(folder)
+    try:
+        for old in os.listdir(where):
+            try:
+                os.unlink(f"{where}/{old}")
+            except IsADirectoryError:
+                shutil.rmtree(f"{where}/{old}")
+    except FileNotFoundError:
+        os.makedirs(where)
     for file, data in image.items():
-        (folder / file).write_bytes(data)
+        with open(f"{where}/{file}", "wb", buffering=0) as written:
+            written.write(data)
     return folder / name
 
 
