@@ -50,7 +50,7 @@ class Bulk(Protocol):
 
     def drop_search(self, conn: Connection) -> None: ...
 
-    def build_search(self, conn: Connection, dialect: ServerDialect) -> None: ...
+    def build_search(self, database: Database) -> None: ...
 
 
 def _bulk(dialect: ServerDialect) -> Bulk:
@@ -188,8 +188,7 @@ def drop_search(database: Database) -> None:
 
 def build_search(database: Database) -> None:
     """Make what searches need, however long it takes."""
-    with database.dialect.schema_lock(database.engine) as conn:
-        _bulk(database.dialect).build_search(conn, database.dialect)
+    _bulk(database.dialect).build_search(database)
 
 
 def look(database: Database, patience: float) -> Facts | None:

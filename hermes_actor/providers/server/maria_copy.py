@@ -15,7 +15,7 @@ from hermes_actor.providers.server.tables import messages
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-    from hermes_actor.providers.server.dialect import ServerDialect
+    from hermes_actor.providers.server.database import Database
 
 __all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]
 
@@ -75,9 +75,10 @@ def drop_search(conn: Connection) -> None:
         conn.execute(text(f"ALTER TABLE messages DROP INDEX {_INDEX}, ALGORITHM=COPY"))
 
 
-def build_search(conn: Connection, dialect: ServerDialect) -> None:
-    dialect.create(conn)
-    if conn.execute(_HAS_INDEX).scalar() is None:
-        conn.execute(text(f"ALTER TABLE messages ADD FULLTEXT INDEX {_INDEX} (words)"))
-    assert searching.has_words(conn)
-    conn.execute(text("ANALYZE TABLE messages, sessions")).close()
+def build_search(database: Database) -> None:
+    with database.dialect.schema_lock(database.engine) as conn:
+        database.dialect.create(conn)
+        if conn.execute(_HAS_INDEX).scalar() is None:
+            conn.execute(text(f"ALTER TABLE messages ADD FULLTEXT INDEX {_INDEX} (words)"))
+        assert searching.has_words(conn)
+        conn.execute(text("ANALYZE TABLE messages, sessions")).close()

@@ -18,6 +18,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     Table,
     create_engine,
     func,
@@ -47,14 +48,20 @@ _NOTICE_SECONDS = 1.0
 
 _log = logging.getLogger("hermes_actor.providers")
 
-_OWN_COLUMNS = f"""
-ALTER TABLE messages ADD COLUMN IF NOT EXISTS words tsvector
-    GENERATED ALWAYS AS ({searching.WORDS}) STORED;
-CREATE INDEX IF NOT EXISTS hermes_actor_messages_words ON messages USING gin (words);
-ALTER TABLE hermes_actor_changes ADD COLUMN IF NOT EXISTS xid bigint NOT NULL
-    DEFAULT (pg_current_xact_id()::text::bigint);
-CREATE INDEX IF NOT EXISTS hermes_actor_changes_order ON hermes_actor_changes (xid, commit_no);
-"""
+_WORDS_COLUMN = (
+    "ALTER TABLE messages ADD COLUMN IF NOT EXISTS words tsvector"
+    f" GENERATED ALWAYS AS ({searching.WORDS}) STORED"
+)
+_WORDS_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_messages_words ON messages USING gin (words)"
+)
+_CHANGES_COLUMN = (
+    "ALTER TABLE hermes_actor_changes ADD COLUMN IF NOT EXISTS xid bigint NOT NULL"
+    " DEFAULT (pg_current_xact_id()::text::bigint)"
+)
+_CHANGES_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_changes_order ON hermes_actor_changes (xid, commit_no)"
+)
 _TRIGRAM_INDEX = (
     "CREATE INDEX IF NOT EXISTS hermes_actor_messages_parts"
     f" ON messages USING gin (({searching.PARTS}) {{schema}}.gin_trgm_ops)"
@@ -150,6 +157,9 @@ class PostgresDialect(ServerDialect):
             private_sql=False,
         )
 
+    def durability_settings(self) -> dict[str, str]:
+        return {"synchronous_commit": self.settings.synchronous_commit}
+
     # --- schema ------------------------------------------------------------------------------
 
     @contextmanager
@@ -174,16 +184,21 @@ class PostgresDialect(ServerDialect):
         # All or nothing, so nothing is there; what SQLAlchemy would look for may be visible in
         # another schema.
         metadata.create_all(conn, checkfirst=False)
-        self.make_search(conn)
+        for statement in (_CHANGES_COLUMN, _CHANGES_INDEX):
+            conn.execute(text(statement))
+        self.make_words(conn)
+        for index in self.search_indexes(conn):
+            conn.execute(index)
 
-    def make_search(self, conn: Connection) -> None:
-        """Make columns and indexes of our own that are missing."""
-        for statement in _OWN_COLUMNS.split(";"):
-            if statement.strip():
-                conn.execute(text(statement))
+    def make_words(self, conn: Connection) -> None:
+        """Make the column of words, unless it is there; every row is written anew for it."""
+        conn.execute(text(_WORDS_COLUMN))
+
+    def search_indexes(self, conn: Connection) -> list[Executable]:
+        """What makes missing indexes for searches; the one that takes longest comes first."""
         schema = self._extension(conn)
-        if schema is not None:
-            conn.execute(text(_TRIGRAM_INDEX.format(schema=schema)))
+        trigrams = [] if schema is None else [text(_TRIGRAM_INDEX.format(schema=schema))]
+        return [*trigrams, text(_WORDS_INDEX)]
 
     def _extension(self, conn: Connection) -> str | None:
         """The schema of ``pg_trgm``, which is made if it may be; ``None`` without it."""

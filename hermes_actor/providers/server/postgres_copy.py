@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.providers.server.connection import ServerConnection
-from hermes_actor.providers.server.values import StoredText, encode_text
+from hermes_actor.providers.server.values import (
+    StoredInteger,
+    StoredReal,
+    StoredText,
+    encode_text,
+)
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Table
+    from sqlalchemy import Connection, Engine, Executable, Table
 
-    from hermes_actor.providers.server.dialect import ServerDialect
+    from hermes_actor.providers.server.database import Database
     from hermes_actor.providers.server.postgres import PostgresDialect
 
 __all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]
-
-_CHUNK_CHARACTERS = 1 << 18
-"""Text that is given to the driver at once."""
 
 _IDENTITY = text(
     "SELECT (SELECT system_identifier FROM pg_control_system()) || ' ' || current_database()"
@@ -31,6 +35,7 @@ _MORE_MEMORY = text(
     "SELECT set_config('maintenance_work_mem', '256MB', true)"
     " WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('256MB')"
 )
+_NO_LIMIT = text("SELECT set_config('statement_timeout', '0', true)")
 _SEQUENCE = "pg_get_serial_sequence('messages', 'id')"
 
 
@@ -41,23 +46,26 @@ def identity(conn: ServerConnection) -> str:
 def insert(
     conn: ServerConnection, table: Table, columns: Sequence[str], rows: list[list[Any]]
 ) -> None:
-    """Rows by COPY, in the transaction of *conn*."""
-    converters = [_converter(table, name, conn) for name in columns]
+    """Rows by COPY, in the transaction of *conn*; they are changed to the form that is kept.
+
+    Binary, because nothing has to be escaped here and parsed there.
+    """
+    kinds = [table.c[name].type for name in columns]
+    places = [place for place, kind in enumerate(kinds) if isinstance(kind, StoredText)]
+    numbers = _number_columns(kinds)
     names = ", ".join(f'"{name}"' for name in columns)
     driver = cast("psycopg.Connection[Any]", conn.plain.connection.driver_connection)
     try:
-        command = f"COPY {table.name} ({names}) FROM STDIN"
+        command = f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)"
         with driver.cursor() as cursor, cursor.copy(command) as to:
-            lines: list[str] = []
-            size = 0
+            to.set_types([_type_name(kind) for kind in kinds])
             for row in rows:
-                line = "\t".join([f(v) for f, v in zip(converters, row, strict=True)]) + "\n"
-                lines.append(line)
-                size += len(line)
-                if size > _CHUNK_CHARACTERS:
-                    to.write("".join(lines))
-                    lines, size = [], 0
-            to.write("".join(lines))
+                for place in places:
+                    if row[place] is not None:
+                        row[place] = encode_text(row[place])
+                for place, bind in numbers:
+                    row[place] = bind(row[place], conn.plain.dialect)
+                to.write_row(row)
         if "place" in columns:
             conn.scalar(text(_keep_sequence("sessions", "place")))
     except psycopg.Error as error:
@@ -67,33 +75,20 @@ def insert(
         ) from error
 
 
-def _converter(table: Table, name: str, conn: ServerConnection) -> Any:
-    """What makes a value a field of a line of COPY."""
-    kind: Any = table.c[name].type
-    bind = getattr(kind, "process_bind_param", None)
-    dialect = conn.plain.dialect
-
-    def number(value: Any) -> str:
-        kept = value if bind is None else bind(value, dialect)
-        return "\\N" if kept is None else repr(kept)
-
-    def words(value: Any) -> str:
-        if value is None:
-            return "\\N"
-        return _escaped(encode_text(value) or "")
-
-    return words if isinstance(kind, StoredText) else number
+def _type_name(kind: Any) -> str:
+    """What PostgreSQL calls the type of a column, which the binary format does not convert."""
+    if isinstance(kind, StoredText):
+        return "text"
+    return "float8" if isinstance(kind, StoredReal) else "int8"
 
 
-_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-
-
-def _escaped(value: str) -> str:
-    # The backslash first: the others bring new ones.
-    for character, written in _ESCAPES.items():
-        if character in value:
-            value = value.replace(character, written)
-    return value
+def _number_columns(kinds: list[Any]) -> list[tuple[int, Any]]:
+    """Places of columns that convert what they are given, as those of SQLite do."""
+    return [
+        (place, kind.process_bind_param)
+        for place, kind in enumerate(kinds)
+        if isinstance(kind, StoredInteger | StoredReal)
+    ]
 
 
 def last_id(conn: ServerConnection) -> int:
@@ -125,9 +120,32 @@ def drop_search(conn: Connection) -> None:
     conn.execute(text("DROP INDEX IF EXISTS hermes_actor_messages_parts"))
 
 
-def build_search(conn: Connection, dialect: ServerDialect) -> None:
-    conn.execute(text("SELECT set_config('statement_timeout', '0', true)"))
-    # An index of trigrams is built several times as fast when its entries fit.
+def build_search(database: Database) -> None:
+    """The column first, which nobody may read meanwhile; then two indexes at a time."""
+    dialect, engine = cast("PostgresDialect", database.dialect), database.engine
+    with dialect.schema_lock(engine) as conn:
+        conn.execute(_NO_LIMIT)
+        dialect.make_words(conn)
+    with dialect.schema_lock(engine) as conn, ThreadPoolExecutor(1) as beside:
+        longest, *others = dialect.search_indexes(conn)
+        made = beside.submit(_make_indexes, engine, others)
+        _make_index(conn, longest)
+        try:
+            made.result()
+        except PoolTimeout:  # of one connection
+            for index in others:
+                _make_index(conn, index)
+        conn.execute(text("ANALYZE messages, sessions"))
+
+
+def _make_indexes(engine: Engine, indexes: list[Executable]) -> None:
+    with engine.begin() as conn:
+        for index in indexes:
+            _make_index(conn, index)
+
+
+def _make_index(conn: Connection, index: Executable) -> None:
+    conn.execute(_NO_LIMIT)
+    # One of trigrams is built several times as fast when its entries fit.
     conn.execute(_MORE_MEMORY)
-    cast("PostgresDialect", dialect).make_search(conn)
-    conn.execute(text("ANALYZE messages, sessions"))
+    conn.execute(index)

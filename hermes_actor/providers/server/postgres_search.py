@@ -8,7 +8,6 @@ words of the first 200,000 characters count.
 
 from __future__ import annotations
 
-import string
 from typing import Any
 
 from sqlalchemy import ColumnElement, Text, and_, cast, func, literal_column, not_, or_, select
@@ -45,13 +44,14 @@ def _quoted(characters: str) -> str:
     return "E'" + "".join(f"\\x{ord(c):02x}" for c in characters) + "'"
 
 
-# Punctuation, and what marks are made of.
-_BLANKED = string.punctuation + "\x1a\x1b\x1c"
+# Punctuation, and what marks are made of. By a regular expression, because translate() looks for
+# every character of a text among all of these, and is slower than the parser that follows.
+_BLANKED = r"E'[!-/:-@[-`{-~\\x1a-\\x1c]+'"
 _TEXT = (
     "coalesce(messages.content, '') || ' ' || coalesce(messages.tool_name, '') || ' ' ||"
     " coalesce(messages.tool_calls, '')"
 )
-_SPACED = f"translate(left({_TEXT}, {_WORDS_READ}), {_quoted(_BLANKED)}, '{' ' * len(_BLANKED)}')"
+_SPACED = f"regexp_replace(left({_TEXT}, {_WORDS_READ}), {_BLANKED}, ' ', 'g')"
 _DDL_TEXT = _TEXT.replace("messages.", "")
 WORDS = f"to_tsvector('english'::regconfig, {_SPACED.replace(_TEXT, _DDL_TEXT)})"
 PARTS = f"split_part({_DDL_TEXT}, {_quoted(KEPT_NUL)}, 1)"
