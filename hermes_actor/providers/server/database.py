@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -164,6 +165,7 @@ class Database:
             except (StatementError, PoolTimeout) as error:
                 found = self._judge(error)
                 cause = getattr(error, "orig", None) or error
+                _let_go(error)
             if found.way is Way.AGAIN:
                 known.uncertain = False
                 undone += 1
@@ -177,6 +179,17 @@ class Database:
                 raise found.error from cause
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what the frames of a failed try hold.
+
+    Drivers leave the sockets of refused connections there, in circles that only the garbage
+    collector breaks: a process that waits for its server would run out of descriptors before.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class _Databases:
