@@ -1,5 +1,19 @@
+import os
+
 import pytest
 from support.stores import Stores, chosen_kinds
+
+CI = os.environ.get("CI", "").lower() in ("true", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Under continuous integration a missing server, program or right is a failure."""
+    report = yield
+    if CI and report.skipped:
+        *_, reason = report.longrepr
+        report.outcome, report.longrepr = "failed", f"{reason}; with CI=true that is a failure"
+    return report
 
 
 @pytest.fixture(scope="session", params=chosen_kinds())
