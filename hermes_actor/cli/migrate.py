@@ -71,7 +71,7 @@ def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_j
       hermes-actor sessiondb migrate --from ~/old/state.db --to mysql://root@localhost/hermes
     """
     source, target = _choice(from_), _choice(to)
-    file = _file_of(source)
+    file = source.file
     if file is not None and not file.exists():
         refuse(f"there is no store at {file}")
     if report is not None:
@@ -82,7 +82,7 @@ def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_j
         from hermes_actor.providers.migration.run import Migration
         from hermes_actor.providers.migration.side import Side
 
-        move = Migration(Side(ours, _name(source)), Side(theirs, _name(target)), tell)
+        move = Migration(Side(ours, source.address), Side(theirs, target.address), tell)
         try:
             result = move.run()
         except KeyboardInterrupt:
@@ -115,26 +115,9 @@ def _choice(given: str | None) -> Choice:
     return Choice("sqlite", str(Path(given).expanduser().absolute()), {})
 
 
-def _file_of(choice: Choice) -> Path | None:
-    """The file of a store that is one."""
-    from urllib.parse import unquote, urlsplit
-
-    from hermes_actor.providers.selection import is_url
-
-    if choice.name != "sqlite":
-        return None
-    return Path(unquote(urlsplit(choice.url).path[1:]) if is_url(choice.url) else choice.url)
-
-
-def _name(choice: Choice) -> str:
-    from hermes_actor.providers.selection import masked
-
-    return str(_file_of(choice) or masked(choice.url))
-
-
 @contextlib.contextmanager
 def _opened(choice: Choice) -> Iterator[SessionDBProvider]:
-    with waiting(lambda: f"opening {_name(choice)}"):
+    with waiting(lambda: f"opening {choice.address}"):
         if choice.name == "sqlite" and "://" not in choice.url:
             from hermes_actor.session_db import SessionDB
 
@@ -147,7 +130,7 @@ def _opened(choice: Choice) -> Iterator[SessionDBProvider]:
 
 def _facts(choice: Choice) -> Facts | None:
     """What is in a store, without making one; ``None`` if there is none."""
-    file = _file_of(choice)
+    file = choice.file
     if file is None:
         from hermes_actor.providers.selection import provider_class
 
@@ -160,7 +143,7 @@ def _facts(choice: Choice) -> Facts | None:
     from hermes_actor.providers.migration.side import Side
 
     with _opened(choice) as db:
-        return Side(db, _name(choice)).facts()
+        return Side(db, choice.address).facts()
 
 
 def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
@@ -168,12 +151,12 @@ def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
 
     ours, theirs = _facts(source), _facts(target)
     if ours is None:
-        refuse(f"there is no store at {_name(source)}")
+        refuse(f"there is no store at {source.address}")
     goes_on = check(ours, theirs)
     state = "goes on" if goes_on else "is new" if theirs is None else "is empty"
     document = {
-        "from": _name(source),
-        "to": _name(target),
+        "from": source.address,
+        "to": target.address,
         "sessions": ours.sessions,
         "messages": ours.messages,
         "target": {
@@ -189,7 +172,7 @@ def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
     }[state]
     text = (
         f"Would migrate {ours.sessions:,} sessions, {ours.messages:,} messages\n"
-        f"  from {_name(source)}\n  to   {_name(target)}: {words}\n"
+        f"  from {source.address}\n  to   {target.address}: {words}\n"
         "Nothing was changed."
     )
     say(document, text, as_json)

@@ -26,15 +26,24 @@ __all__ = ["status"]
 def status(db: Path | None, as_json: bool) -> int:
     """Tell whether an actor serves the store, and how it is.
 
-    Exit codes: 0 serving, 3 not running, 5 running but not serving yet or any more (recovering,
-    draining), 6 broken.
+    Where config.yaml names a server, tell whether that answers, and what it promises.
+
+    Exit codes: 0 serving, 3 not running or no server answers, 5 running but not serving yet or any
+    more (recovering, draining), 6 broken.
 
     \b
     Examples:
       hermes-actor status
       hermes-actor status --json | jq .total_latency
     """
-    place = place_of(db or default_db_path())
+    from hermes_actor.providers.selection import choose_by_settings
+
+    chosen = None if db else choose_by_settings(default_db_path().parent)
+    if chosen is not None and chosen.file is None:
+        from hermes_actor.cli.server_status import server_status
+
+        return server_status(chosen, as_json)
+    place = place_of(db or (chosen and chosen.file) or default_db_path())
     found = ask_status(place)
     if found is None:
         if as_json:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from hermes_actor.config import load
 from hermes_actor.errors import BadConfig, MissingDriver, UnknownProvider
@@ -51,6 +51,18 @@ class Choice(NamedTuple):
         return provider_class(self.name).from_url(
             self.url, settings=self.settings, patience=patience
         )
+
+    @property
+    def file(self) -> Path | None:
+        """The file of a store that is one."""
+        if self.name != "sqlite":
+            return None
+        return Path(unquote(urlsplit(self.url).path[1:]) if is_url(self.url) else self.url)
+
+    @property
+    def address(self) -> str:
+        """Where the store is, for people: without a password."""
+        return str(self.file or masked(self.url))
 
     def __repr__(self) -> str:
         return f"Choice(name={self.name!r}, url={masked(self.url)!r})"

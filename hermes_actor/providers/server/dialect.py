@@ -97,6 +97,10 @@ class ServerDialect(ABC):
     @abstractmethod
     def capabilities(self) -> Capabilities: ...
 
+    def durability_settings(self) -> dict[str, str]:
+        """Settings of ours that the declared durability depends on."""
+        return {}
+
     # --- schema ------------------------------------------------------------------------------
 
     @abstractmethod

@@ -88,6 +88,7 @@ class ServerPort:
         return {
             "mode": dialect.name,
             "durability": dialect.capabilities().durability,
+            **dialect.durability_settings(),
             "pool": self.database.engine.pool.status(),
         }
 

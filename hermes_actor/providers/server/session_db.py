@@ -129,6 +129,26 @@ class ServerSessionDB(
         with closing(database):
             return copying.look(database, _LOOK_SECONDS)
 
+    @classmethod
+    def status(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """How the store at *url* is and what it promises, without making anything.
+
+        Raises:
+            OpenError: the server cannot be reached, or does not let us in.
+        """
+        facts = cls.look(url, settings=settings)
+        dialect = cls._dialect(_settings(settings or {}))
+        declared = dialect.capabilities()
+        return {
+            "phase": "serving" if facts else "no store yet",
+            "sessions": facts.sessions if facts else 0,
+            "messages": facts.messages if facts else 0,
+            "durability": declared.durability,
+            **dialect.durability_settings(),
+            "changes": declared.changes,
+            "search": sorted(declared.search),
+        }
+
     def initialize(self, url: str | None = None, *, engine: Engine | None = None) -> None:
         """Open the store at *url*, or the one that *engine*, which stays the caller's, leads to.
 

@@ -1,0 +1,65 @@
+"""``hermes-actor status`` where sessions are on a server: does it answer, what does it promise?"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor import exits
+from hermes_actor.cli.manners import say, waiting
+from hermes_actor.errors import Unreachable
+
+if TYPE_CHECKING:
+    from hermes_actor.providers.selection import Choice
+
+__all__ = ["server_status"]
+
+
+def server_status(choice: Choice, as_json: bool) -> int:
+    """Print how the store of *choice* is. Raises what keeps us out, except that nobody answers."""
+    document: dict[str, Any] = {"provider": choice.name, "store": choice.address}
+    try:
+        with waiting(lambda: f"asking {choice.address}"):
+            document |= _ask(choice)
+    except Unreachable as error:
+        document |= {"phase": "unreachable", "error": str(error)}
+        say(document, f"unreachable: {choice.address}\n  {error}", as_json)
+        return exits.NOT_RUNNING
+    say(document, _text(document), as_json)
+    return exits.OK
+
+
+def _ask(choice: Choice) -> dict[str, Any]:
+    """The status by the provider, or what every provider can tell."""
+    from hermes_actor.providers.selection import provider_class
+
+    ask: Any = getattr(provider_class(choice.name), "status", None)
+    if ask is not None:
+        found: dict[str, Any] = ask(choice.url, settings=choice.settings)
+        return found
+    with contextlib.closing(choice.open()) as db:
+        declared = db.capabilities
+        return {
+            "phase": "serving",
+            "sessions": db.session_count(),
+            "messages": db.message_count(),
+            "durability": declared.durability,
+            "changes": declared.changes,
+            "search": sorted(declared.search),
+        }
+
+
+def _text(found: dict[str, Any]) -> str:
+    durability = found["durability"]
+    if durability == "relaxed":
+        durability += ": a crash of the server may take back the last acknowledged changes"
+    lines = [
+        f"{found['phase']}: {found['store']}",
+        f"  provider    {found['provider']}",
+        f"  holds       {found['sessions']:,} sessions, {found['messages']:,} messages",
+        f"  durability  {durability}",
+    ]
+    if "synchronous_commit" in found:
+        lines.append(f"  commits     synchronous_commit is {found['synchronous_commit']}")
+    lines += [f"  changes     {found['changes']}", f"  search      {', '.join(found['search'])}"]
+    return "\n".join(lines)

@@ -1,0 +1,74 @@
+"""``hermes-actor status`` in a home whose sessions are on a server."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support import servers
+
+from hermes_actor import SessionDB, exits
+
+
+@pytest.fixture
+def status(tmp_path):
+    """What the command prints for these settings, and its exit code."""
+
+    def run(settings, *words):
+        (tmp_path / "config.yaml").write_text(json.dumps({"sessiondb": settings}))
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes_actor", "status", *words],
+            env={**os.environ, "HERMES_HOME": str(tmp_path)},
+            capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout, done.returncode
+
+    return run
+
+
+def test_relaxed_durability_shows(status):
+    url = servers.new_store("postgresql")
+    with contextlib.closing(SessionDB(url)) as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "x")
+    for commit, durability in (("on", "synced"), ("off", "relaxed")):
+        settings = {"dsn": url, "synchronous_commit": commit}
+        told, code = status(settings, "--json")
+        assert code == exits.OK
+        found = json.loads(told)
+        assert (found["phase"], found["provider"]) == ("serving", "postgresql")
+        assert (found["sessions"], found["messages"]) == (1, 1)
+        assert (found["durability"], found["synchronous_commit"]) == (durability, commit)
+        told, code = status(settings)
+        assert f"durability  {durability}" in told
+        assert f"synchronous_commit is {commit}" in told
+        assert ("may take back the last acknowledged" in told) == (commit == "off")
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_asking_makes_no_store(kind, status):
+    url = servers.new_store(kind)
+    for _ in range(2):
+        found = json.loads(status({"dsn": url}, "--json")[0])
+        assert found["phase"] == "no store yet"
+        assert (found["provider"], found["durability"]) == (kind, "synced")
+        assert ("synchronous_commit" in found) == (kind == "postgresql")
+
+
+def test_a_server_that_does_not_answer(status):
+    settings = {"dsn": "postgresql://me:hunter2@127.0.0.1:1/db"}
+    for words in ((), ("--json",)):
+        told, code = status(settings, *words)
+        assert code == exits.NOT_RUNNING
+        assert "unreachable" in told
+        assert "hunter2" not in told
+
+
+def test_a_file_that_the_settings_name(status, tmp_path):
+    there = tmp_path / "elsewhere.db"
+    told, code = status({"dsn": f"sqlite:///{there}"}, "--json")
+    assert code == exits.NOT_RUNNING
+    assert json.loads(told)["database"] == str(there)
