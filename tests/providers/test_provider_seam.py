@@ -179,6 +179,23 @@ def test_an_address_that_cannot_be_understood_is_not_repeated():
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("hosts", ["h1,h2", "h1:3306,h2:3307", "h1,h2:1"])
+def test_several_servers_of_mysql_are_refused_in_words(hosts):
+    """PyMySQL knows one: to take the first would be a fail-over that never comes."""
+    with pytest.raises(BadConfig, match="one host") as caught:
+        SessionDB(f"mysql://me:{SECRET},x@{hosts}/db")
+    assert SECRET not in str(caught.value)
+    # A comma elsewhere is none between hosts.
+    with pytest.raises(OpenError, match="does not answer"):
+        SessionDB(f"mysql://me:{SECRET},x@127.0.0.1:1/db?program_name=a,b", patience=0.1)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_parameter_that_nobody_knows_is_refused_in_words(scheme):
+    with pytest.raises(BadConfig):
+        SessionDB(f"{scheme}://me:{SECRET}@127.0.0.1:1/db?colour=red", patience=0.1)
+
+
 # --- drivers and third parties ---------------------------------------------------------------
 
 

@@ -323,6 +323,35 @@ def test_a_standby_is_read_and_takes_changes_after_its_promotion(server, tmp_pat
         standby.remove()
 
 
+# PyMySQL knows one server; see the table of differences.
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True)
+def test_another_server_takes_over_under_load(server):
+    """The primary goes down in good order, so the standby has everything, and is promoted."""
+    primary = server.new_store()
+    with contextlib.closing(SessionDB(primary)):
+        pass  # makes the tables
+    standby = servers.Standby(server)
+    try:
+        # The standby first: it answers, and is passed over for as long as it takes no changes.
+        hosts = f"{standby.folder},{server.folder}"
+        both = primary.replace(quote(str(server.folder), safe=""), quote(hosts, safe=""))
+        crew = Crew(both, 3)
+        crew.wait_for_more()
+        server.stop()
+        with administrator(standby) as run:
+            run("SELECT pg_promote(wait => false)")
+        crew.wait_for_more()
+        writes, errors = crew.end()
+        with contextlib.closing(SessionDB(both)) as db:
+            assert violations(db, writes) == []
+            assert db.message_count() == len(writes)
+        assert errors == []
+    finally:
+        standby.remove()
+        if server.process is None:
+            server.start()
+
+
 # --- no room ---------------------------------------------------------------------------------
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import pymysql
 from sqlalchemy import (
     URL,
     Column,
@@ -46,6 +49,12 @@ _LOCK_SECONDS = 60
 _POLL_SECONDS = 0.2
 _GAP_SECONDS = 1
 """How long a number that is missing between two changes may still turn up."""
+
+_PARAMETERS = {
+    *inspect.signature(pymysql.connections.Connection).parameters,
+    # These SQLAlchemy puts together for the driver.
+    *("ssl_capath", "ssl_cipher", "ssl_check_hostname"),
+}
 
 
 class MariaDialect(ServerDialect):
@@ -223,12 +232,20 @@ def _with_driver(url: str) -> URL:
     """*url* for PyMySQL, whatever it was written for."""
     try:
         made = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the second for a port that is none
         made = None
+    if "," in re.sub(r".*@|[/?].*", "", url.partition("://")[2]):
+        raise BadConfig(
+            "the address of a MySQL server names one host; for several servers name a proxy or an"
+            " address that moves with the primary"
+        )
     if made is None or not made.database:
         # Not repeated: a password can be in any part of it.
         raise BadConfig(
             "the address of the MySQL server cannot be understood;"
             " write mysql://user:password@host/database"
         ) from None
+    unknown = sorted(set(made.query) - _PARAMETERS)
+    if unknown:
+        raise BadConfig(f"the address of the MySQL server has an unknown parameter {unknown[0]}")
     return made.set(drivername="mysql+pymysql")
