@@ -58,7 +58,7 @@ bench-commands: $(BSTAMP)  ## commands from start to exit on a large file, besid
 bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside the peer
 	@$(BENCH)/bin/python stress/bench_writers.py
 
-bench-providers: $(BSTAMP)  ## PostgreSQL, the actor and the peer; moving a store; searches on each
+bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; moving a store; searches on each
 	@$(BENCH)/bin/python stress/bench_providers.py
 
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor

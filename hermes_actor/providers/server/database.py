@@ -25,6 +25,7 @@ from hermes_actor.providers.server.receipts import (
     sweep_is_due,
 )
 from hermes_actor.providers.server.schema import ensure_schema
+from hermes_actor.providers.server.situations import pool_in_use
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -153,7 +154,7 @@ class Database:
             error = error.orig
         if isinstance(error, HermesActorError):
             return Judgement(Way.RAISE, error)
-        return self.dialect.judge(error)
+        return pool_in_use() if isinstance(error, PoolTimeout) else self.dialect.judge(error)
 
     def _try(self, attempt: Callable[[], R], deadline: float, known: _Try) -> R:
         pause, undone = _FIRST_PAUSE_SECONDS, 0

@@ -6,64 +6,50 @@ import re
 
 import pymysql
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from hermes_actor.errors import (
-    BadConfig,
-    BadValue,
-    Busy,
-    ConstraintFailed,
-    DeadlineExceeded,
-    DiskFull,
-    HermesActorError,
-    IOFailed,
-    PermissionDenied,
-    ReadOnly,
-    SqlError,
-    TooBig,
-    Unreachable,
-)
 from hermes_actor.providers.selection import masked
-from hermes_actor.providers.server.dialect import Judgement, Way
+from hermes_actor.providers.server import situations as s
+from hermes_actor.providers.server.dialect import Judgement
 
 __all__ = ["DUPLICATE_KEY", "judge", "number_of"]
 
 DUPLICATE_KEY = 1062
 
-_NUMBERS: dict[int, tuple[Way, type[HermesActorError], str]] = {
-    1213: (Way.AGAIN, Busy, "changes waited for each other"),
-    1205: (Way.AGAIN, Busy, "a row is locked"),
-    1020: (Way.AGAIN, Busy, "changes crossed each other"),
-    1040: (Way.LATER, Busy, "the server has no connection left"),
-    1203: (Way.LATER, Busy, "this user has no connection left"),
-    1226: (Way.LATER, Busy, "this user has no connection left"),
-    1969: (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
-    3024: (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
-    1290: (Way.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"),
-    1792: (Way.RECONNECT, ReadOnly, "attempt to write a readonly database"),
-    1836: (Way.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"),
-    1021: (Way.RAISE, DiskFull, "database or disk is full"),
-    1114: (Way.RAISE, DiskFull, "database or disk is full"),
-    1030: (Way.RAISE, IOFailed, "disk I/O error on the server"),
-    1406: (Way.RAISE, TooBig, "string or blob too big"),
-    1118: (Way.RAISE, TooBig, "string or blob too big"),
-    1153: (Way.RAISE, TooBig, "string or blob too big: see max_allowed_packet of the server"),
-    1264: (Way.RAISE, BadValue, "a value cannot be stored"),
-    1366: (Way.RAISE, BadValue, "a value cannot be stored"),
-    1044: (Way.RAISE, PermissionDenied, "the server does not let this user in"),
-    1045: (Way.RAISE, PermissionDenied, "the server does not know this user and password"),
-    1142: (Way.RAISE, PermissionDenied, "this user may not do that on the server"),
-    1698: (Way.RAISE, PermissionDenied, "the server does not let this user in"),
-    1049: (Way.RAISE, BadConfig, "there is no such database on the server"),
-    1046: (Way.RAISE, BadConfig, "the address names no database"),
-    1053: (Way.RECONNECT, Unreachable, "the server is going down"),
-    1927: (Way.RECONNECT, Unreachable, "the server ended the connection"),
-    2002: (Way.RECONNECT, Unreachable, "the server does not answer"),
-    2003: (Way.RECONNECT, Unreachable, "the server does not answer"),
-    2006: (Way.RECONNECT, Unreachable, "the connection to the server was lost"),
-    2013: (Way.RECONNECT, Unreachable, "the connection to the server was lost"),
+_NUMBERS: dict[int, s.Situation] = {
+    1213: s.DEADLOCK,
+    1205: s.LOCKED,
+    1020: s.CROSSED,
+    1040: s.NO_CONNECTION_LEFT,
+    1203: s.NO_CONNECTION_OF_USER,
+    1226: s.NO_CONNECTION_OF_USER,
+    1969: s.TOO_LATE,
+    3024: s.TOO_LATE,
+    1290: s.REPLICA,
+    1792: s.READ_ONLY,
+    1836: s.REPLICA,
+    1021: s.FULL,
+    1114: s.FULL,
+    1030: s.DISK_ERROR,
+    1406: s.TOO_BIG,
+    1118: s.TOO_BIG,
+    1153: s.TOO_BIG._replace(words=f"{s.TOO_BIG.words}: see max_allowed_packet of the server"),
+    1264: s.BAD_VALUE,
+    1366: s.BAD_VALUE,
+    1044: s.NOT_LET_IN,
+    1045: s.WRONG_PASSWORD,
+    1142: s.NOT_ALLOWED,
+    1698: s.NOT_LET_IN,
+    1049: s.NO_DATABASE,
+    1046: s.NO_DATABASE._replace(words="the address names no database"),
+    1053: s.GOING_DOWN,
+    1927: s.LOST,
+    2002: s.SILENT,
+    2003: s.SILENT,
+    2006: s.LOST,
+    2013: s.LOST,
 }
 _FOREIGN_KEY = frozenset({1216, 1217, 1451, 1452})
+_NO_VALUE = frozenset({1048, 1364})
 
 
 def number_of(error: BaseException | None) -> int:
@@ -74,28 +60,21 @@ def number_of(error: BaseException | None) -> int:
 
 
 def judge(error: BaseException) -> Judgement:
-    """What to do about an error of the driver or the pool."""
-    if isinstance(error, PoolTimeout):
-        return Judgement(Way.LATER, Busy("every connection of the pool is in use"))
+    """What to do about an error of the driver."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = number_of(error)
     said = masked(str(cause.args[1] if cause is not None and len(cause.args) > 1 else cause))
     if number in _FOREIGN_KEY:
-        return Judgement(Way.RAISE, ConstraintFailed("FOREIGN KEY constraint failed"))
-    if number in (1048, 1364):
+        return s.foreign_key()
+    if number in _NO_VALUE:
         column = re.search(r"'(\w+)'", said)
-        words = f"NOT NULL constraint failed: {column[1] if column else said}"
-        return Judgement(Way.RAISE, ConstraintFailed(words))
+        return s.no_value(column[1] if column else said)
     if number == DUPLICATE_KEY:
-        what = "sessions.title" if "title" in said.rpartition("for key")[2] else "sessions.id"
-        # Somebody was quicker; see the same place for PostgreSQL.
-        words = f"UNIQUE constraint failed: {what}"
-        return Judgement(Way.AGAIN, ConstraintFailed(words), once=True)
+        is_title = "title" in said.rpartition("for key")[2]
+        return s.taken("sessions.title" if is_title else "sessions.id")
     known = _NUMBERS.get(number)
-    if known is not None:
-        way, kind, words = known
-        return Judgement(way, kind(f"{words}: {said}"))
-    lost = isinstance(cause, pymysql.err.InterfaceError | OSError)
-    if lost or (isinstance(error, DBAPIError) and error.connection_invalidated):
-        return Judgement(Way.RECONNECT, Unreachable(f"the connection was lost: {said}"))
-    return Judgement(Way.RAISE, SqlError(said))
+    if known is None and isinstance(cause, pymysql.err.InterfaceError | OSError):
+        known = s.LOST
+    if known is None and isinstance(error, DBAPIError) and error.connection_invalidated:
+        known = s.LOST
+    return (known or s.UNKNOWN).judged(said)

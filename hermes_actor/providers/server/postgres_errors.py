@@ -4,102 +4,78 @@ from __future__ import annotations
 
 import psycopg
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from hermes_actor.errors import (
-    BadConfig,
-    BadValue,
-    Busy,
-    ConstraintFailed,
-    DeadlineExceeded,
-    DiskFull,
-    HermesActorError,
-    IOFailed,
-    PermissionDenied,
-    ReadOnly,
-    SqlError,
-    TooBig,
-    Unreachable,
-)
 from hermes_actor.providers.selection import masked
-from hermes_actor.providers.server.dialect import Judgement, Way
+from hermes_actor.providers.server import situations as s
+from hermes_actor.providers.server.dialect import Judgement
 
 __all__ = ["judge"]
 
-_CODES: dict[str, tuple[Way, type[HermesActorError], str]] = {
-    "40001": (Way.AGAIN, Busy, "changes crossed each other"),
-    "40P01": (Way.AGAIN, Busy, "changes waited for each other"),
-    "55P03": (Way.AGAIN, Busy, "a row is locked"),
-    "57014": (Way.RAISE, DeadlineExceeded, "the server did not finish in time"),
-    "25006": (Way.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"),
-    "53100": (Way.RAISE, DiskFull, "database or disk is full"),
-    "53200": (Way.LATER, Busy, "the server is out of memory"),
-    "53300": (Way.LATER, Busy, "the server has no connection left"),
-    "58030": (Way.RAISE, IOFailed, "disk I/O error on the server"),
-    "54000": (Way.RAISE, TooBig, "string or blob too big"),
-    "28P01": (Way.RAISE, PermissionDenied, "the server does not know this user and password"),
-    "28000": (Way.RAISE, PermissionDenied, "the server does not let this user in"),
-    "42501": (Way.RAISE, PermissionDenied, "this user may not do that on the server"),
-    "3D000": (Way.RAISE, BadConfig, "there is no such database on the server"),
-    "3F000": (Way.RAISE, BadConfig, "there is no schema to make the tables in"),
+_CODES: dict[str, s.Situation] = {
+    "40001": s.CROSSED,
+    "40P01": s.DEADLOCK,
+    "55P03": s.LOCKED,
+    "57014": s.TOO_LATE,
+    "25006": s.REPLICA,
+    "53100": s.FULL,
+    "53200": s.NO_MEMORY,
+    "53300": s.NO_CONNECTION_LEFT,
+    "58030": s.DISK_ERROR,
+    "54000": s.TOO_BIG,
+    "28P01": s.WRONG_PASSWORD,
+    "28000": s.NOT_LET_IN,
+    "42501": s.NOT_ALLOWED,
+    "3D000": s.NO_DATABASE,
+    "3F000": s.NO_DATABASE._replace(words="there is no schema to make the tables in"),
 }
-_CLASSES: dict[str, tuple[Way, type[HermesActorError], str]] = {
-    "08": (Way.RECONNECT, Unreachable, "the connection to the server was lost"),
-    "57": (Way.RECONNECT, Unreachable, "the server is going down or coming up"),
-    "53": (Way.LATER, Busy, "the server is short of something"),
-    "22": (Way.RAISE, BadValue, "a value cannot be stored"),
+_CLASSES: dict[str, s.Situation] = {
+    "08": s.LOST,
+    "57": s.GOING_DOWN,
+    "53": s.SHORT_OF_SOMETHING,
+    "22": s.BAD_VALUE,
 }
-
-
-_NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
 
 
 def judge(error: BaseException) -> Judgement:
-    """What to do about an error of the driver or the pool."""
-    if isinstance(error, PoolTimeout):
-        return Judgement(Way.LATER, Busy("every connection of the pool is in use"))
+    """What to do about an error of the driver."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlstate", None) or ""
     said = masked(str(cause)).strip()
     if code.startswith("23"):
         return _constraint(code, cause)
     known = _CODES.get(code) or _CLASSES.get(code[:2])
-    if known is not None:
-        way, kind, words = known
-        return Judgement(way, kind(f"{words}: {said}"))
-    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and not code:
-        return _no_connection(said)
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return Judgement(Way.RECONNECT, Unreachable(f"the connection was lost: {said}"))
-    return Judgement(Way.RAISE, SqlError(said))
+    if known is None and not code and isinstance(cause, _NO_CODE):
+        known = _before_it_spoke(said)
+    if known is None and isinstance(error, DBAPIError) and error.connection_invalidated:
+        known = s.LOST
+    return (known or s.UNKNOWN).judged(said)
 
 
 def _constraint(code: str, cause: BaseException | None) -> Judgement:
     diag = getattr(cause, "diag", None)
     table, column = getattr(diag, "table_name", None), getattr(diag, "column_name", None)
     if code == "23503":
-        return Judgement(Way.RAISE, ConstraintFailed("FOREIGN KEY constraint failed"))
+        return s.foreign_key()
     if code == "23502":
-        words = f"NOT NULL constraint failed: {table}.{column}"
-        return Judgement(Way.RAISE, ConstraintFailed(words))
+        return s.no_value(f"{table}.{column}")
     name = str(getattr(diag, "constraint_name", None) or "")
-    what = f"{table}.{'title' if 'title' in name else 'id'}"
-    # Somebody was quicker. Tried again the change meets what is there now, and says so in words
-    # of its own, or takes the next title.
-    words = f"UNIQUE constraint failed: {what}"
-    return Judgement(Way.AGAIN, ConstraintFailed(words), once=True)
+    return s.taken(f"{table}.{'title' if 'title' in name else 'id'}")
 
 
-def _no_connection(said: str) -> Judgement:
-    """Errors of the way to the server have no code before it has spoken."""
+_NO_CODE = (psycopg.OperationalError, psycopg.InterfaceError)
+_NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
+
+
+def _before_it_spoke(said: str) -> s.Situation:
+    """Errors of the way to the server have no code."""
     if "password authentication failed" in said or "no password supplied" in said:
-        return Judgement(Way.RAISE, PermissionDenied(f"the server refuses this user: {said}"))
+        return s.WRONG_PASSWORD
     if 'database "' in said and "does not exist" in said:
-        return Judgement(Way.RAISE, BadConfig(f"there is no such database: {said}"))
+        return s.NO_DATABASE
     if 'role "' in said and "does not exist" in said:
-        return Judgement(Way.RAISE, PermissionDenied(f"the server refuses this user: {said}"))
+        return s.NOT_LET_IN
     if any(words in said for words in _NO_ROOM):
-        return Judgement(Way.LATER, Busy(f"the server has no connection left: {said}"))
+        return s.NO_CONNECTION_LEFT
     if "no pg_hba.conf entry" in said:
-        return Judgement(Way.RAISE, PermissionDenied(f"the server refuses this user: {said}"))
-    return Judgement(Way.RECONNECT, Unreachable(f"the server does not answer: {said}"))
+        return s.NOT_LET_IN
+    return s.SILENT
