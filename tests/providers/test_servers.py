@@ -279,6 +279,30 @@ def test_sql_of_callers_is_refused(db):
         db._execute_write(lambda conn: None)
 
 
+# --- search ----------------------------------------------------------------------------------
+
+
+def test_a_search_asks_as_often_for_many_hits_as_for_one(db):
+    """Every statement is a way to the server and back."""
+    for number in range(15):
+        db.append_message("s", "user", f"giraffe {number}")
+    db.append_message("s", "user", "a lone okapi")
+    asked = []
+
+    def note(conn, cursor, statement, *rest):
+        asked.append(statement)
+
+    sqlalchemy.event.listen(engine_of(db), "before_cursor_execute", note)
+    counts = []
+    for query in ("okapi", "giraffe"):
+        asked.clear()
+        hits = db.search_messages(query)
+        counts.append(len(asked))
+    assert len(hits) == 15
+    assert [row["content"] for row in hits[3]["context"]] == [f"giraffe {n}" for n in (2, 3, 4)]
+    assert counts[0] == counts[1]
+
+
 # --- schema ----------------------------------------------------------------------------------
 
 

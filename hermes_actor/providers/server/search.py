@@ -13,7 +13,6 @@ from sqlalchemy import (
     literal,
     or_,
     select,
-    union_all,
 )
 
 from hermes_actor.providers.server.connection import ServerConnection
@@ -85,7 +84,7 @@ def search_messages(
         _add_snippets(conn, hits, plan, tree)
     for hit in hits:
         del hit["_content"], hit["_tool_calls"]
-        hit["context"] = _context(conn, hit)
+    _add_contexts(conn, hits)
     return hits
 
 
@@ -141,37 +140,48 @@ def search_similar(conn: ServerConnection, wanted: str, limit: int) -> list[Row]
     for hit in hits:
         hit["snippet"] = questions.term_snippet(hit.pop("_content"), wanted)
         del hit["_tool_calls"]
-        hit["context"] = _context(conn, hit)
+    _add_contexts(conn, hits)
     return hits
 
 
-def _near(before: bool) -> Select[Any]:
-    """The neighbour of a message in its session, by time and then by id."""
-    column = messages.c
-    at, this = bindparam("at", type_=column.timestamp.type), bindparam("this", type_=column.id.type)
-    of_session = column.session_id == bindparam("session")
+_hit, _near = messages.alias("hit"), messages.alias("near")
+
+
+def _neighbour(before: bool) -> Any:
+    """The id of the neighbour of a hit in its session, by time and then by id."""
+    at, this = _hit.c.timestamp, _hit.c.id
     if before:
-        nearer = or_(column.timestamp < at, and_(column.timestamp == at, column.id < this))
-        order = (column.timestamp.desc(), column.id.desc())
+        # The first part says nothing new, but an index can be used for it.
+        nearer = and_(_near.c.timestamp <= at, or_(_near.c.timestamp < at, _near.c.id < this))
+        order = (_near.c.timestamp.desc(), _near.c.id.desc())
     else:
-        nearer = or_(column.timestamp > at, and_(column.timestamp == at, column.id > this))
-        order = (column.timestamp, column.id)  # type: ignore[assignment]
-    near = select(column.id, column.role, column.content).where(of_session, nearer)
-    return select(near.order_by(*order).limit(1).subquery())
+        nearer = and_(_near.c.timestamp >= at, or_(_near.c.timestamp > at, _near.c.id > this))
+        order = (_near.c.timestamp.asc(), _near.c.id.asc())
+    of_session = _near.c.session_id == _hit.c.session_id
+    found = select(_near.c.id).where(of_session, nearer).order_by(*order).limit(1)
+    return found.correlate(_hit).scalar_subquery()
 
 
-_CONTEXT = union_all(
-    select(_near(before=True).add_columns(literal(1).label("turn")).subquery()),
-    select(messages.c.id, messages.c.role, messages.c.content, literal(2).label("turn")).where(
-        messages.c.id == bindparam("this")
-    ),
-    select(_near(before=False).add_columns(literal(3).label("turn")).subquery()),
-).subquery()
-_ORDERED_CONTEXT = select(_CONTEXT.c.role, _CONTEXT.c.content).order_by(_CONTEXT.c.turn)
+_IDS: Any = bindparam("ids", expanding=True)
+_CONTEXTS = select(_neighbour(before=True), _hit.c.id, _neighbour(before=False)).where(
+    _hit.c.id.in_(_IDS)
+)
+_TEXTS = select(messages.c.id, messages.c.role, messages.c.content).where(messages.c.id.in_(_IDS))
 
 
-def _context(conn: ServerConnection, hit: Row) -> list[dict[str, str]]:
-    """The message before the hit, the hit, and the one after, as short texts."""
-    place = {"session": hit["session_id"], "at": hit["timestamp"], "this": hit["id"]}
-    rows = conn.tuples(_ORDERED_CONTEXT, place)
-    return [{"role": role, "content": questions.short_text(content)} for role, content in rows]
+def _add_contexts(conn: ServerConnection, hits: list[Row]) -> None:
+    """To every hit the message before it, itself, and the one after it, as short texts.
+
+    Two statements however many hits there are: each is a way to the server and back.
+    """
+    if not hits:
+        return
+    contexts = {ids[1]: ids for ids in conn.tuples(_CONTEXTS, {"ids": [hit["id"] for hit in hits]})}
+    wanted = {one for ids in contexts.values() for one in ids if one is not None}
+    texts = {
+        one: (role, questions.short_text(content))
+        for one, role, content in conn.tuples(_TEXTS, {"ids": sorted(wanted)})
+    }
+    for hit in hits:
+        near = [texts[one] for one in contexts[hit["id"]] if one is not None]
+        hit["context"] = [{"role": role, "content": content} for role, content in near]
