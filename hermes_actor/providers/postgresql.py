@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hermes_actor.errors import Unsupported
 from hermes_actor.providers.server.dialect import ServerDialect
 from hermes_actor.providers.server.postgres import PostgresDialect
+from hermes_actor.providers.server.postgres_connection import engine_of_pool
 from hermes_actor.providers.server.search import search_similar
 from hermes_actor.providers.server.session_db import ServerSessionDB
 
@@ -33,7 +34,7 @@ class PostgreSQLSessionDBProvider(ServerSessionDB):
             pool: A pool of SQLAlchemy, or one with ``getconn`` and ``putconn`` like psycopg's.
         """
         if pool is not None:
-            engine = PostgresDialect(self._settings).engine_of_pool(pool)
+            engine = engine_of_pool(pool)
         super().initialize(url, engine=engine)
 
     def search_similar(self, text: str, limit: int = 20) -> list[Row]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, cast
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import (
     Column,
     ColumnElement,
@@ -20,31 +16,23 @@ from sqlalchemy import (
     Engine,
     Executable,
     Table,
-    create_engine,
     func,
-    literal_column,
-    select,
     text,
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from hermes_actor.errors import BadConfig
 from hermes_actor.providers.base import Capabilities
+from hermes_actor.providers.server import postgres_changes as following
 from hermes_actor.providers.server import postgres_search as searching
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.dialect import Judgement, Place, ServerDialect, Step
+from hermes_actor.providers.server.postgres_connection import engine_of_url
 from hermes_actor.providers.server.postgres_errors import judge
-from hermes_actor.providers.server.tables import changes, followers, messages, metadata
+from hermes_actor.providers.server.tables import messages, metadata
 from hermes_actor.providers.server.text_search import Node
 from hermes_actor.providers.server.values import KEPT_NUL
 
-__all__ = ["CHANNEL", "PostgresDialect"]
-
-CHANNEL = "hermes_actor_changes"
-_FOLLOW_SECONDS = 10
-"""How often a follower says that it is there; told of changes is who has said so lately."""
-_NOTICE_SECONDS = 1.0
-"""How soon the listening thread of a closed subscription ends."""
+__all__ = ["PostgresDialect"]
 
 _log = logging.getLogger("hermes_actor.providers")
 
@@ -83,63 +71,7 @@ class PostgresDialect(ServerDialect):
     # --- connecting --------------------------------------------------------------------------
 
     def engine(self, url: str) -> Engine:
-        parameters = _parameters(url)
-        return self._engine(lambda: self._connect(parameters), pool_size=self.settings.pool_size)
-
-    def engine_of_pool(self, pool: Any) -> Engine:
-        """An engine on a ready pool: one of SQLAlchemy, or one with ``getconn`` and ``putconn``."""
-        if not hasattr(pool, "getconn"):
-            return create_engine("postgresql+psycopg://", pool=pool, hide_parameters=True)
-        from sqlalchemy import NullPool
-
-        engine = create_engine(
-            "postgresql+psycopg://",
-            creator=pool.getconn,
-            poolclass=NullPool,
-            hide_parameters=True,
-        )
-        # To close a connection is to give it back.
-        engine.dialect.do_close = engine.dialect.do_terminate = pool.putconn  # type: ignore[method-assign]
-        return engine
-
-    def _engine(self, creator: Any, **options: Any) -> Engine:
-        return create_engine(
-            "postgresql+psycopg://",
-            creator=creator,
-            max_overflow=0,
-            pool_timeout=self.settings.connect_timeout_seconds,
-            pool_use_lifo=True,
-            # Parameters are what people said to their agents: never in an error or a log.
-            hide_parameters=True,
-            **options,
-        )
-
-    def _connect(self, parameters: Mapping[str, Any]) -> psycopg.Connection[Any]:
-        conn = psycopg.connect(
-            **{
-                "connect_timeout": max(2, round(self.settings.connect_timeout_seconds)),
-                "application_name": "hermes-actor",
-                "tcp_user_timeout": round(self.settings.statement_timeout_seconds * 1000),
-                **parameters,
-            },
-            autocommit=True,
-        )
-        try:
-            conn.execute(
-                "SELECT set_config('statement_timeout', %s, false),"
-                " set_config('synchronous_commit', %s, false),"
-                " set_config('default_transaction_isolation', 'read committed', false),"
-                " set_config('client_encoding', 'UTF8', false)",
-                (
-                    str(round(self.settings.statement_timeout_seconds * 1000)),
-                    self.settings.synchronous_commit,
-                ),
-            )
-            conn.autocommit = False
-        except BaseException:
-            conn.close()
-            raise
-        return conn
+        return engine_of_url(url, self.settings)
 
     def judge(self, error: BaseException) -> Judgement:
         return judge(error)
@@ -281,86 +213,21 @@ class PostgresDialect(ServerDialect):
     # --- changes -----------------------------------------------------------------------------
 
     def tell_followers(self, conn: ServerConnection) -> None:
-        # NOTIFY makes commits wait for each other, so it is left out when nobody listens.
-        conn.execute(_TELL)
+        conn.execute(following.TELL)
 
     def an_hour_ago(self) -> ColumnElement[Any]:
         return func.now() - text("interval '1 hour'")
 
     def place_after(self, conn: ServerConnection, after: int | None) -> Place:
-        if after is None:
-            return (conn.scalar(_FINISHED), 2**62)  # after all changes of that transaction
-        rows = conn.tuples(_PLACE, {"after": after})
-        return rows[0] if rows else (0, 0)
+        return following.place_after(conn, after)
 
     def changes_after(self, conn: ServerConnection, place: Place, limit: int) -> list[Step]:
-        bound = {"xid": place[0], "after": place[1], "some": limit}
-        return [
-            Step((xid, number), number, op, session_id)
-            for xid, number, op, session_id in conn.tuples(_NEXT, bound)
-        ]
+        return following.changes_after(conn, place, limit)
 
     def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
-        # A connection of its own: it is held for as long as somebody follows.
-        with closing(_raw(engine)) as conn:
-            conn.autocommit = True
-            conn.execute(f"LISTEN {CHANNEL}")
-            me = {"client": os.urandom(16).hex(), "seconds": 3 * _FOLLOW_SECONDS}
-            while not stop.is_set():
-                conn.execute(_FOLLOW, me)
-                heard.set()
-                renew = time.monotonic() + _FOLLOW_SECONDS
-                while time.monotonic() < renew and not stop.is_set():
-                    for _ in conn.notifies(timeout=_NOTICE_SECONDS, stop_after=1):
-                        heard.set()
-            conn.execute("DELETE FROM hermes_actor_followers WHERE client = %(client)s", me)
+        following.listen(engine, heard, stop)
 
 
 @cache
 def _insert_unless_there(table: Table) -> Any:
     return insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)
-
-
-def _raw(engine: Engine) -> psycopg.Connection[Any]:
-    fairy = engine.raw_connection()
-    conn = cast("psycopg.Connection[Any]", fairy.driver_connection)
-    fairy.detach()
-    return conn
-
-
-def _parameters(url: str) -> dict[str, Any]:
-    """The parameters of libpq in a URL, or in a connection string of ``key=value`` words."""
-    for scheme in ("postgresql+psycopg://", "postgres+psycopg://"):
-        if url.startswith(scheme):
-            url = "postgresql://" + url[len(scheme) :]
-    try:
-        parameters: dict[str, Any] = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        # What libpq says may repeat a part of the text, and a password can be in any part.
-        raise BadConfig("the address of the PostgreSQL server cannot be understood") from (
-            None if url else error
-        )
-    if "," in str(parameters.get("host", "")):
-        # Of several servers only the one that takes changes will do.
-        parameters.setdefault("target_session_attrs", "read-write")
-    return parameters
-
-
-_TELL = select(func.pg_notify(CHANNEL, func.current_schema())).where(
-    select(followers.c.client).where(followers.c.until > func.now()).exists()
-)
-
-_FINISHED = text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
-_PLACE = text("SELECT xid, commit_no FROM hermes_actor_changes WHERE commit_no = :after")
-_xid: ColumnElement[Any] = literal_column("xid")
-_NEXT = text(
-    "SELECT xid, commit_no, op, session_id FROM hermes_actor_changes"
-    " WHERE (xid, commit_no) > (:xid, :after)"
-    " AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-    " ORDER BY xid, commit_no LIMIT :some"
-).columns(_xid, changes.c.commit_no, changes.c.op, changes.c.session_id)
-_FOLLOW = (
-    "INSERT INTO hermes_actor_followers (client, until)"
-    " VALUES (%(client)s, now() + make_interval(secs => %(seconds)s))"
-    " ON CONFLICT (client) DO UPDATE SET until = excluded.until"
-)
