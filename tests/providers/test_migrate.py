@@ -15,6 +15,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 from rich.console import Console
 from support import servers
@@ -26,6 +27,8 @@ from hermes_actor import SessionDB
 from hermes_actor.cli import migrate as cli
 from hermes_actor.cli import run
 from hermes_actor.providers.migration import side
+from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
+from hermes_actor.providers.server import copying, postgres_copy
 from hermes_actor.store.raw_rows import columns_of
 
 BIG = "ж" * 1_000_000  # 2 MB
@@ -262,6 +265,40 @@ def test_killed_in_the_middle_it_goes_on(source, target, migrate, monkeypatch):
     assert exported(address(target)) == exported(embedded(source))
     with contextlib.closing(SessionDB(address(target))) as db:
         assert len(db.search_messages("line", limit=50)) == 30
+
+
+def test_interrupted_between_column_and_indexes_it_goes_on(source, migrate, monkeypatch):
+    url = servers.new_store("postgresql")
+
+    def interrupt(conn, index):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres_copy, "_make_index", interrupt)
+        assert "Interrupted; the same command goes on" in migrate(source, url, code=130)
+    done = migrate(source, url)
+    assert (done["resumed"], done["copied"]["messages"]) == (True, 0)
+    assert search_indexes(url) == 2
+    with contextlib.closing(SessionDB(url)) as db:
+        assert len(db.search_messages("line", limit=50)) == 30
+
+
+def search_indexes(url):
+    with psycopg.connect(url) as conn:
+        return conn.execute(
+            "SELECT count(*) FROM pg_indexes WHERE schemaname = current_schema()"
+            " AND indexname IN ('hermes_actor_messages_words', 'hermes_actor_messages_parts')"
+        ).fetchone()[0]
+
+
+def test_indexes_are_built_with_one_connection_too():
+    url = servers.new_store("postgresql")
+    settings = {"pool_size": 1, "connect_timeout": 0.1}
+    with contextlib.closing(PostgreSQLSessionDBProvider(url, settings=settings)) as db:
+        copying.drop_search(db._port.database)
+        assert search_indexes(url) == 0
+        copying.build_search(db._port.database)
+    assert search_indexes(url) == 2
 
 
 def test_who_writes_to_an_unfinished_target_is_not_overwritten(source, target, migrate):
