@@ -22,6 +22,7 @@ from hermes_actor.cli.refusing import refuse
 from hermes_actor.cli.words import json_bytes
 from hermes_actor.store import activity, lineage
 from hermes_actor.store import messages as stored
+from hermes_actor.store.archive import is_archived
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.sessions import get_session
 from hermes_actor.tools.redaction import redact_all
@@ -151,7 +152,12 @@ def _dry_run(store: Store, asked: dict[str, Any]) -> None:
 def _record(conn: Connection, session_id: str) -> Row | None:
     """A session with its messages in one state; ``None`` if it was removed meanwhile."""
     row = get_session(conn, session_id)
-    return row and {**row, "messages": stored.get_messages(conn, session_id)}
+    if row is None:
+        return None
+    if "archived" not in row and is_archived(conn, session_id):
+        # The mark is in a table of ours where the file has no column for it.
+        row["archived"] = 1
+    return {**row, "messages": stored.get_messages(conn, session_id)}
 
 
 def _with_activity(conn: Connection, session_id: str) -> Row | None:

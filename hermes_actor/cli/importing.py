@@ -111,7 +111,7 @@ def _checked(lines: IO[bytes], *, limited: bool) -> tuple[dict[str, _Place], lis
 def _id_of(line: bytes) -> dict[str, str]:
     import json
 
-    with contextlib.suppress(ValueError, TypeError, KeyError):
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         found = json.loads(line)["id"]
         if isinstance(found, str) and found:
             return {"session_id": found}

@@ -29,15 +29,20 @@ class Segment(NamedTuple):
 
 
 def iso(moment: float | None) -> str | None:
-    """ISO-8601 in UTC, whole seconds."""
+    """ISO-8601 in UTC, whole seconds; ``None`` for what is no moment of a calendar."""
     if moment is None:
         return None
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def file_name(row: Row, extension: str) -> str:
     """``<id>-<slug>.<ext>``, in letters that every file system has."""
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", row["title"] or "session").strip(".-_").lower()[:60]
+    slug = (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", str(row["title"] or "session")).strip(".-_").lower()[:60]
+    )
     return f"{row['id']}-{slug or 'session'}.{extension}"
 
 
@@ -108,14 +113,18 @@ def _front(segments: list[Segment], kind: str, now: float, exported: int) -> lis
         "exported_at": iso(now),
         "exporter": f"hermes-actor {__version__}",
     }
-    return [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return [
+        f"{key}: {json.dumps(value, ensure_ascii=False, default=repr)}"
+        for key, value in values.items()
+    ]
 
 
 def _message(row: Row) -> list[str]:
     if row["role"] == "tool":
         head = f"### Tool — {row['tool_name'] or 'unknown'}"
     else:
-        head = f"### {str(row['role']).capitalize()} — {iso(row['timestamp'])}"
+        moment = iso(row["timestamp"])
+        head = f"### {str(row['role']).capitalize()}" + (f" — {moment}" if moment else "")
     lines = [head, ""]
     content = row["content"]
     if isinstance(content, str):

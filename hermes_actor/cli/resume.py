@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from hermes_actor.cli.changing import resolved
 from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import coloured, print_json, styled
+from hermes_actor.cli.words import coloured, plain, print_json, styled
 from hermes_actor.config import Config, load
+from hermes_actor.tools.moments import seconds_between
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
 from hermes_actor.tools.resuming import Ambiguous, Target, latest, resolve, split_words, target
 
@@ -133,7 +135,7 @@ def _show(store: Store, found: Target, row: Row, messages: list[Row], minimal: b
         print(styled(f"Session {found.asked} goes on in {found.id}", dim=True))
     total = [m for m in messages if m["role"] != "session_meta"]
     users = sum(m["role"] == "user" for m in messages)
-    title = f' "{row["title"]}"' if row["title"] else ""
+    title = f' "{plain(row["title"])}"' if row["title"] else ""
     if not total:
         print(f"Session {found.id}{title} is empty; it starts fresh.")
         return
@@ -186,7 +188,7 @@ def _print_panel(lines: list[tuple[str, str, str]]) -> None:
 def resume_command(home: Path, session_id: str) -> str:
     """What to type to go on with a session."""
     template = load(home).text("actor.resume_command", "hermes --resume {id}")
-    return template.replace("{id}", session_id)
+    return template.replace("{id}", shlex.quote(session_id))
 
 
 def _hint(store: Store, session_id: str, as_json: bool) -> None:
@@ -202,16 +204,21 @@ def _hint(store: Store, session_id: str, as_json: bool) -> None:
     print("Resume this session with:")
     print(f"  {command}")
     if row["title"]:
-        print(f'  hermes -c "{row["title"]}"')
+        print(f"  hermes -c {_quoted(plain(row['title']))}")
     print()
     print(f"Session:         {session_id}")
     if row["title"]:
-        print(f"Title:           {row['title']}")
+        print(f"Title:           {plain(row['title'])}")
     print(f"Duration:        {_duration(facts['duration'])}")
     print(
         f"Messages:        {facts['messages']} ({facts['user_messages']} user,"
         f" {facts['tool_calls']} tool calls)"
     )
+
+
+def _quoted(title: str) -> str:
+    """*title* as one word of a shell; in double quotes, as people write it, where they do."""
+    return shlex.quote(title) if set(title) & set('"$`\\!') else f'"{title}"'
 
 
 def _counted(conn: Connection, row: Row) -> dict[str, Any]:
@@ -225,7 +232,7 @@ def _counted(conn: Connection, row: Row) -> dict[str, Any]:
         "messages": total,
         "user_messages": users,
         "tool_calls": row["tool_call_count"] or 0,
-        "duration": max(0.0, end - row["started_at"]),
+        "duration": seconds_between(row["started_at"], end),
     }
 
 

@@ -22,6 +22,7 @@ from hermes_actor.cli.words import (
 from hermes_actor.store import messages as stored
 from hermes_actor.store.family import Relative, family
 from hermes_actor.store.sessions import get_session
+from hermes_actor.tools.moments import seconds_between
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -67,7 +68,7 @@ def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> 
 def _facts(row: Row) -> list[str]:
     ended = "open"
     if row["ended_at"]:
-        lasted = short_duration(max(0.0, row["ended_at"] - row["started_at"]))
+        lasted = short_duration(seconds_between(row["started_at"], row["ended_at"]))
         ended = (
             f"{clock_time(row['ended_at'])} ({row['end_reason'] or 'no reason'}, after {lasted})"
         )
@@ -77,9 +78,9 @@ def _facts(row: Row) -> list[str]:
         f" write, {row['reasoning_tokens'] or 0:,} reasoning"
     )
     facts = {
-        "Session": styled(row["id"], bold=True),
+        "Session": row["id"],
         "Title": row["title"] or "—",
-        "Source": row["source"] + (f", user {row['user_id']}" if row["user_id"] else ""),
+        "Source": f"{row['source']}, user {row['user_id']}" if row["user_id"] else row["source"],
         "Model": row["model"] or "—",
         "Started": f"{clock_time(row['started_at'])} ({relative_time(row['started_at'])})",
         "Ended": ended,
@@ -88,7 +89,8 @@ def _facts(row: Row) -> list[str]:
         "Cost": _cost(row),
         "Folder": row.get("cwd") or "",
     }
-    return [f"{name + ':':<10}{value}" for name, value in facts.items() if value]
+    first, *others = [f"{name + ':':<10}{plain(value)}" for name, value in facts.items() if value]
+    return [first[:10] + styled(first[10:], bold=True), *others]
 
 
 def _cost(row: Row) -> str:
@@ -108,16 +110,16 @@ def _tree(relatives: list[Relative], found: str) -> list[str]:
     for relative in relatives:
         branch = "  " + "   " * (relative.depth - 1) + "└─ " if relative.depth else "  "
         title = f"  {plain(relative.title)}" if relative.title else ""
-        line = f"{branch}{relative.id}  {clock_time(relative.started_at)}{title}"
+        line = f"{branch}{plain(relative.id)}  {clock_time(relative.started_at)}{title}"
         if relative.end_reason:
-            line += f"  [{relative.end_reason}]"
+            line += f"  [{plain(relative.end_reason)}]"
         lines.append(styled(f"{line}  ←", bold=True) if relative.id == found else line)
     return lines
 
 
 def _message(row: Row) -> list[str]:
     colour = {"user": "yellow", "assistant": "green", "tool": "cyan"}.get(row["role"], "magenta")
-    who = row["role"] + (f" {row['tool_name']}" if row["tool_name"] else "")
+    who = plain(f"{row['role']} {row['tool_name']}" if row["tool_name"] else row["role"])
     head = styled(f"── {who} · {clock_time(row['timestamp'], '%Y-%m-%d %H:%M:%S')}", fg=colour)
     lines = [head]
     if row["content"] is not None:
@@ -125,7 +127,7 @@ def _message(row: Row) -> list[str]:
     for call in row["tool_calls"] or ():
         function = call.get("function") if isinstance(call, dict) else None
         function = function if isinstance(function, dict) else {}
-        lines.append(f"→ {function.get('name', '?')}({function.get('arguments', '')})")
+        lines.append(plain(f"→ {function.get('name', '?')}({function.get('arguments', '')})"))
     return lines
 
 

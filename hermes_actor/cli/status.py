@@ -73,7 +73,8 @@ def _print(found: dict[str, Any]) -> None:
     print(f"  latency   {total['p50_ms']} ms median, {total['p99_ms']} ms at 99 %,"
           f" commit {commit['p50_ms']} ms")  # fmt: skip
     print(f"  queue     {found['queue']['count']} waiting, {found['queue']['bytes']} bytes")
-    print(f"  wal       {found['wal_frames']} frames; checkpoints {found['checkpoints'] or 'none'}")
+    checkpoints = ", ".join(f"{n} {kind}" for kind, n in found["checkpoints"].items())
+    print(f"  wal       {found['wal_frames']} frames; checkpoints: {checkpoints or 'none yet'}")
     print(
         f"  sqlite    {found['sqlite']['version']}, WAL-reset race: {found['sqlite']['wal_reset']}"
     )

@@ -17,6 +17,7 @@ from hermes_actor.cli.refusing import Refused
 from hermes_actor.cli.words import print_json
 from hermes_actor.config import load
 from hermes_actor.tools.session_search import SCHEMA, session_search
+from hermes_actor.tools.summaries import EACH_SECONDS
 
 __all__ = ["session_search_command", "tool"]
 
@@ -60,9 +61,11 @@ def session_search_command(
         with opened(db) as store:
             config = load(store.path.parent)
             workers = config.integer("auxiliary.session_search.max_concurrency", 3)
+            seconds = config.number("auxiliary.session_search.timeout", EACH_SECONDS, minimum=0.1)
             answer = session_search(
-                **given, db=store, current_session_id=current_session, max_concurrency=workers
-            )
+                **given, db=store, current_session_id=current_session, max_concurrency=workers,
+                summary_seconds=seconds,
+            )  # fmt: skip
     except Refused as error:
         return _failed(error.message)
     print(answer)
@@ -78,7 +81,7 @@ def _arguments(text: str) -> dict[str, Any] | str:
     """The arguments, or what is wrong with them."""
     try:
         given = msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return f"the arguments are not JSON: {error}"
     if not isinstance(given, dict):
         return "the arguments are not a JSON object"

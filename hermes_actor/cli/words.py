@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from hermes_actor.tools.moments import in_words
+
 __all__ = [
     "clock_time", "coloured", "cut", "fit", "json_bytes", "page",
     "plain", "print_json", "relative_time", "short_duration", "styled", "width",
@@ -18,9 +20,9 @@ __all__ = [
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
-def relative_time(moment: float | None, now: float | None = None) -> str:
+def relative_time(moment: Any, now: float | None = None) -> str:
     """How long ago, in words that fit a column."""
-    if not moment:
+    if not moment or isinstance(moment, str):
         return "?"
     ago = (time.time() if now is None else now) - moment
     if ago < _MINUTE:
@@ -33,12 +35,12 @@ def relative_time(moment: float | None, now: float | None = None) -> str:
         return "yesterday"
     if ago < 7 * _DAY:
         return f"{int(ago // _DAY)}d ago"
-    return time.strftime("%Y-%m-%d", time.localtime(moment))
+    return in_words(moment, "%Y-%m-%d")
 
 
-def clock_time(moment: float | None, shape: str = "%Y-%m-%d %H:%M") -> str:
+def clock_time(moment: Any, shape: str = "%Y-%m-%d %H:%M") -> str:
     """Local time; ``?`` if there is none."""
-    return time.strftime(shape, time.localtime(moment)) if moment else "?"
+    return in_words(moment, shape)
 
 
 def short_duration(seconds: float) -> str:
@@ -86,14 +88,15 @@ def cut(text: str, cells: int) -> str:
 
 def fit(text: object, pad_to: int, cut_to: int | None = None) -> str:
     """*text* on one line, cut, then padded with blanks to a width in terminal cells."""
-    shown = plain(str(text))
+    shown = plain(text)
     if cut_to is not None:
         shown = cut(shown, cut_to)
     return shown + " " * max(0, pad_to - width(shown))
 
 
-def plain(text: str) -> str:
-    """*text* without what could move the cursor or break a line."""
+def plain(value: object) -> str:
+    """*value* as text without what could move the cursor or break a line."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c in "\n\r\t" else "" for c in text)
@@ -142,5 +145,6 @@ def json_bytes(value: Any) -> bytes:
     except UnicodeEncodeError:
         import json
 
-        plain = msgspec.to_builtins(value, builtin_types=(str,), enc_hook=str)
-        return json.dumps(plain, separators=(",", ":")).encode()
+        simple = msgspec.to_builtins(value, builtin_types=(str,), enc_hook=str)
+        text = json.dumps(simple, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "backslashreplace")  # its form is that of a JSON escape

@@ -26,7 +26,7 @@ from hermes_protocol.operations import (
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__: list[str] = []
+__all__ = ["is_archived"]
 
 _COLUMNS = SessionRow.__struct_fields__
 _INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {in_list(len(_COLUMNS))}"
@@ -38,6 +38,13 @@ def archive(conn: Connection, op: SessionArchive) -> list[str]:
         return []
     chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
     return [one for one in chain if _mark(conn, one, op.archived, op.now)]
+
+
+def is_archived(conn: Connection, session_id: str) -> bool:
+    """Whether a session is put away, by the column of the file or by our own mark."""
+    marked = layout_of(conn).is_archived
+    sql = f"SELECT 1 FROM sessions s WHERE s.id = ? AND {marked}"
+    return scalar(conn, sql, (session_id,)) is not None
 
 
 def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool:

@@ -18,6 +18,11 @@ _COLUMNS = (
     "tool_call_count", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
     "estimated_cost_usd", "actual_cost_usd", "cost_status",
 )  # fmt: skip
+_COUNTED = frozenset(_COLUMNS[6:12])
+"""Their columns take NULL from other programs; it counts as nothing."""
+
+_NEVER = 253_402_300_800
+"""The first second of the year 10000. Text, which other programs can write, compares above it."""
 
 
 class Window(NamedTuple):
@@ -28,7 +33,8 @@ class Window(NamedTuple):
 
     @property
     def where(self) -> str:
-        return "s.started_at >= ?" + (" AND s.source = ?" if self.source else "")
+        since = f"s.started_at >= ? AND s.started_at < {_NEVER}"
+        return since + (" AND s.source = ?" if self.source else "")
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -37,9 +43,10 @@ class Window(NamedTuple):
 
 def sessions_in(conn: Connection, window: Window) -> Iterator[Row]:
     """The sessions of the window, one at a time. Whoever stops early closes the iterator."""
+    columns = [f"COALESCE(s.{c}, 0)" if c in _COUNTED else f"s.{c}" for c in _COLUMNS]
     with closing(conn.cursor()) as cursor:
         cursor.execute(
-            f"SELECT {', '.join('s.' + column for column in _COLUMNS)} FROM sessions s"
+            f"SELECT {', '.join(columns)} FROM sessions s"
             f" WHERE {window.where} ORDER BY s.started_at",
             window.parameters,
         )

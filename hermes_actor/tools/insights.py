@@ -16,6 +16,7 @@ from hermes_actor.store.insights import (
     skill_calls,
     tool_calls,
 )
+from hermes_actor.tools.moments import in_words
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -274,7 +275,7 @@ class _Tally:
                 "label": label,
                 "session_id": session["id"][:_ID_CUT],
                 "value": value,
-                "date": time.strftime("%b %d", time.localtime(session["started_at"])),
+                "date": in_words(session["started_at"], "%b %d"),
             }
             for label in ("Longest session", "Most messages", "Most tokens", "Most tool calls")
             if label in self._best

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +31,11 @@ _COUNTS = (
 _NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd")
 _MESSAGE_TEXT = ("tool_call_id", "tool_name", "finish_reason", "reasoning", "reasoning_content")
 
+T = TypeVar("T")
+
+_BEYOND = 2**63
+"""The first number that an integer column cannot hold; no time or count of ours is near it."""
+
 
 class BadRecord(ValueError):
     """The record cannot be imported; the message says why."""
@@ -45,10 +51,7 @@ class Record(NamedTuple):
 
 def read_record(line: bytes, now: float, *, limited: bool = True) -> Record:
     """One line of an export. Raises :class:`BadRecord`."""
-    try:
-        value = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
-        raise BadRecord(f"not JSON: {error}") from error
+    value = _decoded(line)
     if not isinstance(value, dict):
         raise BadRecord("not a JSON object")
     if not isinstance(value.get("id"), str) or not value["id"]:
@@ -58,11 +61,36 @@ def read_record(line: bytes, now: float, *, limited: bool = True) -> Record:
         raise BadRecord("messages is not a list of objects")
     if limited and len(messages) > MAX_MESSAGES:
         raise BadRecord(f"{len(messages)} messages, the limit is {MAX_MESSAGES} (--no-limits)")
-    if limited and len(line) > MAX_BYTES and len(msgspec.json.encode(value)) > MAX_BYTES:
+    if limited and len(line) > MAX_BYTES and len(_compact(value)) > MAX_BYTES:
         raise BadRecord(f"more than {MAX_BYTES // 1024 // 1024} MiB (--no-limits)")
     session = _session(value, now)
     rows = [_message(m, n, session.started_at) for n, m in enumerate(messages)]
     return Record(session, rows, bool(value.get("archived")))
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # Structured content may hold lone surrogates, as escapes. Only the slower decoder takes
+        # them; what is wrong with any other line, msgspec has said better.
+        if b"\\u" in line:
+            with contextlib.suppress(ValueError, RecursionError):
+                return json.loads(line, parse_constant=_no_constant)
+        if isinstance(error, RecursionError):
+            raise BadRecord("nested too deeply") from None
+        raise BadRecord(f"not JSON: {error}") from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _compact(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _session(value: dict[str, Any], now: float) -> SessionRow:
@@ -98,7 +126,7 @@ def _message(value: dict[str, Any], index: int, started_at: float) -> MessageRow
     return MessageRow(
         role=role,
         timestamp=started_at if timestamp is None else timestamp,
-        content=to_value(encode_content(value.get("content"))),
+        content=to_value(encode_content(_storable(value.get("content"), "content", where))),
         tool_calls=calls if isinstance(calls, str) else encode_json(calls),
         token_count=None if count is None else int(count),
         calls=_calls(calls),
@@ -146,4 +174,11 @@ def _number(value: dict[str, Any], name: str, where: str = "") -> float | None:
         return None
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         raise BadRecord(f"{where}{name} is not a number")
+    return _storable(found, name, where)
+
+
+def _storable(found: T, name: str, where: str) -> T:
+    """*found*, unless it is a number that no column can hold."""
+    if isinstance(found, int | float) and not -_BEYOND <= found < _BEYOND:
+        raise BadRecord(f"{where}{name} is out of range")
     return found

@@ -8,7 +8,6 @@ returns summaries of the best conversations, without one the latest conversation
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +15,14 @@ import msgspec
 
 from hermes_actor.errors import HermesActorError
 from hermes_actor.tools.cutting import cut_around
-from hermes_actor.tools.summaries import SummaryRequest, TooSlow, query_terms, summarize_all
+from hermes_actor.tools.moments import in_words
+from hermes_actor.tools.summaries import (
+    EACH_SECONDS,
+    SummaryRequest,
+    TooSlow,
+    query_terms,
+    summarize_all,
+)
 from hermes_actor.tools.transcript import transcript
 
 __all__ = ["SCHEMA", "Searchable", "as_limit", "root_of", "session_search", "when"]
@@ -76,6 +82,7 @@ def session_search(
     window: Any = None,
     raw: bool = False,
     max_concurrency: int = 3,
+    summary_seconds: float = EACH_SECONDS,
 ) -> str:
     """Search earlier conversations. Never raises; an error is in the JSON.
 
@@ -85,6 +92,8 @@ def session_search(
         limit: Conversations, 1 to 5 (10 with raw messages); anything odd counts as 3.
         db: The store; opened on demand.
         current_session_id: The conversation that asks; its lineage is left out.
+        max_concurrency: Summaries at the same time, 1 to 5.
+        summary_seconds: How long the summary of one conversation may take; all: a minute.
     """
     close: Callable[[], None] = lambda: None  # noqa: E731
     try:
@@ -102,7 +111,7 @@ def session_search(
             found = _recent(db, as_limit(limit), current_session_id)
         else:
             found = _found(db, query.strip(), roles_of(role_filter), as_limit(limit),
-                           current_session_id, max_concurrency)  # fmt: skip
+                           current_session_id, max_concurrency, summary_seconds)  # fmt: skip
     except (HermesActorError, TooSlow, OSError) as error:
         found = {"error": str(error) or type(error).__name__, "success": False}
     finally:
@@ -159,6 +168,7 @@ def _found(
     limit: int,
     current: str | None,
     max_concurrency: int,
+    summary_seconds: float,
 ) -> Row:
     hits = db.search_messages(query, exclude_sources=HIDDEN, role_filter=roles, limit=_SCANNED)
     if not hits:
@@ -168,7 +178,8 @@ def _found(
     requests = [_request(db, query, root, hit) for root, hit in groups.items()]
     kept = [(request, hit) for request, hit in zip(requests, groups.values(), strict=True)
             if request.messages]  # fmt: skip
-    summaries = summarize_all([request for request, _ in kept], max_concurrency)
+    asked = [request for request, _ in kept]
+    summaries = summarize_all(asked, max_concurrency, summary_seconds)
     results = [
         {
             "session_id": request.session["id"],
@@ -213,9 +224,7 @@ def when(moment: Any) -> str:
         if not moment.strip().isdigit():
             return moment or "unknown"
         moment = float(moment)
-    if not moment:
-        return "unknown"
-    return time.strftime("%B %d, %Y at %I:%M %p", time.localtime(moment))
+    return in_words(moment, "%B %d, %Y at %I:%M %p", "unknown")
 
 
 SCHEMA: Row = {

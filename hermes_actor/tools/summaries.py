@@ -25,7 +25,9 @@ _EXCERPT = 240
 _BEFORE = 60
 _TOOLS = 8
 _MAX_LENGTH = 2000
-_TRIES = 3
+_WAITS_SECONDS = (1.0, 2.0)
+"""Between the three tries of a summariser; a model that is busy is often free soon."""
+EACH_SECONDS = 30.0
 _ALL_SECONDS = 60.0
 _RAW_PREVIEW = 500
 
@@ -55,26 +57,29 @@ class TooSlow(TimeoutError):
     """All summaries together took too long."""
 
 
-def summarize_all(requests: Sequence[SummaryRequest], max_concurrency: int = 3) -> list[str]:
+def summarize_all(
+    requests: Sequence[SummaryRequest],
+    max_concurrency: int = 3,
+    each_seconds: float = EACH_SECONDS,
+) -> list[str]:
     """One summary per request, in order; a raw preview where the summariser fails.
 
-    Raises :class:`TooSlow` after a minute.
+    It fails, too, if it takes longer than *each_seconds* for one request, all tries together; it
+    is then left alone and the next request gets its place. Raises :class:`TooSlow` after a minute.
     """
     chosen = _registered
     if chosen is None:
         return [extract(request) or _raw(request) for request in requests]
     give_up = time.monotonic() + _ALL_SECONDS
-    gate = threading.Semaphore(max(1, min(5, max_concurrency)))
     summaries: list[str | None] = [None] * len(requests)
+    places = iter(range(len(requests)))  # shared: the interpreter takes from it one by one
 
-    def work(place: int) -> None:
-        with gate:
-            summaries[place] = _tried(chosen, requests[place])
+    def work() -> None:
+        for place in places:
+            summaries[place] = _in_time(chosen, requests[place], each_seconds)
 
-    # Daemons: one that hangs must not keep the process from ending.
-    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(len(requests))]
-    for thread in threads:
-        thread.start()
+    workers = min(len(requests), max(1, min(5, max_concurrency)))
+    threads = [_started(work) for _ in range(workers)]
     for thread in threads:
         thread.join(max(0.0, give_up - time.monotonic()))
         if thread.is_alive():
@@ -82,14 +87,28 @@ def summarize_all(requests: Sequence[SummaryRequest], max_concurrency: int = 3) 
     return [found or _raw(asked) for found, asked in zip(summaries, requests, strict=True)]
 
 
-def _tried(summarizer: Summarizer, request: SummaryRequest) -> str | None:
-    for wait in (1.0, 2.0, None)[:_TRIES]:
+def _started(work: Callable[[], None]) -> threading.Thread:
+    # A daemon: one that hangs must not keep the process from ending.
+    thread = threading.Thread(target=work, name="summary", daemon=True)
+    thread.start()
+    return thread
+
+
+def _in_time(summarizer: Summarizer, request: SummaryRequest, seconds: float) -> str | None:
+    made: list[str | None] = []
+    over = threading.Event()
+    _started(lambda: made.append(_tried(summarizer, request, over))).join(seconds)
+    over.set()
+    return made[0] if made else None
+
+
+def _tried(summarizer: Summarizer, request: SummaryRequest, over: threading.Event) -> str | None:
+    for wait in (*_WAITS_SECONDS, None):
         try:
             return summarizer(request)
         except Exception:
-            if wait is None:
+            if wait is None or over.wait(wait):
                 return None
-            time.sleep(wait)
     return None
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support import newer_files
+from support.actors import end_actors
 from support.homes import DAY, NOW, called, said
 
 # --- export ----------------------------------------------------------------------------------
@@ -42,6 +43,41 @@ def test_structured_content_with_a_lone_surrogate_is_exported(home):
     (line,) = home("sessions", "export", "-").lines
     found = [message["content"] for message in json.loads(line)["messages"]]
     assert found == [content, "/w=="]
+
+
+def test_archive_mark_survives_export_and_import(home):
+    home.add("s", "q", ended=0, title="t")
+    home("sessions", "archive", "--title", "t", "--yes")
+    exported = home("sessions", "export", "-").out
+    assert json.loads(exported)["archived"] == 1
+    home("sessions", "delete", "s", "--yes")
+    home("sessions", "import", "-", stdin=exported)
+    assert home("sessions", "list").out == "No sessions found.\n"
+    assert json.loads(home("sessions", "export", "-").out)["archived"] == 1
+
+
+def test_export_and_import_of_lone_surrogates_byte_for_byte(home):
+    parts = [{"type": "text", "text": "hëllo \ud83d half, \\ud83d spelled, 😀 whole"}]
+    calls = [{"id": "c", "function": {"name": "t", "arguments": '{"x": "\ud800"}'}}]
+    home.add("s", said("user", parts), said("assistant", "plain", tool_calls=calls))
+    file, again = home.path / "f.jsonl", home.path / "g.jsonl"
+    home("sessions", "export", file)
+    assert "hëllo \\ud83d half".encode() in file.read_bytes()
+    other = home.path / "other" / "state.db"
+    done = home("sessions", "import", file, "--db", other)
+    assert done == (0, "Imported 1, skipped 0, detached 0.\n", "")
+    home("sessions", "export", again, "--db", other)
+    end_actors(other)
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_import_of_surrogates_in_plain_text_replaces_them(home):
+    line = (
+        '{"id": "s", "title": "t\\ud800", "messages": [{"role": "user", "content": "a\\ud800b"}]}'
+    )
+    assert home("sessions", "import", "-", stdin=line).out.startswith("Imported 1,")
+    (record,) = map(json.loads, home("sessions", "export", "-").lines)
+    assert (record["title"], record["messages"][0]["content"]) == ("t\ufffd", "a\ufffdb")
 
 
 def test_row_022_text_is_exported_as_it_is(home):
@@ -198,6 +234,14 @@ def test_row_026_one_bad_record_writes_nothing(home):
         ('{"id": "x", "model_config": "[]"}', "model_config is not a JSON object"),
         ('{"id": "x", "started_at": "now"}', "started_at is not a number"),
         ('{"id": "x"}\n{"id": "x"}', "id repeated"),
+        ('{"id": "x", "input_tokens": 1e300}', "input_tokens is out of range"),
+        (
+            '{"id": "x", "messages": [{"role": "u", "content": 99999999999999999999}]}',
+            "message 0: content is out of range",
+        ),
+        ('{"id": "x", "messages": [{"role": "u", "content": 1e400}]}', "not JSON"),
+        (f'{{"id": "x", "a": {"[" * 5000}{"]" * 5000}}}', "nested too deeply"),
+        ('{"id": "x\\ud800", "a": NaN}', "not JSON"),
     ],
 )
 def test_bad_records_are_told(home, record, error):

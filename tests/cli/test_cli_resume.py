@@ -251,6 +251,12 @@ def test_empty_session_starts_fresh(home):
     assert home("resume").out == 'Session s "t" is empty; it starts fresh.\n'
 
 
+def test_hint_can_be_pasted_into_a_shell(home):
+    home.add("odd id", "q", title='say "$(hi)"')
+    lines = home("resume", "--hint", "odd id").lines
+    assert lines[1:3] == ["  hermes --resume 'odd id'", """  hermes -c 'say "$(hi)"'"""]
+
+
 def test_hint_whole(home):
     home.add("s", "q", called("x"), started=125, ended=60, title="my talk")
     assert (

@@ -1,6 +1,7 @@
 """Rows 81 to 94 of the examples: the search tool, and the search command."""
 
 import json
+import threading
 
 import pytest
 from support.homes import called, said
@@ -116,7 +117,7 @@ def test_row_091_tool_output_is_shortened(home):
 
 @pytest.fixture
 def broken_summarizer(monkeypatch):
-    monkeypatch.setattr("hermes_actor.tools.summaries.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("hermes_actor.tools.summaries._WAITS_SECONDS", (0.0, 0.0))
     calls = []
 
     def broken(request):
@@ -136,6 +137,41 @@ def test_row_092_broken_summariser(home, broken_summarizer):
     assert "aw preview" in head
     assert rest == ("[USER]: " + "monad " * 200)[:500] + "\n…[truncated]"
     assert broken_summarizer == ["s"] * 3
+
+
+@pytest.fixture
+def slow_for_one(home):
+    """A summariser that does not come back for one session."""
+    (home.path / "config.yaml").write_text(
+        "auxiliary: {session_search: {timeout: 0.2, max_concurrency: 1}}"
+    )
+    released = threading.Event()
+
+    def slow(request):
+        if request.session["id"] == "s0":
+            released.wait()
+        return f"about {request.session['id']}"
+
+    register_summarizer(slow)
+    yield
+    released.set()
+    register_summarizer(None)
+
+
+def test_summary_that_takes_too_long_holds_up_no_other(home, slow_for_one):
+    for n in range(3):
+        home.add(f"s{n}", "monad " * (3 - n))
+    found = {one["session_id"]: one["summary"] for one in tool(home, query="monad")["results"]}
+    assert found.pop("s0").startswith("[Raw preview")
+    assert found == {"s1": "about s1", "s2": "about s2"}
+
+
+def test_all_summaries_together_take_too_long(home, slow_for_one, monkeypatch):
+    monkeypatch.setattr("hermes_actor.tools.summaries._ALL_SECONDS", 0.1)
+    home.add("s0", "monad")
+    found = home("tool", "session-search", '{"query": "monad"}')
+    assert (found.code, found.json["success"]) == (1, False)
+    assert "narrower" in found.json["error"]
 
 
 def test_row_093_default_summaries_are_equal(six):
@@ -243,7 +279,7 @@ def test_schema(home):
     assert schema["name"] == "session_search"
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"nosuch": 1}'])
+@pytest.mark.parametrize("text", ["[]", "{", '{"nosuch": 1}', '{"query": "\\ud800"}', "[" * 9999])
 def test_wrong_arguments_are_answered_in_json(home, text):
     found = home("tool", "session-search", text)
     assert (found.code, found.json["success"]) == (1, False)

@@ -1,0 +1,31 @@
+"""Moments of a store as local time, whatever another program has written there."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+__all__ = ["in_words", "seconds_between"]
+
+
+def _local_time(moment: Any) -> time.struct_time | None:
+    """Local time; ``None`` for what is no moment of a calendar."""
+    try:
+        found = time.localtime(moment) if moment else None
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+    return found if found is not None and 1 <= found.tm_year <= 9999 else None
+
+
+def seconds_between(start: Any, end: Any) -> float:
+    """How long something took; 0 if that cannot be said."""
+    try:
+        return max(0.0, float(end - start))
+    except TypeError:
+        return 0.0
+
+
+def in_words(moment: Any, shape: str, otherwise: str = "?") -> str:
+    """Local time in the *shape* of :func:`time.strftime`."""
+    found = _local_time(moment)
+    return otherwise if found is None else time.strftime(shape, found)
