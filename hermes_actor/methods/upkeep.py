@@ -13,6 +13,7 @@ from hermes_actor.errors import HermesActorError
 from hermes_actor.methods.base import Methods
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store import meta
+from hermes_actor.store.removal import delegates_of
 
 __all__ = ["UpkeepMethods"]
 
@@ -27,10 +28,15 @@ class UpkeepMethods(Methods):
     """Keeping a store in shape."""
 
     def delete_session(self, session_id: str, sessions_dir: Path | None = None) -> bool:
-        """Remove a session, its messages and its transcript files; ``False`` if unknown."""
+        """Remove a session, its messages and its transcript files; ``False`` if unknown.
+
+        Delegates go with it in files that mark them; other children lose their parent.
+        """
+        delegates = self._reader.snapshot(delegates_of, session_id) if sessions_dir else []
         if not self._submit(ops.SessionDelete(id=session_id)):
             return False
-        self._remove_session_files(sessions_dir, session_id)
+        for removed in (session_id, *delegates):
+            self._remove_session_files(sessions_dir, removed)
         return True
 
     def prune_sessions(

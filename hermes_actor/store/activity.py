@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.layout import layout_of
+from hermes_actor.store.lineage import continuations, continued
 from hermes_actor.store.rows import scalar
 
 if TYPE_CHECKING:
@@ -135,12 +136,7 @@ def _climb(
         yield current
         if not through_lineage:
             return
-        current = scalar(
-            conn,
-            "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id"
-            " WHERE c.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at",
-            (current,),
-        )
+        current = continued(conn, current)
 
 
 # --- the survey ------------------------------------------------------------------------------
@@ -164,18 +160,10 @@ def _survey(conn: Connection, listed: Listed, through_lineage: bool) -> list[_En
     ]
 
 
-_CONTINUATIONS = """
-    SELECT c.id, COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = c.id),
-                          c.started_at)
-    FROM sessions p JOIN sessions c ON c.parent_session_id = p.id
-    WHERE p.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
-"""
-
-
 def _lineage_activity(conn: Connection, session_id: str, own: float) -> float:
     latest, seen, waiting = own, {session_id}, [session_id]
     while waiting:
-        for child, activity in conn.execute(_CONTINUATIONS, (waiting.pop(),)).fetchall():
+        for child, activity in continuations(conn, waiting.pop()):
             if child not in seen:
                 seen.add(child)
                 waiting.append(child)

@@ -57,10 +57,60 @@ class Layout(NamedTuple):
         """SQL condition on ``s`` for sessions that lists may show."""
         if not self.archived:
             return f"NOT {self.is_archived}" if self.own_marks else "1"
-        return (
-            "COALESCE(s.archived, 0) = 0 AND NOT (json_valid(s.model_config)"
-            " AND json_extract(s.model_config, '$._delegate_from') IS NOT NULL)"
+        return f"COALESCE(s.archived, 0) = 0 AND NOT {_marked('s', '_delegate_from')}"
+
+    @property
+    def marks_children(self) -> bool:
+        """Whether branches and delegates are marked in ``model_config``, so that every other child
+        of a compressed session continues it, whenever it started.
+
+        ``compacted`` came with the release that reads lineages so; the marks have no column.
+        """
+        return self.compacted
+
+    @property
+    def stands_alone(self) -> str:
+        """SQL condition on ``s`` for sessions that are a row of their own: roots and branches."""
+        branch = (
+            "EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id"
+            " AND p.end_reason = 'branched' AND s.started_at >= p.ended_at)"
         )
+        if self.archived:
+            branch += f" OR {_marked('s', '_branched_from')}"
+        return f"(s.parent_session_id IS NULL OR {branch})"
+
+    @property
+    def continues(self) -> str:
+        """SQL condition: ``c``, a child of ``p``, is its continuation after a compression."""
+        if not self.marks_children:
+            return "p.end_reason = 'compression' AND c.started_at >= p.ended_at"
+        return f"p.end_reason = 'compression' AND {self.same_conversation}"
+
+    @property
+    def same_conversation(self) -> str:
+        """SQL condition on a child ``c`` where children are marked: no branch, delegate or tool."""
+        return (
+            f"c.source IS NOT 'tool' AND NOT {_marked('c', '_branched_from')}"
+            f" AND NOT {_marked('c', '_delegate_from')}"
+        )
+
+    @property
+    def unmarked_config(self) -> str:
+        """SQL expression: ``model_config`` without the marks of a branch or delegate."""
+        if not self.marks_children:
+            return "model_config"
+        return (
+            "CASE WHEN json_valid(model_config) THEN json_remove(model_config,"
+            " '$._branched_from', '$._delegate_from') ELSE model_config END"
+        )
+
+    @property
+    def delegates(self) -> str | None:
+        """SQL condition on a child ``s``: it worked for its parent and goes with it.
+
+        ``None`` where files do not mark them.
+        """
+        return _marked("s", "_delegate_from") if self.archived else None
 
     @property
     def is_archived(self) -> str:
@@ -70,6 +120,12 @@ class Layout(NamedTuple):
         if self.own_marks:
             return "EXISTS (SELECT 1 FROM hermes_actor_archived a WHERE a.session_id = s.id)"
         return "0"
+
+
+def _marked(alias: str, key: str) -> str:
+    """SQL condition: the configuration of a session carries *key*."""
+    config = f"{alias}.model_config"
+    return f"(json_valid({config}) AND json_extract({config}, '$.{key}') IS NOT NULL)"
 
 
 def layout_of(conn: Connection) -> Layout:

@@ -1,7 +1,8 @@
 """Chains of sessions: parents upward, continuations downward.
 
-A *compression edge* joins a parent that ended with ``compression`` to a child that started at or
-after that end. Children that started earlier are delegates and are not followed.
+A *compression edge* joins a parent that ended with ``compression`` to its continuation. In files
+that mark branches and delegates, that is every child without a mark and of another source than
+``tool``; in others, every child that started at or after that end: delegates started earlier.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "compression_lineage",
     "compression_tip",
+    "continuations",
+    "continued",
     "resume_target",
     "root_to_tip",
     "walk_lineage",
@@ -30,21 +34,46 @@ _MAX_TIP_STEPS = 100
 _MAX_RESUME_STEPS = 32
 _MAX_ANCESTORS = 100
 
-_NEXT_CONTINUATION = """
-    SELECT c.id FROM sessions p JOIN sessions c ON c.parent_session_id = p.id
-    WHERE p.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
-    ORDER BY c.started_at DESC LIMIT 1
-"""
+_ACTIVITY = (
+    "COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = c.id), c.started_at)"
+)
+_CHILDREN = "FROM sessions p JOIN sessions c ON c.parent_session_id = p.id WHERE p.id = ?"
 
-_PREVIOUS = """
-    SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id
-    WHERE c.id = ? AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
-"""
+
+def continuation(conn: Connection, session_id: str | None) -> str | None:
+    """The one child in which the conversation goes on; ``None`` if it ends here.
+
+    Of several: the latest; where children are marked, one that was itself compressed, else one
+    that is open, else the latest active.
+    """
+    layout = layout_of(conn)
+    order = "c.started_at DESC"
+    if layout.marks_children:
+        order = f"c.end_reason IS 'compression' DESC, c.ended_at IS NULL DESC, {_ACTIVITY} DESC"
+    sql = f"SELECT c.id {_CHILDREN} AND {layout.continues} ORDER BY {order} LIMIT 1"
+    found: str | None = scalar(conn, sql, (session_id,))
+    return found
+
+
+def continuations(conn: Connection, session_id: str) -> list[tuple[str, float]]:
+    """All children in which the conversation may go on, each with its latest activity."""
+    sql = f"SELECT c.id, {_ACTIVITY} {_CHILDREN} AND {layout_of(conn).continues}"
+    return conn.execute(sql, (session_id,)).fetchall()
+
+
+def continued(conn: Connection, session_id: str) -> str | None:
+    """The session that *session_id* continues after a compression."""
+    sql = (
+        "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id"
+        f" WHERE c.id = ? AND {layout_of(conn).continues}"
+    )
+    found: str | None = scalar(conn, sql, (session_id,))
+    return found
 
 
 def compression_tip(conn: Connection, session_id: str | None) -> str | None:
     """The last session of the chain that begins at *session_id*."""
-    return walk_to_tip(session_id, lambda current: scalar(conn, _NEXT_CONTINUATION, (current,)))
+    return walk_to_tip(session_id, lambda current: continuation(conn, current))
 
 
 def walk_to_tip(
@@ -62,7 +91,8 @@ def walk_to_tip(
 
 _ANY_MESSAGE = "SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 _NEWEST_CHILD = """
-    SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, id DESC LIMIT 1
+    SELECT c.id FROM sessions c WHERE c.parent_session_id = ? AND {same}
+    ORDER BY c.started_at DESC, c.id DESC LIMIT 1
 """
 
 
@@ -70,8 +100,8 @@ def compression_lineage(conn: Connection, session_id: str) -> list[str]:
     """The whole chain of continuations that *session_id* belongs to, root first."""
     return walk_lineage(
         session_id,
-        lambda current: scalar(conn, _PREVIOUS, (current,)),
-        lambda current: scalar(conn, _NEXT_CONTINUATION, (current,)),
+        lambda current: continued(conn, current),
+        lambda current: continuation(conn, current),
     )
 
 
@@ -98,11 +128,18 @@ def walk_lineage(
 
 
 def resume_target(conn: Connection, session_id: str) -> str:
-    """The first session with a message on the way down from *session_id*, else *session_id*."""
+    """The session to load for *session_id*: itself if it has a message, else one below it.
+
+    That is the first with a message; where children are marked, the deepest, over no branch,
+    delegate or tool.
+    """
+    layout = layout_of(conn)
+    newest = _NEWEST_CHILD.format(same=layout.same_conversation if layout.marks_children else "1")
     return walk_to_messages(
         session_id,
         lambda current: scalar(conn, _ANY_MESSAGE, (current,)) is not None,
-        lambda current: scalar(conn, _NEWEST_CHILD, (current,)),
+        lambda current: scalar(conn, newest, (current,)),
+        deepest=layout.marks_children,
     )
 
 
@@ -110,18 +147,26 @@ def walk_to_messages(
     session_id: str,
     has_messages: Callable[[str], bool],
     newest_child: Callable[[str], str | None],
+    *,
+    deepest: bool = False,
 ) -> str:
-    """From *session_id* down, to the first session with a message; back to it if there is none."""
+    """From *session_id* down, to the first session with a message; back to it if there is none.
+
+    With *deepest* the walk goes on to the last one, unless *session_id* has a message itself.
+    """
     current: str | None = session_id
+    found = session_id
     seen: set[str] = set()
     for _ in range(_MAX_RESUME_STEPS + 1):
         if current is None or current in seen:
             break
         if has_messages(current):
-            return current
+            if not deepest or current == session_id:
+                return current
+            found = current
         seen.add(current)
         current = newest_child(current)
-    return session_id
+    return found
 
 
 def root_to_tip(conn: Connection, session_id: str) -> list[str]:

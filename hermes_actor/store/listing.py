@@ -54,12 +54,6 @@ _WORKSPACE = (
     "instr(lower(COALESCE(NULLIF(s.git_repo_root, ''), NULLIF(s.cwd, ''), '')), lower(?)) > 0"
 )
 
-_ROOT_OR_BRANCH = """
-    (s.parent_session_id IS NULL OR EXISTS (
-        SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id
-          AND p.end_reason = 'branched' AND s.started_at >= p.ended_at))
-"""
-
 
 class Page(NamedTuple):
     """Which sessions a list is about, and which part of it."""
@@ -145,7 +139,7 @@ def _listed(
 ) -> Listed:
     conditions, parameters = [layout.listed], []
     if not include_children:
-        conditions.append(_ROOT_OR_BRANCH)
+        conditions.append(layout.stands_alone)
     if source:
         conditions.append("s.source = ?")
         parameters.append(source)

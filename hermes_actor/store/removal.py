@@ -18,7 +18,7 @@ from hermes_protocol.operations import (
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["remove"]
+__all__ = ["delegates_of", "remove"]
 
 
 @applies(SessionDelete)
@@ -29,8 +29,30 @@ def delete(conn: Connection, op: SessionDelete) -> bool:
     return True
 
 
+def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
+    """The sessions below *session_id* that worked for it and go with it, where files mark them."""
+    marked = layout_of(conn).delegates
+    if marked is None:
+        return []
+    found, waiting = [session_id], [session_id]
+    sql = f"SELECT s.id FROM sessions s WHERE s.parent_session_id = ? AND {marked}"
+    while waiting:
+        for (child,) in conn.execute(sql, (waiting.pop(),)).fetchall():
+            if child not in found:
+                found.append(child)
+                waiting.append(child)
+    return found[1:]
+
+
 def remove(conn: Connection, session_id: Any) -> int:
-    """Remove one session; children lose their parent. Returns the number of rows it touched."""
+    """Remove a session and its delegates; other children lose their parent.
+
+    Returns the number of rows it touched.
+    """
+    return sum(_remove(conn, one) for one in (*delegates_of(conn, session_id), session_id))
+
+
+def _remove(conn: Connection, session_id: Any) -> int:
     conn.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import SessionEnded, UnknownSession
+from hermes_actor.store.layout import layout_of
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
@@ -131,12 +132,14 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
         )
     end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
     title = None if old["title"] is None else next_in_lineage(conn, old["title"])
-    # A continuation starts at or after the end of its parent, even when the clock went back.
+    # A continuation starts at or after the end of its parent, even when the clock went back. A mark
+    # of a branch or delegate says how the parent began; on its continuation it would cut the chain.
+    config = layout_of(conn).unmarked_config
     conn.execute(
-        """
+        f"""
         INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt,
                               parent_session_id, started_at, title)
-        SELECT ?, source, user_id, model, model_config, system_prompt, id, MAX(ended_at, ?), ?
+        SELECT ?, source, user_id, model, {config}, system_prompt, id, MAX(ended_at, ?), ?
         FROM sessions WHERE id = ?
         """,
         (op.new, op.now, title, op.old),

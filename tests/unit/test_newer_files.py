@@ -296,3 +296,98 @@ def test_columns_of_others_survive_our_updates(open_store, path):
         3,
         "p",
     ]
+
+
+# Lineage: marks in model_config instead of times.
+
+FIRST_WITH_MARKS = 19
+
+
+def child(session_id, at, parent, **values):
+    return {"id": session_id, "source": "cli", "started_at": at, "parent_session_id": parent,
+            **values}  # fmt: skip
+
+
+COMPRESSED = {"end_reason": "compression", "ended_at": 200.0}
+ROOT = {"id": "root", "source": "cli", "started_at": 100.0, **COMPRESSED}
+EARLY = child("early", 150.0, "root")  # started before its parent had ended
+BRANCH = child("branch", 300.0, "root", model_config='{"_branched_from": "root"}')
+DELEGATE = child("delegate", 310.0, "root", model_config='{"_delegate_from": "root"}')
+TOOL = child("tool", 320.0, "root", source="tool")
+
+
+@pytest.mark.parametrize("version", [14, 16, FIRST_WITH_MARKS, 22])
+def test_continuation_is_told_by_marks_where_there_are_any(open_store, path, version):
+    db = open_store(build(path, version, sessions=(ROOT, EARLY, BRANCH, DELEGATE, TOOL)))
+    marked = version >= FIRST_WITH_MARKS
+    assert db.get_compression_tip("root") == ("early" if marked else "tool")
+    rows = {row["id"]: row for row in db.list_sessions_rich()}
+    assert set(rows) == {"branch", "early" if marked else "tool"}
+    if marked:
+        assert rows["early"]["_lineage_root_id"] == "root"
+
+
+@pytest.mark.parametrize(
+    ("children", "tip"),
+    [
+        ((child("open", 300.0, "root"), child("over", 400.0, "root", ended_at=500.0)), "open"),
+        (
+            (
+                child("open", 400.0, "root"),
+                child("further", 300.0, "root", ended_at=350.0, end_reason="compression"),
+                child("end", 350.0, "further"),
+            ),
+            "end",
+        ),
+        ((child("one", 300.0, "root"), child("two", 400.0, "root")), "one"),
+    ],
+)
+def test_of_several_continuations(open_store, path, children, tip):
+    late = {"session_id": "one", "role": "user", "content": "late", "timestamp": 999.0}
+    messages = (late,) if any(row["id"] == "one" for row in children) else ()
+    db = open_store(build(path, sessions=(ROOT, *children), messages=messages))
+    assert db.get_compression_tip("root") == tip
+
+
+def test_activity_counts_along_marked_lineages(open_store, path):
+    other = {"id": "other", "source": "cli", "started_at": 500.0}
+    late = {"session_id": "early", "role": "user", "content": "late", "timestamp": 999.0}
+    db = open_store(build(path, sessions=(ROOT, EARLY, other), messages=(late,)))
+    rows = db.list_sessions_rich(order_by_last_active=True)
+    assert [row["id"] for row in rows] == ["early", "other"]
+
+
+def test_resume_goes_to_the_deepest_with_messages(open_store, path):
+    chain = (
+        {"id": "a", "source": "cli", "started_at": 1.0},
+        child("b", 2.0, "a"),
+        child("c", 3.0, "b"),
+        child("d", 4.0, "c"),
+        child("side", 9.0, "a", model_config='{"_branched_from": "a"}'),
+    )
+    texts = tuple(
+        {"session_id": one, "role": "user", "content": "x", "timestamp": 5.0}
+        for one in ("b", "c", "side")
+    )
+    db = open_store(build(path, sessions=chain, messages=texts))
+    assert [db.resolve_resume_session_id(one) for one in "abcd"] == ["c", "b", "c", "d"]
+
+
+def test_continuation_of_a_branch_is_no_branch(open_store, path):
+    marked = {"id": "s1", "source": "cli", "started_at": 1.0,
+              "model_config": '{"_branched_from": "x", "kept": 1}'}  # fmt: skip
+    db = open_store(build(path, sessions=(marked,)))
+    db.continue_session("s1", "s2")
+    assert db.get_compression_tip("s1") == "s2"
+    assert db.get_session("s2")["model_config"] == '{"kept":1}'
+
+
+def test_delegates_go_with_their_session(open_store, path, tmp_path):
+    below = child("below", 330.0, "delegate", model_config='{"_delegate_from": "delegate"}')
+    db = open_store(build(path, sessions=(ROOT, EARLY, DELEGATE, below)))
+    for one in ("delegate", "below", "early"):
+        (tmp_path / f"{one}.json").touch()
+    assert db.delete_session("root", tmp_path)
+    assert {row["id"] for row in db.search_sessions()} == {"early"}
+    assert db.get_session("early")["parent_session_id"] is None
+    assert [one.name for one in tmp_path.glob("*.json")] == ["early.json"]

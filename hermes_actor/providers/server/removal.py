@@ -9,8 +9,9 @@ from sqlalchemy import bindparam, delete, exists, select, update
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.lineage import BY_ID, OF_SESSION
-from hermes_actor.providers.server.registry import applies
+from hermes_actor.providers.server.registry import answers, applies
 from hermes_actor.providers.server.tables import archived, messages, sessions
+from hermes_actor.store import removal as questions
 from hermes_actor.store.rows import chunks
 from hermes_protocol.operations import (
     Pruned,
@@ -23,6 +24,12 @@ from hermes_protocol.operations import (
 __all__ = ["remove"]
 
 _CHUNK = 500
+
+
+@answers(questions.delegates_of)
+def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
+    """None: the tables are those of version 11, where no child is marked as a delegate."""
+    return []
 
 
 @applies(SessionDelete)
