@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from hermes_actor._version import __version__
 from hermes_actor.backup import backups_of
 from hermes_actor.cli.manners import size_text
+from hermes_actor.cli.orphans import orphans_of
 from hermes_actor.client.asking import ask_status
 from hermes_actor.config import load
 from hermes_actor.errors import BadConfig, DeadlineExceeded, PermissionDenied
@@ -242,9 +243,9 @@ def leftovers(place: Place) -> Findings:
     for copy in rescued():
         text = f"a store that was saved when its home was deleted: {copy}"
         yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or remove it")
-    for orphan in sorted(place.db.parent.glob(f"{place.db.name}.orphan-wal.*")):
-        text = f"changes that were acknowledged before the files were replaced: {orphan}"
-        yield Finding("warning", "copies", text, "keep it together with the copy it belongs to")
+    for log in orphans_of(place):
+        text = f"changes that were acknowledged before the files were replaced: {log}"
+        yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
     for kept in sorted(place.db.parent.glob(f"{place.db.name}.damaged-*")):
         yield Finding("note", "copies", f"a damaged file that was moved aside: {kept}", "remove it")
     if place.fsync_failed.exists():

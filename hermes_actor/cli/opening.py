@@ -18,11 +18,12 @@ from hermes_actor.methods.keeping import KeepingMethods
 from hermes_actor.methods.listing import ListMethods
 from hermes_actor.methods.messages import MessageMethods
 from hermes_actor.methods.sessions import SessionMethods
+from hermes_protocol.operations import MessageAppend
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import Answer, ChangeSource, Lease, WriterPort
     from hermes_actor.paths import Place
-    from hermes_protocol.operations import Operation
+    from hermes_protocol.operations import MessageRow, Operation
 
 __all__ = ["Store", "opened"]
 
@@ -44,6 +45,10 @@ class Store(Looking, SessionMethods, MessageMethods, ListMethods, KeepingMethods
     def be_silent(self) -> None:
         """Say nothing while the actor is waited for: somebody has the whole screen."""
         self._late.silent = True
+
+    def append_row(self, session_id: str, row: MessageRow) -> int:
+        """Add a message as it is stored, with its own time; the message id."""
+        return self._submit(MessageAppend(session_id=session_id, message=row))
 
     @property
     def transcripts(self) -> Path:

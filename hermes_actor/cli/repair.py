@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,18 @@ from hermes_actor.cli.manners import (
     place_for,
     progress,
     say,
+    waiting,
     waiting_for,
     yes_option,
+)
+from hermes_actor.cli.opening import opened
+from hermes_actor.cli.orphans import (
+    counts_of,
+    lines_of,
+    orphans_of,
+    put_aside,
+    put_back,
+    what_lacks,
 )
 from hermes_actor.cli.owner import index_fully, maintain
 from hermes_actor.cli.salvage import Salvaged, salvage
@@ -37,6 +48,7 @@ __all__ = ["repair"]
 @click.option("--check", "only_check", is_flag=True, help="Look for damage, and change nothing.")
 @click.option("--index", is_flag=True, help="Make the full-text indexes anew in any case.")
 @click.option("--salvage", "force", is_flag=True, help="Read all rows into a new file in any case.")
+@click.option("--orphans", is_flag=True, help="Put back what saved logs (orphan-wal) hold.")
 @click.option("--swap", is_flag=True, help="Put the new file in the place of the damaged one.")
 @yes_option
 @json_option
@@ -45,6 +57,7 @@ def repair(
     only_check: bool,
     index: bool,
     force: bool,
+    orphans: bool,
     swap: bool,
     yes: bool,
     as_json: bool,
@@ -58,10 +71,14 @@ def repair(
     damaged content is kept in "backups", and the rows that were saved take its place, through the
     actor if one runs.
 
+    When files were replaced under a running actor, it saved what it had acknowledged beside the
+    store, as "state.db.orphan-wal.N". --orphans compares these logs with the store, and adds the
+    sessions and messages that it lacks; they get new numbers. With --check it only tells.
+
     Often a copy of yesterday is better than what can be saved: hermes-actor restore --list.
 
     Exit codes: 0 the store is sound now, 1 it could not be repaired, 6 damage was found and is
-    still there (--check, or without --swap).
+    still there (--check, or without --swap), or saved logs hold what the store lacks.
 
     \b
     Examples:
@@ -69,11 +86,17 @@ def repair(
       hermes-actor repair
       hermes-actor repair --swap
       hermes-actor repair --index
+      hermes-actor repair --orphans --check
     """
     place = place_for(db)
     if not place.db.exists():
         complain(f"there is no store at {place.db}")
         return exits.REFUSED
+    if orphans:
+        return _put_back(place, only_check=only_check, yes=yes, as_json=as_json)
+    for log in orphans_of(place):
+        note = f"{log} was saved when files were replaced: hermes-actor repair --orphans"
+        print(f"note: {note}", file=sys.stderr)
     found = _look(place)
     report: dict[str, Any] = {"findings": [one._asdict() for one in found], "mended": []}
     if only_check:
@@ -149,6 +172,31 @@ def _save_rows(
     document |= {"swapped": True, "before": str(kept)}
     say(document, f"{place.db} has the saved rows now; the damaged content is in {kept}", as_json)
     return exits.OK
+
+
+def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> int:
+    done: list[dict[str, Any]] = []
+    left = False
+    with opened(place.db) as store:
+        for log in orphans_of(place):
+            with waiting(lambda log=log: f"reading {log.name}"):  # type: ignore[misc]
+                lacking = what_lacks(store, log)
+            if not as_json:
+                print("\n".join(lines_of(lacking)), flush=True)
+            document: dict[str, Any] = {"log": str(log), **counts_of(lacking), "put_back": False}
+            done.append(document)
+            asked = as_json or not lacking or only_check
+            if only_check or not (asked or confirmed(f"Add them to {place.db}?", yes)):
+                left = left or bool(lacking)
+                continue
+            with progress("putting back") as tell:
+                put_back(store, lacking, tell)
+            document |= {"put_back": True, "log": str(put_aside(log))}
+            if not as_json:
+                print(f"  done; the log is {document['log']} now")
+    if as_json or not done:
+        say({"orphans": done}, f"no saved log lies beside {place.db}", as_json)
+    return exits.BROKEN if left else exits.OK
 
 
 def _lines(report: Sequence[Salvaged]) -> list[str]:

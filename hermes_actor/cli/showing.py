@@ -138,7 +138,9 @@ def message_text(content: Any) -> str:
         for part in content:
             if isinstance(part, dict) and part.get("type") == "text":
                 parts.append(str(part.get("text") or ""))
-            elif isinstance(part, dict):
+            elif not isinstance(part, dict):
+                parts.append(str(part))
+            else:
                 kind = str(part.get("type") or "part")
                 parts.append("[image]" if "image" in kind else f"[{kind}]")
         content = " ".join(parts)

@@ -111,10 +111,9 @@ def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
     """
     if not place.db.parent.exists():
         return None
-    target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}")
     try:
         source = next(int(name) for name in _descriptors() if _is(name, wal))
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        target, descriptor = _new_file(place, epoch)
     except (OSError, StopIteration) as error:
         _log.error("the orphaned WAL of %s could not be saved: %r", place.db, error)
         return None
@@ -126,6 +125,17 @@ def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
         file.flush()
         os.fsync(file.fileno())
     return target
+
+
+def _new_file(place: Place, epoch: int) -> tuple[Path, int]:
+    """A private file that was not there. An older copy of a store has its epochs once more."""
+    for ending in ("", *(f".{n}" for n in range(2, 1000))):
+        target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}{ending}")
+        with contextlib.suppress(FileExistsError):
+            return target, os.open(
+                target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
+    raise FileExistsError(f"{target} and all before it")
 
 
 def _descriptors() -> list[str]:

@@ -14,7 +14,7 @@ from hermes_actor.store.titles import sanitize_title
 from hermes_protocol.operations import MessageRow, SessionRow
 from hermes_protocol.values import to_value
 
-__all__ = ["BadRecord", "Record", "read_record"]
+__all__ = ["BadRecord", "Record", "make_record", "read_record"]
 
 MAX_MESSAGES = 10_000
 MAX_BYTES = 5 * 1024 * 1024
@@ -54,15 +54,21 @@ def read_record(line: bytes, now: float, *, limited: bool = True) -> Record:
     value = _decoded(line)
     if not isinstance(value, dict):
         raise BadRecord("not a JSON object")
+    messages = value.get("messages", [])
+    if limited and isinstance(messages, list) and len(messages) > MAX_MESSAGES:
+        raise BadRecord(f"{len(messages)} messages, the limit is {MAX_MESSAGES} (--no-limits)")
+    if limited and len(line) > MAX_BYTES and len(_compact(value)) > MAX_BYTES:
+        raise BadRecord(f"more than {MAX_BYTES // 1024 // 1024} MiB (--no-limits)")
+    return make_record(value, now)
+
+
+def make_record(value: dict[str, Any], now: float) -> Record:
+    """A session with its ``messages``, by the names of their columns. Raises :class:`BadRecord`."""
     if not isinstance(value.get("id"), str) or not value["id"]:
         raise BadRecord("the id is missing")
     messages = value.get("messages", [])
     if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
         raise BadRecord("messages is not a list of objects")
-    if limited and len(messages) > MAX_MESSAGES:
-        raise BadRecord(f"{len(messages)} messages, the limit is {MAX_MESSAGES} (--no-limits)")
-    if limited and len(line) > MAX_BYTES and len(_compact(value)) > MAX_BYTES:
-        raise BadRecord(f"more than {MAX_BYTES // 1024 // 1024} MiB (--no-limits)")
     session = _session(value, now)
     rows = [_message(m, n, session.started_at) for n, m in enumerate(messages)]
     return Record(session, rows, bool(value.get("archived")))

@@ -4,11 +4,14 @@ Files are looked at from other processes only: SQLite shares locks and memory in
 a look from the owner's own process would see what nobody else does.
 """
 
+import json
 import os
 import re
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
@@ -256,6 +259,91 @@ def test_foreign_writer_after_the_wal_was_removed(path, place, client, tmp_path)
         write_on(db, path)
         assert keys(path) >= FOREIGN
         assert texts(path) == OURS[:messages]
+
+
+def command(path, *arguments):
+    """A command in a process of its own: its exit code, and what it said."""
+    program = [sys.executable, "-m", "hermes_actor", *arguments, "--db", str(path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, input="n\n")
+    return done.returncode, done.stdout
+
+
+def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, other):
+    """The file was replaced by another one; the log alone has what was acknowledged."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        db.append_message("s", "tool", "long " * 5_000, tool_name="t")
+        db.set_session_title("s", "walruses")
+        before = db.export_session("s")
+        with standing_still(actor):
+            rename_over(place, other)
+        assert_nothing_is_acknowledged(wire, actor)
+        write_on(db, path)
+        (orphan,) = orphans(path)
+
+        code, out = command(path, "repair", "--orphans", "--check")
+        told = re.match(r"(\S+): the store lacks 1 session\(s\) and (\d+) message", out)
+        assert told is not None
+        assert (code, told[1]) == (exits.BROKEN, orphan.name)
+        assert command(path, "repair", "--orphans")[1].endswith("Cancelled.\n")
+        assert db.get_session("s") is None
+        assert command(path, "repair", "--orphans", "--yes")[0] == exits.OK
+        after = db.export_session("s")
+        messages = after.pop("messages")
+        assert len(messages) == after["message_count"] == int(told[2])
+        # What was under way when the files were replaced may be there, too.
+        ids = {"id": None}
+        acknowledged = [m | ids for m in messages if not m["content"].startswith("void")]
+        assert acknowledged == [m | ids for m in before.pop("messages")]
+        assert after | {"message_count": ROWS + 1} == before
+        assert len(db.search_messages("walrus", limit=100)) == ROWS
+        assert len(db.get_messages("other")) == 30
+
+        # Once more: the store has it all. The log has another name, which doctor does not tell.
+        assert orphans(path) == []
+        (done,) = path.parent.glob("*.salvaged-wal.*")
+        done.rename(orphan)
+        code, out = command(path, "repair", "--orphans", "--yes", "--json")
+        (report,) = json.loads(out)["orphans"]
+        assert (code, report["sessions"], report["messages"]) == (exits.OK, 0, 0)
+        assert len(db.get_messages("s")) == len(messages)
+
+
+def test_more_messages_of_a_session_come_back(path, place, client, tmp_path):
+    """The WAL was removed and somebody else wrote: the session is there, its last part is not."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        with standing_still(actor):
+            place.wal.unlink()
+            place.shm.unlink()
+            write_foreign(path)
+        assert_nothing_is_acknowledged(wire, actor)
+        write_on(db, path)
+        assert command(path, "repair", "--orphans", "--yes")[0] == exits.OK
+        found = texts(path)
+        assert sorted(t for t in found if not t.startswith("void")) == sorted(OURS)
+        assert db.get_session("s")["message_count"] == len(found)
+        assert keys(path) >= FOREIGN
+
+
+def test_second_orphan_of_the_same_epoch_is_saved_too(path, place, client):
+    """An older copy of a store brings its epochs back."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        taken = path.with_name(f"state.db.orphan-wal.{own(path, 'epoch')}")
+        taken.write_bytes(b"of another time")
+        with standing_still(actor):
+            place.wal.unlink()
+            place.shm.unlink()
+            write_foreign(path)
+        assert_nothing_is_acknowledged(wire, actor)
+        first, second = orphans(path)
+        assert (first, second.name) == (taken, f"{taken.name}.2")
+        assert str(second) in actor.last_words()
+        assert taken.read_bytes() == b"of another time"
 
 
 def test_foreign_writer_after_an_empty_wal_was_removed(path, place, client):

@@ -1,0 +1,203 @@
+"""What an owner had acknowledged when its files were replaced, back into the store.
+
+Such an owner saves its log as ``NAME.orphan-wal.<epoch>``. The rows in it that the store lacks are
+added by ordinary changes, so that nothing that was written since is touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.cli.carving import Cell, committed_pages
+from hermes_actor.tools.records import BadRecord, Record, make_record
+
+if TYPE_CHECKING:
+    from hermes_actor.cli.opening import Store
+    from hermes_actor.paths import Place
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Lacking", "counts_of", "lines_of", "orphans_of", "put_aside", "put_back", "what_lacks"]
+
+Row = dict[str, Any]
+
+_RECOVERED = "recovered"
+"""The source of a session of which only messages are left."""
+
+
+class Lacking(NamedTuple):
+    """The rows of one log that the store does not have."""
+
+    log: Path
+    sessions: list[Record]
+    """Whole sessions, with those of their messages that are in the log."""
+    messages: list[Record]
+    """More messages of sessions that the store has."""
+    present: int
+    """Rows of the log that the store has, too."""
+    unreadable: int
+    """Rows of which a part is not in the log, or that are not what they seem."""
+
+    def __bool__(self) -> bool:
+        return bool(self.sessions or self.messages)
+
+    @property
+    def message_count(self) -> int:
+        return sum(len(record.messages) for record in (*self.sessions, *self.messages))
+
+
+def orphans_of(place: Place) -> list[Path]:
+    """The logs that were saved beside a store, oldest first."""
+    found = place.db.parent.glob(f"{place.db.name}.orphan-wal.*")
+    return sorted(found, key=lambda path: path.stat().st_mtime)
+
+
+def what_lacks(store: Store, log: Path) -> Lacking:
+    """Compare the rows of *log* with the store. Changes nothing."""
+    return store.read(_compare, log)
+
+
+def put_back(
+    store: Store, lacking: Lacking, tell: Callable[[int, int], None] = lambda _done, _total: None
+) -> None:
+    """Add what lacks. Running it again adds nothing twice: it is compared anew each time."""
+    total, done = lacking.message_count + len(lacking.sessions), 0
+    for record in lacking.sessions:
+        store.import_session(record.session, record.messages, record.archived)
+        done += 1 + len(record.messages)
+        tell(done, total)
+    for record in lacking.messages:
+        for row in record.messages:
+            store.append_row(record.session.id, row)
+            done += 1
+            tell(done, total)
+
+
+def put_aside(log: Path) -> Path:
+    """Give a log that is done with another name, so that nobody asks about it again."""
+    return log.rename(log.with_name(log.name.replace(".orphan-wal.", ".salvaged-wal.")))
+
+
+# --- comparing -------------------------------------------------------------------------------
+
+
+def _compare(conn: Connection, log: Path) -> Lacking:
+    sessions, messages, unreadable = _rows(conn, log)
+    new, more = list[Record](), list[Record]()
+    present = 0
+    for session_id in sorted({*sessions, *messages}, key=lambda one: _start(one, sessions)):
+        is_there = _has(conn, "SELECT 1 FROM sessions WHERE id = ?", (session_id,))
+        rows = messages.get(session_id, [])
+        kept = [row for row in rows if not (is_there and _has_message(conn, row))]
+        present += len(rows) - len(kept) + (is_there and session_id in sessions)
+        if is_there and not kept:
+            continue
+        facts = sessions.get(session_id) or _adopted(session_id, kept)
+        try:
+            record = make_record({**facts, "messages": kept}, time.time())
+            (more if is_there else new).append(record)
+        except BadRecord:
+            unreadable += 1 + len(kept)
+    return Lacking(log, new, more, present, unreadable)
+
+
+def _start(session_id: str, sessions: dict[str, Row]) -> tuple[float, str]:
+    """Parents began before their children."""
+    return sessions.get(session_id, {}).get("started_at") or 0.0, session_id
+
+
+def _has(conn: Connection, sql: str, values: tuple[Any, ...]) -> bool:
+    return bool(conn.execute(sql, values).fetchall())
+
+
+def _has_message(conn: Connection, row: Row) -> bool:
+    # Not by its number: others may have used that since.
+    return _has(
+        conn,
+        "SELECT 1 FROM messages WHERE session_id = ? AND timestamp = ? AND role = ?"
+        " AND content IS ?",
+        (row["session_id"], row["timestamp"], row["role"], row["content"]),
+    )
+
+
+def _adopted(session_id: str, rows: list[Row]) -> Row:
+    began = min((row["timestamp"] for row in rows), default=None)
+    return {"id": session_id, "source": _RECOVERED, "started_at": began}
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def _rows(conn: Connection, log: Path) -> tuple[dict[str, Row], dict[str, list[Row]], int]:
+    """Sessions by id, messages by session, and how many rows could not be read."""
+    columns = {
+        table: [row[1] for row in conn.execute(f"PRAGMA table_info({table})").fetchall()]
+        for table in ("sessions", "messages")
+    }
+    sessions: dict[str, Row] = {}
+    messages: dict[int, Row] = {}
+    unreadable = 0
+    with committed_pages(log) as pages:
+        for cell in pages.cells():
+            if cell.values is None:
+                unreadable += cell.columns in map(len, columns.values())
+            elif (row := _as_message(cell, columns["messages"])) is not None:
+                messages[cell.rowid] = row
+            elif (row := _as_session(cell, columns["sessions"])) is not None:
+                sessions[row["id"]] = max(row, sessions.get(row["id"], row), key=_how_far)
+    grouped: dict[str, list[Row]] = {}
+    for _, row in sorted(messages.items()):
+        grouped.setdefault(row["session_id"], []).append(row)
+    return sessions, grouped, unreadable
+
+
+def _how_far(session: Row) -> int:
+    """A page that is no longer used may hold an earlier state of a session."""
+    return session.get("message_count") or 0
+
+
+def _as_message(cell: Cell, columns: list[str]) -> Row | None:
+    row = _named(cell, columns)
+    if row is None or cell.values is None or cell.values[0] is not None:
+        return None
+    right = isinstance(row.get("session_id"), str) and isinstance(row.get("role"), str)
+    return row if right and isinstance(row.get("timestamp"), int | float) else None
+
+
+def _as_session(cell: Cell, columns: list[str]) -> Row | None:
+    row = _named(cell, columns)
+    if row is None or not isinstance(row.get("id"), str) or not isinstance(row.get("source"), str):
+        return None
+    return row if isinstance(row.get("started_at"), int | float) else None
+
+
+def _named(cell: Cell, columns: list[str]) -> Row | None:
+    # Fewer values than columns: the row is older than its last columns.
+    if cell.values is None or len(cell.values) > len(columns):
+        return None
+    return dict(zip(columns, cell.values, strict=False))
+
+
+def counts_of(lacking: Lacking) -> dict[str, int]:
+    """What was found in a log, for scripts."""
+    return {
+        "sessions": len(lacking.sessions),
+        "messages": lacking.message_count,
+        "present": lacking.present,
+        "unreadable": lacking.unreadable,
+    }
+
+
+def lines_of(lacking: Lacking) -> Iterator[str]:
+    """What was found in a log, for people."""
+    if lacking:
+        yield (
+            f"{lacking.log.name}: the store lacks {len(lacking.sessions)} session(s) and"
+            f" {lacking.message_count} message(s) of it; {lacking.present} rows are there"
+        )
+    else:
+        yield f"{lacking.log.name}: the store has all {lacking.present} rows of it"
+    if lacking.unreadable:
+        yield f"  {lacking.unreadable} rows are not whole and cannot be saved"
