@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -112,6 +113,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code: 0 done, 1 refused, 2 wrong usage, 130 interrupted."""
     from hermes_actor.errors import HermesActorError
 
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
     try:
         result: Any = main.main(list(arguments), prog_name="hermes-actor", standalone_mode=False)
     except click.exceptions.Abort:
@@ -121,5 +124,11 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except HermesActorError as error:
         print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        # A full disk, a folder that may not be written: nothing that a traceback would explain.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"Error: {where}{error.strerror or error}", file=sys.stderr)
+        sys.stdout = None  # what is left in it could not be written either
         return 1
     return result if isinstance(result, int) else 0

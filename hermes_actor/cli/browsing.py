@@ -45,6 +45,8 @@ def browse(source: str | None, limit: int, only_print: bool, db: Path | None) ->
     `hermes --resume {id}`), Tab shows how the conversation stands, Ctrl-R renames, Ctrl-D deletes,
     Esc quits. Without a terminal the sessions are numbered.
 
+    Exit codes: 0 chosen or cancelled, 1 the store cannot be read or the command not run.
+
     \b
     Examples:
       hermes-actor sessions browse

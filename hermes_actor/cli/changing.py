@@ -35,6 +35,8 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
     Its children stay and lose their parent. Its transcript files in HERMES_HOME/sessions are
     removed too.
 
+    Exit codes: 0 deleted or declined, 1 not found.
+
     \b
     Examples:
       hermes-actor sessions delete 20260301_101010_aaaaaa
@@ -62,6 +64,8 @@ def rename(session_id: str, words: tuple[str, ...], as_json: bool, db: Path | No
 
     The words need no quotes. A title of blanks only clears it. Of a conversation that was
     compressed, the latest part may take the title of an earlier one.
+
+    Exit codes: 0 renamed, 1 not found, too long, or taken.
 
     \b
     Examples:

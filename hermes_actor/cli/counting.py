@@ -33,6 +33,8 @@ def stats(as_json: bool, db: Path | None) -> None:
 
     Archived sessions and their messages are not counted.
 
+    Exit codes: 0, 1 the store cannot be read.
+
     \b
     Examples:
       hermes-actor sessions stats
@@ -97,6 +99,8 @@ def optimize(as_json: bool, db: Path | None) -> None:
 
     The indexes are merged in slices between which others write. Then the actor rewrites the file
     without holes; other writers wait meanwhile.
+
+    Exit codes: 0 done, 1 not possible.
 
     \b
     Example:

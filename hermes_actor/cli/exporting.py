@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from hermes_actor.cli import markdown
 from hermes_actor.cli.changing import resolved
+from hermes_actor.cli.documents import delete_verified, write_documents, write_prompts
+from hermes_actor.cli.exports import Written, parts_of, read_session, with_activity, writing
 from hermes_actor.cli.filters import filter_options, filters_of, find, summary
-from hermes_actor.cli.manners import confirmed, db_option, progress
+from hermes_actor.cli.manners import db_option, progress, say
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.cli.words import json_bytes
-from hermes_actor.store import activity, lineage
-from hermes_actor.store import messages as stored
-from hermes_actor.store.archive import is_archived
-from hermes_actor.store.rows import scalar
-from hermes_actor.store.sessions import get_session
+from hermes_actor.store import activity
 from hermes_actor.tools.redaction import redact_all
 
 if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
-    from hermes_actor.store.rows import Row
+    pass
 
 __all__ = ["export"]
 
@@ -67,6 +57,7 @@ _UNSUPPORTED = ("html", "trace")
 )
 @click.option("--dry-run", is_flag=True, help="Only name the sessions that a filter selects.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
+@click.option("--json", "as_json", is_flag=True, help="Tell what was written as JSON.")
 @db_option
 def export(
     output: str | None,
@@ -79,6 +70,7 @@ def export(
     delete_after_verified: bool,
     dry_run: bool,
     yes: bool,
+    as_json: bool,
     db: Path | None,
     **given: Any,
 ) -> None:
@@ -88,6 +80,8 @@ def export(
     HERMES_HOME/session-exports). Without a filter every session is exported, most recently active
     first; --source alone takes all sessions of a source, other filters only those that have ended.
     Each session is read in one consistent state, and only one is in memory at a time.
+
+    Exit codes: 0 written, 1 not found, or it cannot be written.
 
     \b
     Examples:
@@ -106,19 +100,26 @@ def export(
             _dry_run(store, asked)
             return
         ids = _selected(store, session_id, asked)
+        target: str | Path = output or "-"
+        files: dict[str, Path] = {}
         if only is not None:
-            _prompts(store, ids, output, kind, redact)
+            done = write_prompts(store, ids, output, kind, redact)
         elif kind == "jsonl":
-            _json_lines(store, ids, output or "-", redact, one=session_id is not None, parts=parts)
+            one = session_id is not None
+            done = _json_lines(store, ids, output or "-", redact, one=one, parts=parts)
         else:
             if session_id is None and not asked:
                 refuse(f"--format {kind} needs --session-id or a filter")
-            folder = (
-                None if output == "-" else Path(output or store.path.parent / "session-exports")
-            )
-            files = _documents(store, ids, folder, kind, parts, redact=redact, force=force)
-            if delete_after_verified:
-                _delete_verified(store, session_id, files, yes=yes)
+            target = output or store.path.parent / "session-exports"
+            folder = None if output == "-" else Path(target)
+            files = write_documents(store, ids, folder, kind, parts, redact=redact, force=force)
+            done = Written(len(files), _sessions(len(files)))
+        if target != "-":
+            paths = [str(path) for path in files.values()]
+            report = {"exported": done.number, "output": str(target), "files": paths}
+            say(report, f"Exported {done.what} to {target}", as_json)
+        if delete_after_verified:
+            delete_verified(store, session_id, files, yes=yes)
 
 
 def _selected(store: Store, session_id: str | None, asked: dict[str, Any]) -> list[str]:
@@ -146,38 +147,13 @@ def _dry_run(store: Store, asked: dict[str, Any]) -> None:
         print(f"  … and {len(rows) - _LISTED} more")
 
 
-# --- JSON lines ------------------------------------------------------------------------------
-
-
-def _record(conn: Connection, session_id: str) -> Row | None:
-    """A session with its messages in one state; ``None`` if it was removed meanwhile."""
-    row = get_session(conn, session_id)
-    if row is None:
-        return None
-    if "archived" not in row and is_archived(conn, session_id):
-        # The mark is in a table of ours where the file has no column for it.
-        row["archived"] = 1
-    return {**row, "messages": stored.get_messages(conn, session_id)}
-
-
-def _with_activity(conn: Connection, session_id: str) -> Row | None:
-    row = _record(conn, session_id)
-    if row is None:
-        return None
-    texts = row.pop("messages")
-    latest = scalar(conn, "SELECT MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,))
-    row["last_active"] = row["started_at"] if latest is None else latest
-    row["messages"] = texts
-    return row
-
-
 def _json_lines(
     store: Store, ids: list[str], output: str, redact: bool, *, one: bool, parts: str
-) -> None:
-    read, written = _record if one else _with_activity, 0
-    with _writing(output) as file, progress("exporting") as tell:
+) -> Written:
+    read, written = read_session if one else with_activity, 0
+    with writing(output) as file, progress("exporting") as tell:
         for session_id in ids:
-            for part in _parts(store, session_id, parts):
+            for part in parts_of(store, session_id, parts):
                 record = store.read(read, part)
                 if record is None:
                     continue
@@ -186,143 +162,8 @@ def _json_lines(
                 file.write(json_bytes(record) + b"\n")
                 written += 1
             tell(written, len(ids))
-    if output != "-":
-        what = "1 session" if one and written == 1 else f"{written} sessions"
-        print(f"Exported {what} to {output}")
+    return Written(written, _sessions(written) if one else f"{written} sessions")
 
 
-def _parts(store: Store, session_id: str, parts: str) -> list[str]:
-    if parts == "single":
-        return [session_id]
-    return store.read(lineage.compression_lineage, session_id)
-
-
-@contextlib.contextmanager
-def _writing(output: str) -> Iterator[IO[bytes]]:
-    """Standard output, or a private file that appears when it is complete."""
-    if output == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(output)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        unfinished.replace(path)
-    except OSError as error:
-        refuse(f"cannot write {output}: {error.strerror}")
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-# --- user prompts ----------------------------------------------------------------------------
-
-
-def _prompts(store: Store, ids: list[str], output: str | None, kind: str, redact: bool) -> None:
-    count = 0
-    with _writing(output or "-") as file:
-        for session_id in ids:
-            record = store.read(_record, session_id)
-            prompts = _prompts_of(record) if record is not None else []
-            prompts = redact_all(prompts) if redact else prompts
-            count += len(prompts)
-            if kind == "jsonl":
-                file.writelines(json_bytes(prompt) + b"\n" for prompt in prompts)
-            elif prompts:
-                file.write(markdown.prompts_document(prompts).encode())
-    if output not in (None, "-"):
-        print(f"Exported {count} user prompts to {output}")
-
-
-def _prompts_of(record: Row) -> list[dict[str, Any]]:
-    prompts = []
-    users = (m for m in record["messages"] if m["role"] == "user")
-    for index, message in enumerate(users, 1):
-        prompt = {
-            "session_id": record["id"],
-            "index": index,
-            "created_at": markdown.iso(message["timestamp"]),
-            "role": "user",
-            "text": message["content"],
-            "message_id": message["id"],
-        }
-        if message.get("platform_message_id"):
-            prompt["event_id"] = message["platform_message_id"]
-        prompts.append(prompt)
-    return prompts
-
-
-# --- Markdown --------------------------------------------------------------------------------
-
-
-def _documents(
-    store: Store,
-    ids: list[str],
-    folder: Path | None,
-    kind: str,
-    parts: str,
-    *,
-    redact: bool,
-    force: bool,
-) -> dict[str, Path]:
-    """Write one file per session, and a line of the manifest for each. The files, by session."""
-    files: dict[str, Path] = {}
-    for session_id in ids:
-        segments = [
-            markdown.Segment(record, record.pop("messages"))
-            for part in _parts(store, session_id, parts)
-            if (record := store.read(_record, part)) is not None
-        ]
-        if not segments:
-            continue
-        if redact:
-            segments = [s._replace(messages=redact_all(s.messages)) for s in segments]
-        text = markdown.document(segments, kind, time.time())
-        if folder is None:
-            sys.stdout.write(text)
-            continue
-        files[session_id] = path = folder / markdown.file_name(segments[-1].row, kind)
-        if path.exists() and not force:
-            refuse(f"{path} exists; --force overwrites it")
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            refuse(f"cannot write {folder}: {error.strerror}")
-        with _writing(str(path)) as file:
-            file.write(text.encode("utf-8", "replace"))
-        _note(folder, path, segments, kind, text)
-    if folder is not None:
-        what = "1 session" if len(files) == 1 else f"{len(files)} sessions"
-        print(f"Exported {what} to {folder}")
-    return files
-
-
-def _note(folder: Path, path: Path, segments: list[markdown.Segment], kind: str, text: str) -> None:
-    line = {
-        "exported_at": markdown.iso(time.time()),
-        "format": kind,
-        "lineage_session_ids": [segment.row["id"] for segment in segments],
-        "message_count": sum(len(segment.messages) for segment in segments),
-        "path": str(path),
-        "session_id": segments[-1].row["id"],
-        "sha256": markdown.digest_of(text),
-    }
-    with (folder / "manifest.jsonl").open("ab") as manifest:
-        manifest.write(msgspec.json.encode(line, order="sorted") + b"\n")
-
-
-def _delete_verified(
-    store: Store, session_id: str | None, files: dict[str, Path], *, yes: bool
-) -> None:
-    if session_id is None or not files:
-        refuse("--delete-after-verified needs --session-id and a file")
-    ((found, path),) = files.items()
-    count = store.message_count(found)
-    if not markdown.verified(path.read_text("utf-8"), found, count):
-        refuse(f"{path} does not hold all {count} messages of {found}; nothing was deleted")
-    if not confirmed(f"Delete session '{found}' and all its messages?", yes):
-        return
-    store.delete_session(found, store.transcripts)
-    print(f"Deleted session '{found}'.")
+def _sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"

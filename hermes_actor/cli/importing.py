@@ -43,6 +43,8 @@ def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
     import that was interrupted is carried on by running it again. A parent that is neither in the
     file nor in the store is left out (detached).
 
+    Exit codes: 0 imported or skipped, 1 a record is wrong and nothing was written.
+
     \b
     Examples:
       hermes-actor sessions import backup.jsonl

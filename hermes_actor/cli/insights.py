@@ -51,6 +51,8 @@ def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | 
 
     Sessions of hidden sources are counted too. Costs are those that were stored with the sessions.
 
+    Exit codes: 0 done, 1 the store cannot be read.
+
     \b
     Examples:
       hermes-actor insights

@@ -204,6 +204,8 @@ def ps(as_json: bool) -> int:
     A process in embedded mode owns its store too and is listed as "embedded". Exit code 0, also
     when there is none.
 
+    Exit codes: 0, also if there is none.
+
     \b
     Examples:
       hermes-actor ps

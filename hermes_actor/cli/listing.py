@@ -41,6 +41,8 @@ def list_(
     A conversation that was compressed is one row, with the id and the title of its latest part.
     Sessions of source `tool` and archived ones are left out.
 
+    Exit codes: 0, also if there is none; 1 the store cannot be read.
+
     \b
     Examples:
       hermes-actor sessions list

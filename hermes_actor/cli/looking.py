@@ -51,6 +51,8 @@ class Looking:
         self.path = db or default_db_path()
         self.place = place_of(self.path)
         check_place(self.place)
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder, not a file")
         if self.path.exists():
             self._reader = Reader(self.place)
             if self._reader.query(_is_old):

@@ -40,6 +40,8 @@ def prune(
     \b
     T is a number of days, a span such as 36h or 2w, or a date such as 2026-03-01.
 
+    Exit codes: 0 done, declined, or nothing matched; 1 a filter is wrong.
+
     \b
     Examples:
       hermes-actor sessions prune
@@ -76,6 +78,8 @@ def archive(dry_run: bool, yes: bool, as_json: bool, db: Path | None, **given: A
 
     At least one filter is needed. Every part of a compressed conversation is hidden with it.
     Archived sessions are still found by id, by search and by export, and a prune leaves them alone.
+
+    Exit codes: 0 done, declined, or nothing matched; 1 no filter, or a wrong one.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ from hermes_actor.cli.orphans import (
 )
 from hermes_actor.cli.owner import index_fully, maintain
 from hermes_actor.cli.salvage import Salvaged, salvage
-from hermes_actor.errors import StorageError
+from hermes_actor.errors import Damaged, NotADatabase, StorageError
 from hermes_actor.integrity import Finding, check, is_of_an_index
 from hermes_actor.paths import Place
 
@@ -117,8 +117,12 @@ def repair(
 
 
 def _look(place: Place) -> list[Finding]:
-    with progress(f"checking {place.db.name}") as tell:
-        return check(place.db, tell)
+    try:
+        with progress(f"checking {place.db.name}") as tell:
+            return check(place.db, tell)
+    except (Damaged, NotADatabase) as error:
+        # Not even the list of tables can be read.
+        return [Finding("the file", str(error))]
 
 
 def _mend_indexes(place: Place, found: Sequence[Finding], index: bool, mended: list[str]) -> None:

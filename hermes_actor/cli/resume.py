@@ -72,6 +72,8 @@ def resume(
     With --json the conversation is printed in the form that is sent to a model, so that any agent
     can go on with it.
 
+    Exit codes: 0 found, 1 nothing to go on with, or several sessions begin so.
+
     \b
     Examples:
       hermes-actor resume
@@ -85,6 +87,8 @@ def resume(
         if hint is not None:
             _hint(store, resolved(store, hint), as_json)
             return
+        if value is not None and not value.strip():
+            refuse(f"Session not found: {value}", prefix="")
         given, _ = split_words([*filter(None, [name or value]), *words], _COMMANDS)
         asked = _asked(store, given, sources or ("cli",), by_name=value is None)
         found = store.read(target, asked)

@@ -68,6 +68,8 @@ def search(
     search; Chinese, Japanese and Korean need no blanks between words. Every message that was
     stored before is looked at: an index that is behind is brought up to date first.
 
+    Exit codes: 0, also if nothing was found; 1 the store or its index cannot be read.
+
     \b
     Examples:
       hermes-actor search flaky parser

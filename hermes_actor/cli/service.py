@@ -54,6 +54,8 @@ def install(db: Path | None, dry_run: bool) -> int:
     harmless, and brings the unit up to date. Where the manager cannot be asked, the files are
     written and the commands to type are shown.
 
+    Exit codes: 0 installed, 1 refused.
+
     \b
     Examples:
       hermes-actor service install
@@ -93,6 +95,8 @@ def uninstall(db: Path | None, dry_run: bool) -> int:
     """Stop the service and remove its unit. The store is left alone.
 
     Clients that are still there start an actor on demand with their next call.
+
+    Exit codes: 0 removed, or there was none; 1 refused.
 
     \b
     Example:

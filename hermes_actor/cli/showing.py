@@ -39,6 +39,8 @@ __all__ = ["message_text", "show"]
 def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> None:
     """Show one session: facts, relatives and messages.
 
+    Exit codes: 0 shown, 1 not found.
+
     \b
     Examples:
       hermes-actor sessions show 20260301_1010

@@ -38,6 +38,8 @@ def title(
     Without words the title is shown. A title for a session that does not exist yet is kept in the
     store; the change that creates the session gives it the title.
 
+    Exit codes: 0 done, 1 not found, too long, or taken.
+
     \b
     Examples:
       hermes-actor title 20260301_101010_aaaaaa

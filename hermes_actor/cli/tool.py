@@ -44,6 +44,8 @@ def session_search_command(
     ARGUMENTS is a JSON object with the keys of the schema; without it, it is read from standard
     input. The answer is a JSON object on one line, also when something is wrong.
 
+    Exit codes: 0 answered, 1 the answer says what is wrong.
+
     \b
     Examples:
       hermes-actor tool session-search --schema

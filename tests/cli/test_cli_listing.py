@@ -231,6 +231,12 @@ def test_store_that_cannot_be_opened(home):
     assert len(found.lines) == 1
 
 
+def test_folder_in_the_place_of_the_store(home):
+    home.db_path.mkdir()
+    told = f"Error: Could not open session database: {home.db_path} is a folder, not a file\n"
+    assert home("sessions", "list") == (1, told, "")
+
+
 def test_old_file_is_brought_up_to_date_first(home):
     from support import old_files
 

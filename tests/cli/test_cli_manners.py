@@ -53,10 +53,39 @@ def groups(group=main):
             yield from groups(command)
 
 
-def test_every_line_of_help_is_about_a_command():
+def test_every_command_has_its_line_of_help_and_no_other():
+    """A command without one would be imported for every `--help`, and all that it imports."""
     for group in groups():
-        assert set(group.lines) <= set(group.places)
+        assert set(group.lines) == set(group.places), group.name
         assert all(line.endswith(".") for line in group.lines.values())
+
+
+def commands(group=main, path=()):
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        if isinstance(found, click.Group):
+            yield from commands(found, (*path, name))
+        else:
+            yield " ".join((*path, name)), found
+
+
+def test_every_manual_has_exit_codes_and_examples():
+    for name, found in commands():
+        assert "Exit codes:" in found.help, name
+        assert "Example" in found.help, name
+
+
+SPEAK_OTHERWISE = {
+    "completion", "logs", "serve", "sessions browse",  # a script, a log, a live view, a screen
+    "tool session-search",  # speaks JSON anyway
+    "service install", "service uninstall", "update",  # steps of other programs; status tells
+}  # fmt: skip
+
+
+def test_every_command_has_a_form_for_scripts():
+    for name, found in commands():
+        flags = {flag for option in found.params for flag in option.opts}
+        assert ("--json" in flags) != (name in SPEAK_OTHERWISE), name
 
 
 def command(*arguments, **options):
@@ -154,3 +183,20 @@ def test_redactor_of_ones_own():
         assert redact("a secret") == "a ***"
     finally:
         register_redactor(None)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("sessions", "list", "--json")], ids=" ".join)
+def test_output_that_cannot_be_written(home, arguments):
+    home.add("s", "x")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes_actor", *arguments], stdout=full, stderr=-1
+        )
+    assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
+
+
+def test_output_that_is_closed(home):
+    home.add("s", "x")
+    shell = f'exec "{sys.executable}" -m hermes_actor sessions list >&-'
+    done = subprocess.run(["/bin/sh", "-c", shell], stderr=-1)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -108,6 +108,17 @@ def test_export_of_structured_content_comes_back(home):
     assert [m | ids for m in messages] == [m | ids for m in before[1]]
 
 
+def test_export_tells_scripts_what_it_wrote(home):
+    home.add("s", "q", title="t")
+    file, folder = home.path / "f.jsonl", home.path / "notes"
+    told = home("sessions", "export", file, "--json").json
+    assert told == {"exported": 1, "output": str(file), "files": []}
+    told = home("sessions", "export", folder, "--format", "md", "--session-id", "s", "--json").json
+    assert told == {"exported": 1, "output": str(folder), "files": [str(folder / "s-t.md")]}
+    # What is on standard output is the export and nothing else.
+    assert home("sessions", "export", "-", "--json").json["id"] == "s"
+
+
 def test_export_to_a_folder_that_is_not_there(home):
     home.add("s")
     found = home("sessions", "export", home.path / "none" / "f")

@@ -71,6 +71,11 @@ def test_row_052_prefix(home):
     assert found.out == "Several sessions begin with '2026':\n  2026a1\n  2026a2\n  2026a3\n"
 
 
+def test_empty_id_is_not_found(home):
+    home.add("only", "q")
+    assert home("resume", "-r", "") == (1, "Session not found: \n", "")
+
+
 def test_row_053_unknown_name(home):
     home.add("s", "x")
     found = home("resume", "-c", "nosuch")

@@ -1,0 +1,127 @@
+"""Sessions as documents: Markdown files with their manifest, and the questions alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_actor.cli import markdown
+from hermes_actor.cli.exports import Written, parts_of, read_session, writing
+from hermes_actor.cli.manners import confirmed
+from hermes_actor.cli.opening import Store
+from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.words import json_bytes
+from hermes_actor.tools.redaction import redact_all
+
+if TYPE_CHECKING:
+    from hermes_actor.store.rows import Row
+
+__all__ = ["delete_verified", "write_documents", "write_prompts"]
+
+
+def write_prompts(
+    store: Store, ids: list[str], output: str | None, kind: str, redact: bool
+) -> Written:
+    """One record or heading per question."""
+    count = 0
+    with writing(output or "-") as file:
+        for session_id in ids:
+            record = store.read(read_session, session_id)
+            prompts = _prompts_of(record) if record is not None else []
+            prompts = redact_all(prompts) if redact else prompts
+            count += len(prompts)
+            if kind == "jsonl":
+                file.writelines(json_bytes(prompt) + b"\n" for prompt in prompts)
+            elif prompts:
+                file.write(markdown.prompts_document(prompts).encode())
+    return Written(count, f"{count} user prompts")
+
+
+def _prompts_of(record: Row) -> list[dict[str, Any]]:
+    prompts = []
+    users = (m for m in record["messages"] if m["role"] == "user")
+    for index, message in enumerate(users, 1):
+        prompt = {
+            "session_id": record["id"],
+            "index": index,
+            "created_at": markdown.iso(message["timestamp"]),
+            "role": "user",
+            "text": message["content"],
+            "message_id": message["id"],
+        }
+        if message.get("platform_message_id"):
+            prompt["event_id"] = message["platform_message_id"]
+        prompts.append(prompt)
+    return prompts
+
+
+def write_documents(
+    store: Store,
+    ids: list[str],
+    folder: Path | None,
+    kind: str,
+    parts: str,
+    *,
+    redact: bool,
+    force: bool,
+) -> dict[str, Path]:
+    """Write one file per session, and a line of the manifest for each. The files, by session."""
+    files: dict[str, Path] = {}
+    for session_id in ids:
+        segments = [
+            markdown.Segment(record, record.pop("messages"))
+            for part in parts_of(store, session_id, parts)
+            if (record := store.read(read_session, part)) is not None
+        ]
+        if not segments:
+            continue
+        if redact:
+            segments = [s._replace(messages=redact_all(s.messages)) for s in segments]
+        text = markdown.document(segments, kind, time.time())
+        if folder is None:
+            sys.stdout.write(text)
+            continue
+        files[session_id] = path = folder / markdown.file_name(segments[-1].row, kind)
+        if path.exists() and not force:
+            refuse(f"{path} exists; --force overwrites it")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            refuse(f"cannot write {folder}: {error.strerror}")
+        with writing(str(path)) as file:
+            file.write(text.encode("utf-8", "replace"))
+        _note(folder, path, segments, kind, text)
+    return files
+
+
+def _note(folder: Path, path: Path, segments: list[markdown.Segment], kind: str, text: str) -> None:
+    line = {
+        "exported_at": markdown.iso(time.time()),
+        "format": kind,
+        "lineage_session_ids": [segment.row["id"] for segment in segments],
+        "message_count": sum(len(segment.messages) for segment in segments),
+        "path": str(path),
+        "session_id": segments[-1].row["id"],
+        "sha256": markdown.digest_of(text),
+    }
+    with (folder / "manifest.jsonl").open("ab") as manifest:
+        manifest.write(msgspec.json.encode(line, order="sorted") + b"\n")
+
+
+def delete_verified(
+    store: Store, session_id: str | None, files: dict[str, Path], *, yes: bool
+) -> None:
+    if session_id is None or not files:
+        refuse("--delete-after-verified needs --session-id and a file")
+    ((found, path),) = files.items()
+    count = store.message_count(found)
+    if not markdown.verified(path.read_text("utf-8"), found, count):
+        refuse(f"{path} does not hold all {count} messages of {found}; nothing was deleted")
+    if not confirmed(f"Delete session '{found}' and all its messages?", yes):
+        return
+    store.delete_session(found, store.transcripts)
+    print(f"Deleted session '{found}'.")

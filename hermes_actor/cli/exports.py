@@ -1,0 +1,79 @@
+"""What an export is made of: sessions read in one state, and files that appear when complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from hermes_actor.cli.refusing import refuse
+from hermes_actor.store import lineage
+from hermes_actor.store import messages as stored
+from hermes_actor.store.archive import is_archived
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.sessions import get_session
+
+if TYPE_CHECKING:
+    from hermes_actor.cli.opening import Store
+    from hermes_actor.sqlite import Connection
+    from hermes_actor.store.rows import Row
+
+__all__ = ["Written", "parts_of", "read_session", "with_activity", "writing"]
+
+
+class Written(NamedTuple):
+    """How much an export has written, as a number and in words."""
+
+    number: int
+    what: str
+
+
+def read_session(conn: Connection, session_id: str) -> Row | None:
+    """A session with its messages in one state; ``None`` if it was removed meanwhile."""
+    row = get_session(conn, session_id)
+    if row is None:
+        return None
+    if "archived" not in row and is_archived(conn, session_id):
+        # The mark is in a table of ours where the file has no column for it.
+        row["archived"] = 1
+    return {**row, "messages": stored.get_messages(conn, session_id)}
+
+
+def with_activity(conn: Connection, session_id: str) -> Row | None:
+    row = read_session(conn, session_id)
+    if row is None:
+        return None
+    texts = row.pop("messages")
+    latest = scalar(conn, "SELECT MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,))
+    row["last_active"] = row["started_at"] if latest is None else latest
+    row["messages"] = texts
+    return row
+
+
+def parts_of(store: Store, session_id: str, parts: str) -> list[str]:
+    if parts == "single":
+        return [session_id]
+    return store.read(lineage.compression_lineage, session_id)
+
+
+@contextlib.contextmanager
+def writing(output: str) -> Iterator[IO[bytes]]:
+    """Standard output, or a private file that appears when it is complete."""
+    if output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        unfinished.replace(path)
+    except OSError as error:
+        refuse(f"cannot write {output}: {error.strerror}")
+    finally:
+        unfinished.unlink(missing_ok=True)
