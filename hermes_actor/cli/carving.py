@@ -85,6 +85,8 @@ class Pages:
         return fitting if fitting <= most else least
 
     def _overflow(self, number: int, length: int) -> bytes | None:
+        if length > len(self._places) * self._size:
+            return None  # or a page that is no leaf would send us round in a circle
         parts = bytearray()
         while len(parts) < length:
             page = self._page(number)
