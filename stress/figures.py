@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from run import JOBS, RESULT, good
+
 ROOT = Path(__file__).resolve().parents[1]
 
 BEGIN, END = "<!-- figures: stress -->", "<!-- /figures -->"
@@ -104,10 +106,10 @@ PAGES = {"README.md": summary, "docs/design/verification.md": whole}
 
 
 def main() -> int:
-    file = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".stress" / "result.json"
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULT
     result = json.loads(file.read_text())
     by_job: Reports = {report["job"]: report for report in result["reports"]}
-    bad = [job for job, found in by_job.items() if found["violations"] or not found["reached"]]
+    bad = [job for job in JOBS if job not in by_job or not good(by_job[job])]
     if bad:
         print(f"nothing is written: {', '.join(sorted(bad))} did not end well", file=sys.stderr)
         return 1

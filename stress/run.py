@@ -13,6 +13,7 @@ import compileall
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -38,6 +39,9 @@ LONGEST_FIRST = (
 
 CORES = len(os.sched_getaffinity(0))
 
+END_SECONDS = 60.0
+"""In which a job that is interrupted ends its processes and tells how far it is."""
+
 LONG_TURN_SECONDS = 600.0
 """How long a job of ``make stress-long`` has the floor."""
 
@@ -56,6 +60,7 @@ class Programme:
         self._lanes, self._options = lanes, options
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
+        self._threads: list[threading.Thread] = []
         self.reports: list[dict[str, Any]] = []
         self.ended = False
 
@@ -71,17 +76,19 @@ class Programme:
                     job, seed = waiting.pop()
                 self._run_one(job, seed)
 
-        lanes = [threading.Thread(target=lane, daemon=True) for _ in range(self._lanes)]
-        for thread in lanes:
+        self._threads = [threading.Thread(target=lane, daemon=True) for _ in range(self._lanes)]
+        for thread in self._threads:
             thread.start()
-        for thread in lanes:
+        for thread in self._threads:
             thread.join()
 
     def _run_one(self, job: str, seed: int) -> None:
         words = [sys.executable, str(HERE / f"stress_{job}.py"), "--seed", str(seed)]
+        # In a session of its own: Ctrl-C reaches it once, through us, and not in its cleaning up.
         process = subprocess.Popen(
-            [*words, *self._options], stdout=subprocess.PIPE, text=True, cwd=HERE.parent
-        )
+            [*words, *self._options], stdout=subprocess.PIPE, text=True, cwd=HERE.parent,
+            start_new_session=True,
+        )  # fmt: skip
         self._running.add(process)
         out, _ = process.communicate()
         self._running.discard(process)
@@ -100,7 +107,10 @@ class Programme:
         """Have the jobs that run tell how far they are, and begin no other."""
         self.ended = True
         for process in list(self._running):
-            process.send_signal(2)
+            process.send_signal(signal.SIGINT)
+        give_up = time.monotonic() + END_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, give_up - time.monotonic()))
 
 
 def prepare() -> None:
@@ -189,7 +199,7 @@ def main() -> int:
     except KeyboardInterrupt:
         programme.end()
     seconds = time.monotonic() - began
-    if not (asked.short or asked.long or asked.jobs):
+    if not (asked.short or asked.long or asked.jobs or programme.ended):
         keep(programme.reports, seconds)
     console = Console(width=None if sys.stdout.isatty() else 160)
     return tell(console, programme, seconds)

@@ -65,6 +65,17 @@ def test_a_run_that_did_not_end_well_is_refused(result, wrong, tmp_path):
     assert pages == {page: (figures.ROOT / page).read_text() for page in figures.PAGES}
 
 
+def test_a_run_without_one_of_the_jobs_is_refused(result, tmp_path):
+    missing = result["reports"].pop()
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(result))
+    done = subprocess.run(
+        [sys.executable, figures.__file__, file], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert missing["job"] in done.stderr
+
+
 def test_part_that_was_not_done_is_in_the_table(result):
     result["reports"][0]["not_done"] = "only root can mount"
     result["reports"][0]["seed"] = 1
