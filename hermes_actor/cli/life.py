@@ -1,17 +1,16 @@
-"""``hermes-actor stop``, ``restart``, ``drain``, ``ps`` and ``logs``: the processes of a store."""
+"""``hermes-actor stop``, ``restart`` and ``drain``: the life of an actor."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -21,14 +20,11 @@ from hermes_actor.client.asking import ask_status
 from hermes_actor.client.ending import end_actor, running_actor
 from hermes_actor.client.reaching import make_serve
 from hermes_actor.errors import DeadlineExceeded, NotRunning
-from hermes_actor.holders import lock_holder, owners
-from hermes_actor.paths import Place, place_of
+from hermes_actor.holders import lock_holder
+from hermes_actor.paths import Place
 from hermes_actor.processes import ProcessEnd
 
-__all__ = ["drain", "logs", "ps", "restart", "stop"]
-
-_FOLLOW_SECONDS = 0.2
-"""Between two looks at a log that is followed."""
+__all__ = ["drain", "restart", "stop"]
 
 _timeout = click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", default=limits.PATIENCE_SECONDS,
@@ -191,125 +187,3 @@ def _restart_service(place: Place, pid: int, patience: float) -> bool:
                 raise click.ClickException(f"{shlex.join(command)}: {said}")
         end.wait(patience)
     return True
-
-
-# --- who is there ------------------------------------------------------------------------------
-
-
-@click.command()
-@json_option
-def ps(as_json: bool) -> int:
-    """List every actor of this user: process, build, phase, clients, file.
-
-    A process in embedded mode owns its store too and is listed as "embedded". Exit code 0, also
-    when there is none.
-
-    Exit codes: 0, also if there is none.
-
-    \b
-    Examples:
-      hermes-actor ps
-      hermes-actor ps --json | jq -r '.[].database'
-    """
-    found = [_describe(pid, db) for pid, db in owners()]
-    if as_json:
-        print(json.dumps(found))
-        return exits.OK
-    if not found:
-        print("no actor of this user runs")
-        return exits.OK
-    rows = [("PID", "BUILD", "PHASE", "CLIENTS", "FILE")]
-    rows += [
-        (str(one["pid"]), one["build"] or "?", one["phase"],
-         "?" if one["clients"] is None else str(one["clients"]), one["database"])
-        for one in found
-    ]  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        head = "  ".join(text.ljust(width) for text, width in zip(row[:4], widths, strict=True))
-        print(f"{head}  {row[4]}")
-    return exits.OK
-
-
-def _describe(pid: int, db: Path) -> dict[str, Any]:
-    one: dict[str, Any] = {"pid": pid, "build": None, "phase": "embedded", "clients": None}
-    one |= {"database": str(db)}
-    try:
-        status = ask_status(place_of(db)) if db.parent.exists() else None
-    except (DeadlineExceeded, OSError):
-        return one | {"phase": "does not answer"}
-    if status is None:
-        return one if db.parent.exists() else one | {"phase": "home is gone"}
-    if status["pid"] != pid:
-        return one | {"phase": f"beside pid {status['pid']}"}
-    clients = len([c for c in status["connections"] if c["pid"] != os.getpid()])
-    return one | {"build": status["build"], "phase": status["phase"], "clients": clients}
-
-
-# --- what it has said --------------------------------------------------------------------------
-
-
-@click.command()
-@db_option
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on.")
-@click.option(
-    "--lines", "-n", type=click.IntRange(min=0), metavar="N", default=50, show_default=True,
-    help="How many of the newest lines.",
-)  # fmt: skip
-def logs(db: Path | None, follow: bool, lines: int) -> int:
-    """Show the log of the actor of a store, oldest line first.
-
-    It is the log of actors that are started on demand, and of successors. One that a service
-    manager runs writes to its manager: journalctl --user -u hermes-actor. No text of a message is
-    ever in the log.
-
-    Exit codes: 0 shown, 1 there is no log.
-
-    \b
-    Examples:
-      hermes-actor logs -n 200
-      hermes-actor logs -f
-    """
-    place = place_for(db)
-    try:
-        file = place.log.open("rb")
-    except FileNotFoundError:
-        complain(f"there is no log: no actor of {place.db} was started on demand ({place.log})")
-        return exits.REFUSED
-    for line in _newest(place.log, file, lines):
-        print(line, flush=follow)
-    if not follow:
-        file.close()
-        return exits.OK
-    for text in _from_now_on(place.log, file):
-        print(text, end="", flush=True)
-    return exits.OK
-
-
-def _newest(log: Path, file: BinaryIO, count: int) -> list[str]:
-    """The newest *count* lines of *file*, which is at *log*, and of those rotated away before."""
-    found = file.read().decode("utf-8", "replace").splitlines()
-    for path in (log.with_name(f"{log.name}.{number}") for number in (1, 2, 3)):
-        if len(found) >= count:
-            break
-        with contextlib.suppress(FileNotFoundError):
-            found = [*path.read_text("utf-8", "replace").splitlines(), *found]
-    return found[len(found) - min(count, len(found)) :]
-
-
-def _from_now_on(log: Path, file: BinaryIO) -> Iterator[str]:
-    """What is added to *file*, which was at *log*, also after it was rotated. Until Ctrl-C."""
-    try:
-        while True:
-            text = file.read()
-            if text:
-                yield text.decode("utf-8", "replace")
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                if log.stat().st_ino != os.fstat(file.fileno()).st_ino:
-                    file.close()
-                    file = log.open("rb")
-                    continue
-            time.sleep(_FOLLOW_SECONDS)
-    finally:
-        file.close()

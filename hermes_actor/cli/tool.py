@@ -16,7 +16,8 @@ from hermes_actor.cli.opening import opened
 from hermes_actor.cli.refusing import Refused
 from hermes_actor.cli.words import print_json
 from hermes_actor.config import load
-from hermes_actor.tools.session_search import SCHEMA, session_search
+from hermes_actor.tools.search_schema import SCHEMA
+from hermes_actor.tools.session_search import session_search
 from hermes_actor.tools.summaries import EACH_SECONDS
 
 __all__ = ["session_search_command", "tool"]

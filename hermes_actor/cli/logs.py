@@ -1,0 +1,86 @@
+"""``hermes-actor logs``: what the actor of a store has said."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from hermes_actor import exits
+from hermes_actor.cli.manners import complain, db_option, place_for
+
+__all__ = ["logs"]
+
+_FOLLOW_SECONDS = 0.2
+"""Between two looks at a log that is followed."""
+
+
+@click.command()
+@db_option
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(min=0), metavar="N", default=50, show_default=True,
+    help="How many of the newest lines.",
+)  # fmt: skip
+def logs(db: Path | None, follow: bool, lines: int) -> int:
+    """Show the log of the actor of a store, oldest line first.
+
+    It is the log of actors that are started on demand, and of successors. One that a service
+    manager runs writes to its manager: journalctl --user -u hermes-actor. No text of a message is
+    ever in the log.
+
+    Exit codes: 0 shown, 1 there is no log.
+
+    \b
+    Examples:
+      hermes-actor logs -n 200
+      hermes-actor logs -f
+    """
+    place = place_for(db)
+    try:
+        file = place.log.open("rb")
+    except FileNotFoundError:
+        complain(f"there is no log: no actor of {place.db} was started on demand ({place.log})")
+        return exits.REFUSED
+    for line in _newest(place.log, file, lines):
+        print(line, flush=follow)
+    if not follow:
+        file.close()
+        return exits.OK
+    for text in _from_now_on(place.log, file):
+        print(text, end="", flush=True)
+    return exits.OK
+
+
+def _newest(log: Path, file: BinaryIO, count: int) -> list[str]:
+    """The newest *count* lines of *file*, which is at *log*, and of those rotated away before."""
+    found = file.read().decode("utf-8", "replace").splitlines()
+    for path in (log.with_name(f"{log.name}.{number}") for number in (1, 2, 3)):
+        if len(found) >= count:
+            break
+        with contextlib.suppress(FileNotFoundError):
+            found = [*path.read_text("utf-8", "replace").splitlines(), *found]
+    return found[len(found) - min(count, len(found)) :]
+
+
+def _from_now_on(log: Path, file: BinaryIO) -> Iterator[str]:
+    """What is added to *file*, which was at *log*, also after it was rotated. Until Ctrl-C."""
+    try:
+        while True:
+            text = file.read()
+            if text:
+                yield text.decode("utf-8", "replace")
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if log.stat().st_ino != os.fstat(file.fileno()).st_ino:
+                    file.close()
+                    file = log.open("rb")
+                    continue
+            time.sleep(_FOLLOW_SECONDS)
+    finally:
+        file.close()

@@ -1,0 +1,69 @@
+"""``hermes-actor ps``: every actor of this user."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_actor import exits
+from hermes_actor.cli.manners import json_option
+from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.holders import owners
+from hermes_actor.paths import place_of
+
+__all__ = ["ps"]
+
+
+@click.command()
+@json_option
+def ps(as_json: bool) -> int:
+    """List every actor of this user: process, build, phase, clients, file.
+
+    A process in embedded mode owns its store too and is listed as "embedded". Exit code 0, also
+    when there is none.
+
+    Exit codes: 0, also if there is none.
+
+    \b
+    Examples:
+      hermes-actor ps
+      hermes-actor ps --json | jq -r '.[].database'
+    """
+    found = [_describe(pid, db) for pid, db in owners()]
+    if as_json:
+        print(json.dumps(found))
+        return exits.OK
+    if not found:
+        print("no actor of this user runs")
+        return exits.OK
+    rows = [("PID", "BUILD", "PHASE", "CLIENTS", "FILE")]
+    rows += [
+        (str(one["pid"]), one["build"] or "?", one["phase"],
+         "?" if one["clients"] is None else str(one["clients"]), one["database"])
+        for one in found
+    ]  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        head = "  ".join(text.ljust(width) for text, width in zip(row[:4], widths, strict=True))
+        print(f"{head}  {row[4]}")
+    return exits.OK
+
+
+def _describe(pid: int, db: Path) -> dict[str, Any]:
+    one: dict[str, Any] = {"pid": pid, "build": None, "phase": "embedded", "clients": None}
+    one |= {"database": str(db)}
+    try:
+        status = ask_status(place_of(db)) if db.parent.exists() else None
+    except (DeadlineExceeded, OSError):
+        return one | {"phase": "does not answer"}
+    if status is None:
+        return one if db.parent.exists() else one | {"phase": "home is gone"}
+    if status["pid"] != pid:
+        return one | {"phase": f"beside pid {status['pid']}"}
+    clients = len([c for c in status["connections"] if c["pid"] != os.getpid()])
+    return one | {"build": status["build"], "phase": status["phase"], "clients": clients}
