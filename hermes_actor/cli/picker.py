@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "Action", "Picker", "label"]
 
-HELP = "↑↓ move  Enter open  Tab preview  ^R rename  ^D delete  type to filter  Esc quit"
+HELP = "↑↓ move  Enter open  Tab preview  ^R rename  ^D delete  type: filter  Esc quit"
 
 _ENTER, _BACKSPACE, _ESCAPE = ("\n", "\r"), ("\x7f", "\b"), "\x1b"
 

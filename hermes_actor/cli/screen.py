@@ -65,9 +65,10 @@ class _Screen:
         curses.curs_set(0)
         curses.raw()  # Ctrl-C is a key here, like Esc
         colours = {"header": curses.A_BOLD, "filter": curses.A_BOLD, "row": curses.A_BOLD}
-        if curses.has_colors() and not os.environ.get("NO_COLOR"):
-            curses.start_color()
+        if curses.has_colors():
+            # The wrapper has started colours: without this even plain text would be white on black.
             curses.use_default_colors()
+        if curses.has_colors() and not os.environ.get("NO_COLOR"):
             for number, (name, colour) in enumerate(
                 (
                     ("header", curses.COLOR_YELLOW),

@@ -1,5 +1,7 @@
 """The picker: in a terminal of its own, and without one."""
 
+import re
+
 import pytest
 from support.homes import said
 from support.terminal import terminal
@@ -25,14 +27,18 @@ def sessions(home):
 
 def test_picker_whole_screen(sessions):
     with terminal(sessions.path, "sessions", "browse", "--print") as screen:
-        first = screen.wait_for("3 sessions").splitlines()
-        assert first[0].startswith("  Browse sessions — ↑↓ move  Enter open  Tab preview")
-        assert first[1].split() == ["Title", "/", "Preview", "Active", "Src", "ID"]
-        assert first[2] == ""
-        assert first[3].startswith(" → Plan the reading list ")
-        assert first[3].endswith("cli   20260301_101010_aa")
-        assert first[4].startswith("   parser fix")
-        assert first[13] == "  1/3 sessions"
+        shown = screen.wait_for("3 sessions").splitlines()
+        keys = "↑↓ move  Enter open  Tab preview  ^R rename  ^D delete  type: filter  Esc quit"
+        assert [line.rstrip() for line in shown] == [
+            f"  Browse sessions — {keys}",
+            "   Title / Preview                                          Active      Src   ID",
+            "",
+            " → Plan the reading list                                 2026-03-02  cli   20260301_101010_aa",
+            "   parser fix                                            2026-03-02  cli   20260301_090000_bb",
+            "   日本語 🚀                                             2026-03-02  telegr 20260228_200000_cc",
+            *[""] * 7,
+            "  1/3 sessions",
+        ]  # fmt: skip
         screen.press("Up")  # wraps around
         screen.wait_for(" → 日本語 🚀")
         screen.press("Down")
@@ -119,6 +125,18 @@ def test_choosing_runs_the_resume_command(sessions):
         screen.press("Enter")
         shown = screen.wait_for("started with --resume 20260301_101010_aaaaaa")
         assert "Resuming session: 20260301_101010_aaaaaa" in shown
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_picker_has_the_colours_of_the_terminal(sessions, no_color):
+    env = {"NO_COLOR": "1"} if no_color else {}
+    with terminal(sessions.path, "sessions", "browse", **env) as screen:
+        screen.wait_for("3 sessions")
+        shown = screen.screen(colours=True)
+        screen.press("Escape")
+    # White on black, which curses takes when it is not told, is nobody's wish.
+    assert not re.search(r"\x1b\[(37|40)m", shown)
+    assert bool(re.search(r"\x1b\[3[1-7]m", shown)) is not no_color
 
 
 @pytest.mark.parametrize("no_color", [False, True])
