@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_actor.config import load
 from hermes_actor.errors import HermesActorError, TitleInUse
+from hermes_actor.paths import default_db_path
 from hermes_actor.store.titles import sanitize_title
 from hermes_actor.tools.cleaning import without_reasoning
 
@@ -108,6 +111,13 @@ def default_title(user: str, assistant: str = "") -> str | None:
     return None
 
 
+def _is_wanted(db: SessionDB) -> bool:
+    """Whether the settings of the home leave automatic titles on."""
+    place = getattr(db, "db_path", None)  # a store on a server has none
+    home = Path(place).parent if place else default_db_path().parent
+    return load(home).boolean("auxiliary.title_generation.enabled", True)
+
+
 def auto_title(
     db: SessionDB,
     session_id: str,
@@ -120,16 +130,17 @@ def auto_title(
 ) -> threading.Thread | None:
     """Name a session after its first exchange, in a thread of its own.
 
-    Call it after a successful turn. Nothing happens in a conversation of more than two questions
-    or without text. A title that somebody sets meanwhile stays; one that is taken gets the next
-    number of its lineage. Failures go to *on_failure*, never to the caller. Returns the thread.
+    Call it after a successful turn. Nothing happens in a conversation of more than two questions,
+    without text, or where the setting auxiliary.title_generation.enabled is false. A title that
+    somebody sets meanwhile stays; one that is taken gets the next number of its lineage. Failures
+    go to *on_failure*, never to the caller. Returns the thread.
     """
     if not (session_id and user.strip() and assistant.strip() and may_auto_title(history)):
         return None
 
     def work() -> None:
         try:
-            if db.get_session_title(session_id) is None:
+            if _is_wanted(db) and db.get_session_title(session_id) is None:
                 title = post_process(title_fn(user[:_EXCERPT], assistant[:_EXCERPT]))
                 if title is not None:
                     db.set_default_title(session_id, title)

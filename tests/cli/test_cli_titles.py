@@ -148,6 +148,16 @@ def test_row_080_generated_title_that_is_taken(home):
         assert named(db, lambda user, assistant: "Fix") == "Fix #2"
 
 
+def test_automatic_titles_can_be_switched_off(home):
+    home.add("s", "Fix the build")
+    (home.path / "config.yaml").write_text("auxiliary: {title_generation: {enabled: false}}")
+    with home.store() as db:
+        thread = auto_title(db, "s", [said("user", "x")], "Fix the build", "Done.")
+        thread.join()
+        assert db.get_session_title("s") is None
+    assert home("title", "--auto", "s").out == "Title set: Fix the build\n"
+
+
 def test_failures_of_naming_go_to_the_callback(home):
     home.add("s", "q")
     failed = []
