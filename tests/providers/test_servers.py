@@ -2,14 +2,13 @@
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 import sqlalchemy
 from support import servers
+from support.processes import run_python
 from support.stores import SERVERS, Stores, chosen_kinds
 
 from hermes_actor import Changed, Gap, SessionDB
@@ -66,17 +65,31 @@ def test_every_operation_on_rows_is_applied():
     assert set(registry.APPLY) == (set(APPLY) - about_files) | {ops.Vacuum}
 
 
+TEN = """
+    import os, sys
+    from hermes_actor import SessionDB
+    from hermes_actor.providers.selection import choose_by_url, provider_class
+    url = sys.argv[1]
+    provider_class(choose_by_url(url).name)  # imported once, so that all begin at one moment
+    waiting, go = os.pipe()
+    pids = []
+    for number in range(10):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            os.close(go)
+            os.read(waiting, 1)
+            db = SessionDB(url)
+            db.create_session(f"s{number}", "cli")
+            db.append_message(f"s{number}", "user", "x")
+            db.close()
+            sys.exit()
+    os.close(go)
+    print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids])
+"""
+
+
 def test_ten_processes_make_the_tables_at_once(url):
-    program = (
-        "import sys; from hermes_actor import SessionDB; db = SessionDB(sys.argv[1]);"
-        "db.create_session(sys.argv[2], 'cli'); db.append_message(sys.argv[2], 'user', 'x')"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", program, url, f"s{n}"], stderr=subprocess.PIPE)
-        for n in range(10)
-    ]
-    errors = [process.communicate()[1].decode() for process in started]
-    assert [process.returncode for process in started] == [0] * 10, "\n".join(errors)
+    assert run_python(TEN, url) == [0] * 10
     db = SessionDB(url)
     assert db.session_count() == db.message_count() == 10
     db.close()
