@@ -130,7 +130,8 @@ class Parts:
         self.written = 0
 
     def add(self, row: StoredRow, bookmark: dict[str, str] | None = None) -> None:
-        self._rows.append([to_value(v) if v.__class__ is bytes else v for v in row])
+        # Bytes are rare, and this is done for every row.
+        self._rows.append([*map(to_value, row)] if bytes in map(type, row) else [*row])
         self._size += raw_rows.size_of(row)
         if self._size > self._most or len(self._rows) >= _PART_ROWS:
             self.flush(bookmark)

@@ -19,7 +19,7 @@ from hermes_actor.store import raw_rows as questions
 from hermes_actor.store.copying import BOOKMARK, COPIED_TABLES, check_bookmark
 from hermes_actor.store.raw_rows import Facts, StoredRow
 from hermes_protocol.operations import RowsCopy
-from hermes_protocol.values import Blob
+from hermes_protocol.values import Blob, from_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +136,8 @@ def copy_rows(conn: ServerConnection, op: RowsCopy) -> int:
     unknown = [name for name in columns if name not in table.c]
     if unknown:
         raise BadValue(f"{op.table} has no column {unknown[0]!r}")
-    rows = [[v.b if v.__class__ is Blob else v for v in row] for row in op.rows]
+    # New lists, which may be changed; Blobs are rare, and this is done for every row.
+    rows = [[*map(from_value, row)] if Blob in map(type, row) else [*row] for row in op.rows]
     bulk = _bulk(conn.dialect)
     if op.update and rows:
         key, *others = columns

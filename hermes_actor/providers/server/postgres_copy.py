@@ -54,6 +54,7 @@ def insert(
     places = [place for place, kind in enumerate(kinds) if isinstance(kind, StoredText)]
     numbers = _number_columns(kinds)
     names = ", ".join(f'"{name}"' for name in columns)
+    dialect = conn.plain.dialect
     driver = cast("psycopg.Connection[Any]", conn.plain.connection.driver_connection)
     try:
         command = f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)"
@@ -64,7 +65,7 @@ def insert(
                     if row[place] is not None:
                         row[place] = encode_text(row[place])
                 for place, bind in numbers:
-                    row[place] = bind(row[place], conn.plain.dialect)
+                    row[place] = bind(row[place], dialect)
                 to.write_row(row)
         if "place" in columns:
             conn.scalar(text(_keep_sequence("sessions", "place")))
