@@ -47,8 +47,8 @@ def stuck_sync(job: Job, house: House) -> None:
     """The next actor's commits take long, one after the other."""
     start = job.rng.randint(5, 40)
     order = f"commit.before:{start}:sleep={STALL_SECONDS}"
-    house.obeyed_by_next(HERMES_ACTOR_FAILPOINT=order)
-    pid, give_up = house.serves(), time.monotonic() + 30
+    pid = house.serves_under(HERMES_ACTOR_FAILPOINT=order)
+    give_up = time.monotonic() + 30
     while not any("stalled" in text for text in degraded(house)):
         if time.monotonic() > give_up:
             job.violation("nobody says that the writer is stalled")

@@ -82,8 +82,7 @@ class Nemesis:
     def failed_sync(self) -> None:
         """The next actor meets a disk whose syncs fail."""
         sign = self._house.folder / "fail now"
-        self._house.obeyed_by_next(HERMES_STRESS_FAIL_SYNCS=str(sign))
-        pid = self._house.serves()
+        pid = self._house.serves_under(HERMES_STRESS_FAIL_SYNCS=str(sign))
         sign.touch()
         self.failed_syncs += 1
         self._house.serves(other_than=pid)
