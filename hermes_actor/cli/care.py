@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from hermes_actor import exits, limits
+from hermes_actor.cli.files import place_for
 from hermes_actor.cli.manners import (
     complain,
     confirmed,
     db_option,
     json_option,
-    place_for,
     progress,
     say,
     size_text,

@@ -18,7 +18,12 @@ from hermes_actor.cli.manners import size_text
 from hermes_actor.cli.orphans import orphans_of
 from hermes_actor.client.asking import ask_status
 from hermes_actor.config import load
-from hermes_actor.errors import BadConfig, DeadlineExceeded, PermissionDenied
+from hermes_actor.errors import (
+    BadConfig,
+    DeadlineExceeded,
+    HermesActorError,
+    PermissionDenied,
+)
 from hermes_actor.filesystems import file_system_of
 from hermes_actor.holders import lock_holder, snapshot_holders, write_openers
 from hermes_actor.paths import Place, check_owner, check_place
@@ -75,6 +80,16 @@ def settings(place: Place) -> Findings:
     for key, variable in config.unset:
         text = f"{key} names ${{{variable}}}, which is not set"
         yield Finding("warning", "settings", text, f"set {variable}, or write the value")
+    from hermes_actor.providers.selection import choose_by_settings
+
+    try:
+        chosen = choose_by_settings(place.db.parent)
+    except HermesActorError as error:
+        yield Finding("warning", "settings", str(error), "correct the file")
+        return
+    if chosen is not None and chosen.file != place.db:
+        text = f"the sessions of this home are in {chosen.address}, not in {place.db}"
+        yield Finding("note", "settings", text, "hermes-actor status tells how it is")
 
 
 def rights(place: Place) -> Findings:

@@ -14,12 +14,12 @@ import click
 
 from hermes_actor import exits
 from hermes_actor.backup import back_up, backup_path, backups_of, weed
+from hermes_actor.cli.files import place_for
 from hermes_actor.cli.manners import (
     complain,
     confirmed,
     db_option,
     json_option,
-    place_for,
     progress,
     say,
     size_text,

@@ -13,10 +13,10 @@ import click
 
 from hermes_actor import exits
 from hermes_actor.cli.checks import CHECKS, Finding
-from hermes_actor.cli.manners import confirmed, db_option, json_option, place_for, progress
+from hermes_actor.cli.manners import confirmed, db_option, json_option, progress
 from hermes_actor.errors import HermesActorError
 from hermes_actor.integrity import check
-from hermes_actor.paths import Place
+from hermes_actor.paths import Place, default_db_path, place_of
 
 __all__ = ["doctor"]
 
@@ -47,7 +47,7 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
       hermes-actor doctor --quick
       hermes-actor doctor --json | jq '.findings[] | select(.level != "ok")'
     """
-    place = place_for(db)
+    place = place_of(db or default_db_path())  # a home on a server, too, has much to look at
     looking = None if quick or not place.db.exists() else _Looking(place)
     found: list[Finding] = []
     for look in CHECKS:

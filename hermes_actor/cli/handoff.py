@@ -10,7 +10,8 @@ import click
 
 import hermes_protocol.messages as wire
 from hermes_actor import exits, limits
-from hermes_actor.cli.manners import complain, db_option, json_option, place_for, say, waiting_for
+from hermes_actor.cli.files import place_for
+from hermes_actor.cli.manners import complain, db_option, json_option, say, waiting_for
 from hermes_actor.client.asking import ask
 from hermes_actor.client.core import decode_result
 from hermes_actor.errors import HandoffFailed, NotRunning

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from hermes_actor import exits, limits
-from hermes_actor.cli.manners import complain, db_option, json_option, place_for, say, waiting
+from hermes_actor.cli.files import place_for
+from hermes_actor.cli.manners import complain, db_option, json_option, say, waiting
 from hermes_actor.client.asking import ask_status
 from hermes_actor.client.ending import end_actor, running_actor
 from hermes_actor.client.reaching import make_serve

@@ -12,7 +12,8 @@ from typing import BinaryIO
 import click
 
 from hermes_actor import exits
-from hermes_actor.cli.manners import complain, db_option, place_for
+from hermes_actor.cli.files import place_for
+from hermes_actor.cli.manners import complain, db_option
 
 __all__ = ["logs"]
 

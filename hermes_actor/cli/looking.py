@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hermes_actor.cli.files import file_for
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import (
@@ -22,7 +23,7 @@ from hermes_actor.errors import (
     OpenError,
     StorageError,
 )
-from hermes_actor.paths import check_place, default_db_path, place_of
+from hermes_actor.paths import check_place, place_of
 from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.schema import SCHEMA_SQL
 from hermes_protocol.operations import MessageRow, SessionRow
@@ -48,7 +49,7 @@ class Looking:
     _reader: Reader
 
     def __init__(self, db: Path | None = None, patience: float = PATIENCE_SECONDS) -> None:
-        self.path = db or default_db_path()
+        self.path = file_for(db)
         self.place = place_of(self.path)
         check_place(self.place)
         if self.path.is_dir():

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.paths import Place
 
 __all__ = [
     "complain",
@@ -20,7 +20,6 @@ __all__ = [
     "db_option",
     "in_the_way",
     "json_option",
-    "place_for",
     "progress",
     "say",
     "size_text",
@@ -40,11 +39,6 @@ db_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-
-
-def place_for(db: Path | None) -> Place:
-    """The place that an option ``--db`` means."""
-    return place_of(db or default_db_path())
 
 
 def say(document: dict[str, Any], text: str, as_json: bool) -> None:

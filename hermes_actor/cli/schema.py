@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from hermes_actor import exits
-from hermes_actor.cli.manners import complain, db_option, json_option, place_for
+from hermes_actor.cli.files import place_for
+from hermes_actor.cli.manners import complain, db_option, json_option
 from hermes_actor.errors import from_sqlite
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.schema import (

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import limits
+from hermes_actor.cli.files import place_for
 from hermes_actor.config import Config, load
 from hermes_actor.errors import BadConfig
-from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.paths import Place
 
 if TYPE_CHECKING:
     from hermes_actor.actor.main import Settings
@@ -74,7 +75,7 @@ def serve(
     from hermes_actor.actor.main import serve as run_actor
     from hermes_actor.actor.main import succeed
 
-    place = place_of(db or default_db_path())
+    place = place_for(db)
     try:
         config = load(place.db.parent)
         settings = _settings(config, idle_exit, drain_seconds, no_private_sql, on_demand=detach)

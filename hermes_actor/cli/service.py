@@ -20,13 +20,14 @@ from typing import Any
 import click
 
 from hermes_actor import exits, limits
+from hermes_actor.cli.files import place_for
 from hermes_actor.cli.managers import Command, Manager, manager_of
 from hermes_actor.cli.manners import complain
 from hermes_actor.client.asking import ask_status
 from hermes_actor.client.ending import end_actor, running_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.errors import DeadlineExceeded, NotRunning, PermissionDenied
-from hermes_actor.paths import Place, check_place, default_db_path, place_of
+from hermes_actor.paths import Place, check_place
 
 __all__ = ["service"]
 
@@ -61,7 +62,7 @@ def install(db: Path | None, dry_run: bool) -> int:
       hermes-actor service install
       hermes-actor service install --dry-run
     """
-    place = place_of(db or default_db_path())
+    place = place_for(db)
     manager = manager_of(place)
     if dry_run:
         for path, text in manager.files.items():
@@ -102,7 +103,7 @@ def uninstall(db: Path | None, dry_run: bool) -> int:
     Example:
       hermes-actor service uninstall
     """
-    manager = manager_of(place_of(db or default_db_path()))
+    manager = manager_of(place_for(db))
     present = [path for path in manager.files if path.exists()]
     reason = manager.reason_against()
     if dry_run:
@@ -140,7 +141,7 @@ def status(db: Path | None, as_json: bool) -> int:
     Example:
       hermes-actor service status
     """
-    manager = manager_of(place_of(db or default_db_path()))
+    manager = manager_of(place_for(db))
     file = next(iter(manager.files))
     reason = manager.reason_against()
     found: dict[str, Any] = {"installed": file.exists(), "file": str(file), "reason": reason}

@@ -18,7 +18,8 @@ from typing import Any
 import click
 
 from hermes_actor import exits
-from hermes_actor.cli.manners import complain, db_option, place_for
+from hermes_actor.cli.files import place_for
+from hermes_actor.cli.manners import complain, db_option
 from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.holders import lock_holder

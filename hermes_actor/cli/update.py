@@ -11,8 +11,9 @@ import click
 
 from hermes_actor import exits
 from hermes_actor.cli.copies import copy_store, keep_option
+from hermes_actor.cli.files import place_for
 from hermes_actor.cli.handoff import hand_over
-from hermes_actor.cli.manners import complain, db_option, place_for
+from hermes_actor.cli.manners import complain, db_option
 from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import HandoffFailed, NotRunning
 
