@@ -33,7 +33,10 @@ def main(job: Job) -> None:
                 nemesis.strike(job.rng.choice(KINDS))
                 job.count("misfortunes")
             load.nothing_more_happens()
-            load.goes_on()
+            try:
+                load.goes_on()
+            except TimeoutError as error:
+                job.violation(f"clients do not get on any more: {error}")
             load.judge(job, owners=not nemesis.failed_syncs)
 
 
