@@ -135,7 +135,7 @@ class Bench:
         faults = [] if done["verified"] else ["checksums differ"]
         with (
             contextlib.closing(SessionDB(url)) as there,
-            contextlib.closing(SessionDB(file, mode="embedded")) as here,
+            contextlib.closing(SessionDB(file)) as here,
         ):
             faults += [
                 f"{name} differs"
