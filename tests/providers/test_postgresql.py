@@ -66,8 +66,29 @@ def test_without_trigrams_searches_are_right_and_the_log_says_so(url, db, caplog
     other.close()
 
 
-def test_trigrams_answer_searches_for_cjk_text(db):
+def test_locale_that_hides_cjk_text_is_told_and_searches_are_right(url, db, caplog):
+    name = "locale_c"
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute(f"DROP DATABASE IF EXISTS {name}")
+        conn.execute(f"CREATE DATABASE {name} TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    address = psycopg.conninfo.make_conninfo(url, dbname=name, options="")
+    with caplog.at_level(logging.WARNING):
+        other = PostgreSQLSessionDBProvider(address)
+    assert "LC_CTYPE C) pg_trgm does not see CJK text" in caplog.text
+    other.create_session("s", "cli")
+    other.append_message("s", "user", "上周的北京烤鸭")
+    assert [hit["id"] for hit in other.search_messages("北京烤鸭")] == [1]
+    other.close()
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_trigrams_answer_searches_for_cjk_text(db, caplog):
+    assert "CJK" not in caplog.text
     with db._port.database.engine.begin() as conn:
+        # Without any an index on them is used as well, and looked at from end to end.
+        cut = conn.execute(sqlalchemy.text("SELECT public.show_trgm('北京烤鸭')")).scalar()
+        assert len(cut) >= 2
         conn.execute(sqlalchemy.text("SET LOCAL enable_seqscan = off"))
         from hermes_actor.providers.server.postgres_search import parts_match
         from hermes_actor.providers.server.tables import messages

@@ -116,7 +116,7 @@ class PostgreSQL(Server):
         self.program = find("postgres")
         self.run(
             find("initdb"), "-D", str(self.folder / "data"), "-A", "trust", "-U", "hermes",
-            "--no-sync", "-E", "UTF8", "--locale=C",
+            "--no-sync", "-E", "UTF8", "--locale=C.UTF-8",
         )  # fmt: skip
         self.start()
 

@@ -151,6 +151,20 @@ class PostgresDialect(ServerDialect):
                 " every message. An administrator can run CREATE EXTENSION pg_trgm and %s",
                 _TRIGRAM_INDEX.format(schema="public"),
             )
+        elif not self._cuts_cjk(conn):
+            _log.warning(
+                "in the locale of this database (LC_CTYPE %s) pg_trgm does not see CJK text:"
+                " searches for it look at every message. Use a database that was made with"
+                " LC_CTYPE 'C.UTF-8', or that of a language, and TEMPLATE template0",
+                conn.execute(text("SELECT current_setting('lc_ctype')")).scalar(),
+            )
+
+    @staticmethod
+    def _cuts_cjk(conn: Connection) -> bool:
+        """Whether ``pg_trgm`` takes CJK characters for letters, which the locale decides."""
+        schema = conn.execute(_EXTENSION_SCHEMA).scalar()
+        found = conn.execute(text(f"SELECT cardinality({schema}.show_trgm('漢字'))")).scalar()
+        return bool(found)
 
     @staticmethod
     def _first_line(error: BaseException) -> str:
