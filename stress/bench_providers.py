@@ -62,7 +62,11 @@ def main() -> int:
     options = arguments()
     folder = BENCH / "run" / f"providers-{os.getpid()}"
     folder.mkdir(parents=True)
-    os.environ.update(HERMES_ACTOR_IDLE_EXIT="1", HERMES_HOME=str(folder / "home"))
+    os.environ.update(
+        HERMES_ACTOR_IDLE_EXIT="1",
+        HERMES_HOME=str(folder / "home"),
+        XDG_STATE_HOME=str(folder / "state"),
+    )
     report: dict[str, Any] = {}
     faults: list[str] = []
     try:

@@ -21,6 +21,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The module under test takes its default path from HERMES_HOME once, when it is imported.
 # A folder of our own also keeps every test away from ~/.hermes.
 os.environ["HERMES_HOME"] = tempfile.mkdtemp(prefix="hermes-actor-tests-")
+# Stores that are saved when their home is deleted stay away from those of the user, too.
+os.environ["XDG_STATE_HOME"] = os.path.join(os.environ["HERMES_HOME"], "state")
 # An actor that a test has started ends soon after the test does.
 os.environ.setdefault("HERMES_ACTOR_IDLE_EXIT", "1")
 atexit.register(shutil.rmtree, os.environ["HERMES_HOME"], ignore_errors=True)
