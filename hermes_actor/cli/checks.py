@@ -85,7 +85,8 @@ def settings(place: Place) -> Findings:
     try:
         chosen = choose_by_settings(place.db.parent)
     except HermesActorError as error:
-        yield Finding("warning", "settings", str(error), "correct the file")
+        if not any(key.startswith("sessiondb.") for key, _ in config.unset):  # named already
+            yield Finding("warning", "settings", str(error), "correct the file")
         return
     if chosen is not None and chosen.file != place.db:
         text = f"the sessions of this home are in {chosen.address}, not in {place.db}"
