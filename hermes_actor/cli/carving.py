@@ -45,7 +45,7 @@ class Pages:
 
     def cells(self) -> Iterator[Cell]:
         """Every row on every page that is a leaf of a table."""
-        for number in sorted(self._places):
+        for number in sorted(self._places.keys() - self._free()):
             page = self._page(number)
             start = 100 if number == 1 else 0
             if page is None or page[start] != _LEAF_OF_A_TABLE:
@@ -53,8 +53,20 @@ class Pages:
             (count,) = struct.unpack_from(">H", page, start + 3)
             for place in range(start + 8, start + 8 + 2 * count, 2):
                 # A page of text may look like a leaf: what cannot be read is none.
-                with contextlib.suppress(IndexError, struct.error, ValueError):
+                with contextlib.suppress(IndexError, struct.error, ValueError, OverflowError):
                     yield self._cell(page, struct.unpack_from(">H", page, place)[0])
+
+    def _free(self) -> set[int]:
+        """Pages that the last transaction left unused: their rows were deleted."""
+        found: set[int] = set()
+        first = self._page(1)
+        number = 0 if first is None else struct.unpack_from(">I", first, 32)[0]
+        while number not in found and (trunk := self._page(number)) is not None:
+            found.add(number)
+            number, count = struct.unpack_from(">II", trunk)
+            count = min(count, self._size // 4 - 2)
+            found.update(struct.unpack_from(f">{count}I", trunk, 8))
+        return found
 
     def _page(self, number: int) -> bytes | None:
         if number not in self._places:
@@ -94,7 +106,8 @@ class Pages:
                 return None
             (number,) = struct.unpack_from(">I", page)
             parts += page[4:]
-        return bytes(parts[:length])
+        # A chain that goes on is another one: these pages were used again.
+        return bytes(parts[:length]) if number == 0 else None
 
 
 @contextlib.contextmanager
@@ -112,7 +125,7 @@ def _frames(file: IO[bytes], log: Path) -> tuple[int, dict[int, int]]:
     if not header:  # everything had been moved into the database
         return 0, found
     magic, _, size = struct.unpack_from(">III", header.ljust(_HEADER, b"\0"))
-    if magic not in _ORDERS or size not in _PAGE_SIZES:
+    if len(header) < _HEADER or magic not in _ORDERS or size not in _PAGE_SIZES:
         raise NotADatabase(f"{log} is not a write-ahead log")
     order, check = _ORDERS[magic], struct.unpack_from(">II", header, 24)
     # Behind the last frame lie older ones: their salt is another, or their sum does not follow.

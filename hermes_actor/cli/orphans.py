@@ -6,6 +6,9 @@ added by ordinary changes, so that nothing that was written since is touched.
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,7 +53,7 @@ class Lacking(NamedTuple):
 
 def orphans_of(place: Place) -> list[Path]:
     """The logs that were saved beside a store, oldest first."""
-    found = place.db.parent.glob(f"{place.db.name}.orphan-wal.*")
+    found = place.db.parent.glob(f"{glob.escape(place.db.name)}.orphan-wal.*")
     return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
@@ -77,7 +80,13 @@ def put_back(
 
 def put_aside(log: Path) -> Path:
     """Give a log that is done with another name, so that nobody asks about it again."""
+    _columns_of(log).unlink(missing_ok=True)
     return log.rename(log.with_name(log.name.replace(".orphan-wal.", ".salvaged-wal.")))
+
+
+def _columns_of(log: Path) -> Path:
+    """What the owner has told of the columns of its tables, when it saved the log."""
+    return log.with_name(log.name.replace(".orphan-wal.", ".orphan-columns."))
 
 
 # --- comparing -------------------------------------------------------------------------------
@@ -117,8 +126,11 @@ def _has_message(conn: Connection, row: Row) -> bool:
     return _has(
         conn,
         "SELECT 1 FROM messages WHERE session_id = ? AND timestamp = ? AND role = ?"
-        " AND content IS ?",
-        (row["session_id"], row["timestamp"], row["role"], row["content"]),
+        " AND content IS ? AND tool_calls IS ? AND tool_call_id IS ?",
+        (
+            *(row[name] for name in ("session_id", "timestamp", "role", "content")),
+            *(row.get(name) for name in ("tool_calls", "tool_call_id")),
+        ),
     )
 
 
@@ -136,6 +148,9 @@ def _rows(conn: Connection, log: Path) -> tuple[dict[str, Row], dict[str, list[R
         table: [row[1] for row in conn.execute(f"PRAGMA table_info({table})").fetchall()]
         for table in ("sessions", "messages")
     }
+    # Those of the file that was replaced: the order of columns is not the same in every file.
+    with contextlib.suppress(OSError, ValueError):
+        columns |= json.loads(_columns_of(log).read_text("utf-8"))
     sessions: dict[str, Row] = {}
     messages: dict[int, Row] = {}
     unreadable = 0

@@ -78,7 +78,8 @@ def repair(
     Often a copy of yesterday is better than what can be saved: hermes-actor restore --list.
 
     Exit codes: 0 the store is sound now, 1 it could not be repaired, 6 damage was found and is
-    still there (--check, or without --swap), or saved logs hold what the store lacks.
+    still there (--check, or without --swap), or saved logs hold what the store lacks or what cannot
+    be read.
 
     \b
     Examples:
@@ -195,7 +196,11 @@ def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> in
                 continue
             with progress("putting back") as tell:
                 put_back(store, lacking, tell)
-            document |= {"put_back": True, "log": str(put_aside(log))}
+            document["put_back"] = True
+            if lacking.unreadable:
+                left = True  # kept under its name: somebody may know how to read the rest
+                continue
+            document["log"] = str(put_aside(log))
             if not as_json:
                 print(f"  done; the log is {document['log']} now")
     if as_json or not done:

@@ -55,6 +55,7 @@ class Reader:
         self._place = place
         self._path = str(place.db)
         self._wal = str(place.wal)
+        self._shm = str(place.shm)
         self._idle: list[Connection] = []
         self._identity: tuple[int, ...] | None = None
         self._look_again = 0.0
@@ -124,12 +125,9 @@ class Reader:
         except OSError as error:
             words = "unable to open database file"
             raise CannotRead(f"{words}: {self._path} ({error.strerror})", words=words) from error
-        # A connection holds the WAL that it met; after that was removed, its frames are others.
-        try:
-            wal = os.stat(self._wal).st_ino
-        except OSError:
-            wal = 0
-        identity = (found.st_dev, found.st_ino, wal)
+        # A connection holds the WAL and the shared memory that it met; after one was removed, it
+        # sees neither the frames nor the locks of others.
+        identity = (found.st_dev, found.st_ino, _inode(self._wal), _inode(self._shm))
         if self._identity != identity:
             self._drop(self._idle)
             self._identity = identity
@@ -167,6 +165,13 @@ class Reader:
         _inherited.extend(self._idle)
         self._idle = []
         self._look_again = 0.0
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:

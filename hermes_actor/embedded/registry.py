@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from hermes_actor.embedded.writer import EmbeddedWriter
+from hermes_actor.embedded.writer import EmbeddedWriter, leave_locks
 from hermes_actor.errors import ActorBroken
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ class _Registry:
     def _after_fork(self) -> None:
         """The parent's writers stay the parent's."""
         self._guard = threading.Lock()
-        users, self._users = self._users, {}
-        for writer, _ in users.values():
-            writer.leave_lock()
+        self._users = {}
+        leave_locks()
 
 
 _registry = _Registry()

@@ -25,11 +25,20 @@ if TYPE_CHECKING:
     from hermes_actor.paths import Place
     from hermes_protocol.operations import Operation
 
-__all__ = ["EmbeddedWriter"]
+__all__ = ["EmbeddedWriter", "leave_locks"]
 
 R = TypeVar("R")
 
 _log = logging.getLogger("hermes_actor.embedded")
+
+_held: set[OwnerLock] = set()
+"""The locks of this process, also of writers that are about to begin or to end."""
+
+
+def leave_locks() -> None:
+    """In a forked child: they are the parent's, and must not outlive it in our copies."""
+    while _held:
+        _held.pop().release()
 
 
 class EmbeddedWriter:
@@ -44,6 +53,7 @@ class EmbeddedWriter:
         self.lease_holder: tuple[int, EmbeddedLease] | None = None
         self._stopped: BaseException | None = None
         self._lock = OwnerLock.acquire(place)
+        _held.add(self._lock)
         opened = Waiter()
         # Daemon, and stopped by atexit: a program that forgets to close must still end, and its
         # writer must still close the file properly.
@@ -140,10 +150,7 @@ class EmbeddedWriter:
             self._queue.put(jobs.Stop(lambda _outcome: None))
             self._thread.join()
             self._lock.release()
-
-    def leave_lock(self) -> None:
-        """In a forked child: the lock is the parent's and must not outlive it in our copy."""
-        self._lock.release()
+            _held.discard(self._lock)
 
     def _run(self, opened: Waiter) -> None:
         """The writer thread."""

@@ -8,6 +8,7 @@ and a commit went where nobody will look.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
     from hermes_actor.paths import Place
 
-__all__ = ["Guard", "save_orphan_wal"]
+__all__ = ["Guard", "put_back_wal", "save_orphan_wal"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -60,9 +61,12 @@ class Guard:
         other program by another: neither would see the locks or the frames of the other.
         """
         shm = self._paths[2]
+        here = self._seams.identity(shm)
+        if here is not None and any(_is(name, here) for name in _descriptors()):
+            return False  # ours is the right one; the removed one is of another file
         removed = f"{os.path.realpath(shm)} (deleted)"
         known = self._known and self._known[2]
-        if known == self._seams.identity(shm):
+        if known == here:
             known = None  # it is where it belongs
         return any(
             _leads_to(name, removed) or (known is not None and _is(name, known))
@@ -103,7 +107,14 @@ class Guard:
         return None
 
 
-def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
+def _columns_of(log: Path) -> Path:
+    """Where the columns of the tables of a saved log are told."""
+    return log.with_name(log.name.replace(".orphan-wal.", ".orphan-columns."))
+
+
+def save_orphan_wal(
+    place: Place, epoch: int, wal: object, columns: dict[str, list[str]]
+) -> Path | None:
     """Copy the WAL that we still hold open beside the database, for ``doctor`` to salvage.
 
     Read through the descriptor that SQLite has: opening and closing the file again could drop
@@ -117,14 +128,28 @@ def save_orphan_wal(place: Place, epoch: int, wal: object) -> Path | None:
     except (OSError, StopIteration) as error:
         _log.error("the orphaned WAL of %s could not be saved: %r", place.db, error)
         return None
-    with os.fdopen(descriptor, "wb") as file:
-        offset = 0
-        while data := os.pread(source, 1 << 20, offset):
-            file.write(data)
-            offset += len(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            offset = 0
+            while data := os.pread(source, 1 << 20, offset):
+                file.write(data)
+                offset += len(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _columns_of(target).write_text(json.dumps(columns), "utf-8")
+    except OSError as error:
+        _log.error("the orphaned WAL of %s could not be saved whole: %r", place.db, error)
+        with contextlib.suppress(OSError):
+            target.unlink()
+        return None
     return target
+
+
+def put_back_wal(saved: Path, place: Place) -> Path:
+    """Give a saved WAL its own name again, by which the next program finds it."""
+    os.replace(saved, place.wal)
+    _columns_of(saved).unlink(missing_ok=True)
+    return place.wal
 
 
 def _new_file(place: Place, epoch: int) -> tuple[Path, int]:

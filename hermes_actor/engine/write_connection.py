@@ -19,7 +19,7 @@ from hermes_actor.engine.barrier import pass_barrier
 from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
 from hermes_actor.engine.faults import Faults
-from hermes_actor.engine.guard import Guard, save_orphan_wal
+from hermes_actor.engine.guard import Guard, put_back_wal, save_orphan_wal
 from hermes_actor.engine.opening import open_database
 from hermes_actor.engine.own_tables import file_id, get_own, has_own_tables, set_own
 from hermes_actor.errors import (
@@ -332,18 +332,28 @@ class WriteConnection:
             _log.warning("the WAL of %s was removed; all of it is in the file again", self.place.db)
             if commit_no is None or self.commit_no == commit_no:
                 return
-        saved = save_orphan_wal(self.place, self.epoch, self._guard.wal)
+        saved = save_orphan_wal(self.place, self.epoch, self._guard.wal, self._columns())
         if nobody_wrote and saved is not None and self._guard.has_its_shared_memory():
             # By now a part of it is in the database, which without the rest would be damaged.
-            os.replace(saved, self.place.wal)
-            saved = self.place.wal
-        self._guard.remove_stale()
+            with contextlib.suppress(OSError):
+                saved = put_back_wal(saved, self.place)
+        with contextlib.suppress(OSError):
+            self._guard.remove_stale()
         cause = ActorBroken(
             f"{self.place.db} or its WAL was replaced under its owner;"
             f" {self._unfolded} acknowledged changes are in {saved or 'no file that we could save'}"
         )
         self.break_down(cause, exits.FILES_REPLACED)
         raise OutcomeUnknown(str(cause))
+
+    def _columns(self) -> dict[str, list[str]]:
+        """In which order they stand, which differs between files; rows of a log are read by it."""
+        with contextlib.suppress(sqlite3.Error):
+            return {
+                table: [row[1] for row in self.conn.execute(f"PRAGMA table_info({table})")]
+                for table in ("sessions", "messages")
+            }
+        return {}
 
     def _fold_back(self) -> bool:
         """Move every frame of the removed WAL into the database and open it anew.
@@ -352,10 +362,16 @@ class WriteConnection:
         since, and the database is whole only together with its WAL. So readers are waited for.
         """
         give_up = self.seams.monotonic() + limits.FOLD_BACK_SECONDS
-        while not run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0).complete:
-            if self.seams.monotonic() >= give_up:
-                return False
-            self.seams.sleep(limits.BUSY_RETRY_SECONDS)
+        try:
+            while not run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0).complete:
+                if self.seams.monotonic() >= give_up:
+                    return False
+                self.seams.sleep(limits.BUSY_RETRY_SECONDS)
+        except sqlite3.Error as error:
+            # Never passed on: a change that is committed already would be told as not executed.
+            _log.error("the removed WAL of %s cannot be folded back: %s", self.place.db, error)
+            self._fail_with(error)
+            return False
         self._close_connections()
         self._forget_connection()
         try:

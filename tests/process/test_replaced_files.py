@@ -4,6 +4,7 @@ Files are looked at from other processes only: SQLite shares locks and memory in
 a look from the owner's own process would see what nobody else does.
 """
 
+import errno
 import json
 import os
 import re
@@ -25,6 +26,8 @@ from support.served import served
 from support.wire import Wire, append, request
 
 from hermes_actor import SessionDB, exits, limits
+from hermes_actor.engine import write_connection
+from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
@@ -436,6 +439,21 @@ def test_foreign_writer_after_the_shared_memory_was_removed(path, place, client)
         assert keys(path) >= FOREIGN
 
 
+def test_readers_see_what_is_written_after_the_shared_memory_was_removed(path, place, client):
+    """A connection with the removed one sees neither the frames nor the locks of the writer."""
+    with served(path, QUIET):
+        db = client()
+        fill(db)
+        settle(db, place)
+        wait_for(lambda: place.wal.stat().st_size == 0)
+        assert [m["content"] for m in db.get_messages("s")] == OURS
+        place.shm.unlink()
+        for n in range(3):
+            db.append_message("s", "user", f"more {n}")
+            assert len(db.get_messages("s")) == ROWS + n + 1
+        assert texts(path) == [*OURS, "more 0", "more 1", "more 2"]
+
+
 def without_side_files(place):
     place.wal.unlink()
     place.shm.unlink()
@@ -623,6 +641,46 @@ def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, place, reader,
                       ask("SELECT key FROM state_meta WHERE key = '1'")]))
     """
     assert run_python(code, path) == [["ok"], ["after", "before"], ["1"]]
+
+
+def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
+    writer, path, place, during, monkeypatch
+):
+    """It is committed by then. Told as not executed, it would be made again."""
+    assert errors(writer.run_batch(put("1"))) == [None]
+    writer.core.checkpoint(Action.PASSIVE, 1)
+
+    def full(*_arguments):
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    def remove():
+        place.wal.unlink()
+        monkeypatch.setattr(write_connection, "run_checkpoint", full)
+
+    during.append(remove)
+    outcomes = writer.run_batch(put("2", "3"))
+    assert {type(error) for error in errors(outcomes)} == {OutcomeUnknown}
+    assert orphans(path) == []
+    monkeypatch.undo()
+    assert keys(path) == {"1", "2", "3"}
+
+
+def test_full_disk_when_the_orphan_is_saved_stops_the_writer(
+    writer, path, place, other, monkeypatch
+):
+    assert errors(writer.run_batch(put("1"))) == [None]
+    os.replace(other, path)
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "pread", full)
+    told = [errors(writer.run_batch(put("2")))[0] for _ in range(3)]
+    assert isinstance(told[0], OutcomeUnknown | ActorBroken)
+    assert [type(error) for error in told[1:]] == [ActorBroken, ActorBroken]
+    assert orphans(path) == []
 
 
 @pytest.mark.parametrize("when", ["before", "during"])

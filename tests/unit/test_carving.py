@@ -55,6 +55,27 @@ def test_every_row(log):
         assert found[number] == [None, *row]
 
 
+@pytest.mark.parametrize("big", [80, 3000])
+def test_rows_that_were_deleted_do_not_come_back(tmp_path, big):
+    """Not even where SQLite leaves the content of pages that it frees."""
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        conn.execute("PRAGMA journal_mode = WAL")
+        conn.execute("PRAGMA secure_delete = OFF").fetchall()
+        conn.execute("PRAGMA wal_autocheckpoint = 0")
+        conn.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a, b)")
+        for n in range(300):
+            conn.execute("INSERT INTO t (a, b) VALUES (?, ?)", (n % 5, f"x{n} " * big))
+        conn.execute("DELETE FROM t WHERE a > 0 OR id % 3 = 0")
+        for n in range(7):
+            conn.execute("INSERT INTO t (a, b) VALUES (9, ?)", (f"new{n} " * big,))
+        rows = {row[0]: list(row[1:]) for row in conn.execute("SELECT id, a, b FROM t")}
+        shutil.copy(f"{path}-wal", tmp_path / "log")
+    cells = [cell for cell in carved(tmp_path / "log") if cell.columns == 3 and cell.values]
+    assert {cell.rowid: cell.values[1:] for cell in cells} == rows
+    assert len(cells) == len(rows)
+
+
 def test_what_is_not_committed_is_not_there(log):
     path, rows = log
     data = path.read_bytes()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from hermes_actor.errors import BadValue
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.values import (
     StoredInteger,
@@ -69,6 +70,10 @@ def insert(
                 to.write_row(row)
         if "place" in columns:
             conn.scalar(text(_keep_sequence("sessions", "place")))
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise BadValue(
+            f"a row of {table.name} has a value that PostgreSQL cannot keep: {error}"
+        ) from error
     except psycopg.Error as error:
         # As SQLAlchemy says it, so that it is judged like the error of any other statement.
         raise DBAPIError.instance(
@@ -127,15 +132,18 @@ def build_search(database: Database) -> None:
     with dialect.schema_lock(engine) as conn:
         conn.execute(_NO_LIMIT)
         dialect.make_words(conn)
-    with dialect.schema_lock(engine) as conn, ThreadPoolExecutor(1) as beside:
-        longest, *others = dialect.search_indexes(conn)
-        made = beside.submit(_make_indexes, engine, others)
-        _make_index(conn, longest)
+    with ThreadPoolExecutor(1) as beside:
+        with dialect.schema_lock(engine) as conn:
+            longest, *others = dialect.search_indexes(conn)
+            made = beside.submit(_make_indexes, engine, others)
+            _make_index(conn, longest)
+        # Committed before we wait: the other may be behind somebody who waits for our lock.
         try:
             made.result()
-        except PoolTimeout:  # of one connection
-            for index in others:
-                _make_index(conn, index)
+        except (PoolTimeout, OperationalError):  # there is no second connection
+            _make_indexes(engine, others)
+    with engine.begin() as conn:
+        conn.execute(_NO_LIMIT)
         conn.execute(text("ANALYZE messages, sessions"))
 
 
