@@ -211,3 +211,39 @@ def test_child_that_does_not_use_the_store_leaves_no_trace(path):
     assert found["connections"][0]["requests"] == 11
     assert found["receipts_replayed"] == 0
     assert len(contents(path, "s")) == 10
+
+
+def test_fork_while_an_embedded_writer_ends_keeps_no_lock_in_the_child(path):
+    code = """
+    import os, sys
+    from pathlib import Path
+    from support.child import tell
+    from hermes_actor import SessionDB
+    from hermes_actor.embedded.writer import EmbeddedWriter
+
+    path, stop, children = Path(sys.argv[1]), EmbeddedWriter.stop, []
+    waiting, go = os.pipe()
+
+    def fork_and_stop(self):  # stands for a fork by another thread just then
+        if not children:
+            child = os.fork()
+            if not child:
+                os.close(go)
+                os.read(waiting, 1)
+                os._exit(0)
+            children.append(child)
+        stop(self)
+
+    EmbeddedWriter.stop = fork_and_stop
+    db = SessionDB(path, mode="embedded")
+    db.create_session("s", "cli")
+    db.close()
+    again = SessionDB(path, mode="embedded")
+    again.append_message("s", "user", "x")
+    found = again.message_count()
+    again.close()
+    os.close(go)
+    os.waitpid(children[0], 0)
+    tell(found)
+    """
+    assert run_python(code, path) == 1

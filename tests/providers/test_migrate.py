@@ -377,6 +377,14 @@ def test_what_leads_nowhere_is_named(source, target, tmp_path, migrate):
     assert migrate(source, target)["copied"] == {"sessions": 0, "messages": 0}
 
 
+def test_number_that_a_server_cannot_keep_is_told(source, tmp_path, migrate):
+    with contextlib.closing(sqlite3.connect(source)) as conn, conn:
+        conn.execute("UPDATE sessions SET input_tokens = 1e19 WHERE id = 'empty'")
+    told = migrate(source, servers.new_store("postgresql"), code=1)
+    assert "sessions" in told
+    assert "PostgreSQL cannot keep" in told
+
+
 def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
     """The later one goes on; the earlier one is refused at its next part."""
     monkeypatch.setattr(side, "_PART_ROWS", 7)
