@@ -149,7 +149,7 @@ class EmbeddedWriter:
         if self._pid == os.getpid():
             self._queue.put(jobs.Stop(lambda _outcome: None))
             self._thread.join()
-            self._lock.release()
+            self._lock.unlock()
             _held.discard(self._lock)
 
     def _run(self, opened: Waiter) -> None:

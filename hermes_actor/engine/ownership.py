@@ -63,6 +63,13 @@ class OwnerLock:
             os.pwrite(self._descriptor, text.ljust(128), 0)
             os.ftruncate(self._descriptor, max(len(text), 128))
 
+    def unlock(self) -> None:
+        """Give the lock up for all who have a copy of it: forked children, who may not have come
+        to close theirs. Not for a lock that was handed on."""
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.release()
+
     def release(self) -> None:
         """Give the lock up by closing it. Calling it again is harmless."""
         if self._descriptor >= 0:

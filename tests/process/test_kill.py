@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from support.actors import actor_pid, end_actor
+from support.actors import actor_pid, end_actor, wait_for
 
+from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import HermesActorError
+from hermes_actor.paths import place_of
 from hermes_actor.sqlite import connect_reader
 
 CLIENTS = 8
@@ -41,6 +44,12 @@ def start(path: Path, name: str) -> subprocess.Popen:
     )
 
 
+def serves(path: Path) -> bool:
+    with suppress(HermesActorError, OSError):
+        return (ask_status(place_of(path)) or {}).get("phase") == "serving"
+    return False
+
+
 def rows(path: Path, session: str) -> list[tuple[int, int]]:
     with closing(connect_reader(path)) as conn:
         sql = "SELECT content, id FROM messages WHERE session_id = ? ORDER BY id"
@@ -55,6 +64,9 @@ def test_acknowledged_writes_survive_exactly_once_and_in_order(tmp_path):
     killed = set()
     while len(killed) < KILLS:
         time.sleep(0.15)
+        if len(killed) % 2:
+            # Every other one dies at work. If all died while they came up, clients would give up.
+            wait_for(lambda: serves(path))
         pid = actor_pid(path)
         if pid is not None and pid not in killed:
             os.kill(pid, signal.SIGKILL)
