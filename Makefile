@@ -64,7 +64,7 @@ bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; movin
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
-stress: $(STAMP) $(PSTAMP) strace servers  ## the verification programme, about ten minutes, one table at its end
+stress: $(STAMP) $(PSTAMP) strace servers  ## the verification programme, about a quarter of an hour, one table at its end
 	@$(BIN)/python stress/run.py
 
 stress-figures: $(STAMP)  ## write the figures of the last whole run into README and docs
