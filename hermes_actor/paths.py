@@ -16,6 +16,7 @@ __all__ = [
     "address_of",
     "check_owner",
     "check_place",
+    "columns_of_orphan",
     "default_db_path",
     "default_home",
     "place_of",
@@ -129,6 +130,11 @@ def check_owner(place: Place) -> None:
                 f"{path} belongs to uid {owner}: only that user may start its actor,"
                 f" not uid {os.getuid()}"
             )
+
+
+def columns_of_orphan(log: Path) -> Path:
+    """Beside a saved WAL: in which order the columns of its tables stand."""
+    return log.with_name(log.name.replace(".orphan-wal.", ".orphan-columns."))
 
 
 _MAX_PATH_BYTES = 100

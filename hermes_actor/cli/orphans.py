@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.cli.carving import Cell, committed_pages
+from hermes_actor.paths import columns_of_orphan
 from hermes_actor.tools.records import BadRecord, Record, make_record
 
 if TYPE_CHECKING:
@@ -80,13 +81,8 @@ def put_back(
 
 def put_aside(log: Path) -> Path:
     """Give a log that is done with another name, so that nobody asks about it again."""
-    _columns_of(log).unlink(missing_ok=True)
+    columns_of_orphan(log).unlink(missing_ok=True)
     return log.rename(log.with_name(log.name.replace(".orphan-wal.", ".salvaged-wal.")))
-
-
-def _columns_of(log: Path) -> Path:
-    """What the owner has told of the columns of its tables, when it saved the log."""
-    return log.with_name(log.name.replace(".orphan-wal.", ".orphan-columns."))
 
 
 # --- comparing -------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ def _rows(conn: Connection, log: Path) -> tuple[dict[str, Row], dict[str, list[R
     }
     # Those of the file that was replaced: the order of columns is not the same in every file.
     with contextlib.suppress(OSError, ValueError):
-        columns |= json.loads(_columns_of(log).read_text("utf-8"))
+        columns |= json.loads(columns_of_orphan(log).read_text("utf-8"))
     sessions: dict[str, Row] = {}
     messages: dict[int, Row] = {}
     unreadable = 0

@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_actor.paths import columns_of_orphan
+
 if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
     from hermes_actor.paths import Place
@@ -107,11 +109,6 @@ class Guard:
         return None
 
 
-def _columns_of(log: Path) -> Path:
-    """Where the columns of the tables of a saved log are told."""
-    return log.with_name(log.name.replace(".orphan-wal.", ".orphan-columns."))
-
-
 def save_orphan_wal(
     place: Place, epoch: int, wal: object, columns: dict[str, list[str]]
 ) -> Path | None:
@@ -136,19 +133,23 @@ def save_orphan_wal(
                 offset += len(data)
             file.flush()
             os.fsync(file.fileno())
-        _columns_of(target).write_text(json.dumps(columns), "utf-8")
     except OSError as error:
         _log.error("the orphaned WAL of %s could not be saved whole: %r", place.db, error)
         with contextlib.suppress(OSError):
             target.unlink()
         return None
+    # A log without it can still be read, if the next file has the same order of columns.
+    with contextlib.suppress(OSError):
+        told = columns_of_orphan(target)
+        told.touch(0o600)
+        told.write_text(json.dumps(columns), "utf-8")
     return target
 
 
 def put_back_wal(saved: Path, place: Place) -> Path:
     """Give a saved WAL its own name again, by which the next program finds it."""
     os.replace(saved, place.wal)
-    _columns_of(saved).unlink(missing_ok=True)
+    columns_of_orphan(saved).unlink(missing_ok=True)
     return place.wal
 
 
