@@ -33,6 +33,7 @@ __all__ = [
     "HOME_CHECK_SECONDS",
     "IDLE_EXIT_SECONDS",
     "IDLE_GRACE_SECONDS",
+    "INDEX_LAG_MAX_ROWS",
     "INDEX_LAG_URGENT_ROWS",
     "INDEX_SLICE_BUSY_SECONDS",
     "INDEX_SLICE_IDLE_SECONDS",
@@ -181,10 +182,13 @@ INDEX_SLICE_BUSY_SECONDS = 0.010
 INDEX_SLICE_IDLE_SECONDS = 0.100
 """Length of a slice while nothing waits."""
 
-INDEX_LAG_URGENT_ROWS = 12_000
-"""A lag above this is worked off between batches even under load: it bounds what a crash leaves
-unindexed and how long a search may have to wait. Reached after four seconds of writing as fast as
-sixteen processes can; agents do not."""
+INDEX_LAG_MAX_ROWS = 12_000
+"""Bounds what a crash leaves unindexed and how long a search may have to wait."""
+
+INDEX_LAG_URGENT_ROWS = INDEX_LAG_MAX_ROWS * 9 // 10
+"""A lag above this is worked off between batches even under load. Below the bound, because such
+work ends after a while, done or not, and what it owes then is made up for later. Reached after two
+and a half seconds of writing as fast as sixteen processes can; agents do not."""
 
 UPKEEP_RETRY_SECONDS = 5.0
 """Before upkeep that has failed is tried again: a full disk, for example, may have room by then."""

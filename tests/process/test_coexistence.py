@@ -419,7 +419,7 @@ while True:
             n += 1
     print(n, flush=True)
 """
-ENOUGH = limits.INDEX_LAG_URGENT_ROWS * 8 // 5
+ENOUGH = limits.INDEX_LAG_MAX_ROWS * 8 // 5
 
 
 def lag(path):
@@ -470,10 +470,8 @@ def test_file_of_a_killed_actor_works_in_the_peer(path, ours):
             most = max(most, behind)
         acknowledged = kill_all(path, clients)
     behind, newest = lag(path)
-    # A little more than the bound: indexing between two batches ends after a while, done or not,
-    # and what it still owes then is made up for later.
-    assert max(most, behind) <= limits.INDEX_LAG_URGENT_ROWS * 11 // 10
-    assert most > limits.INDEX_LAG_URGENT_ROWS // 2, "the load was too small to show anything"
+    assert max(most, behind) <= limits.INDEX_LAG_MAX_ROWS + limits.BATCH_MAX_OPERATIONS
+    assert most > limits.INDEX_LAG_MAX_ROWS // 2, "the load was too small to show anything"
 
     assert names(path, "trigger") == TRIGGERS
     for name, count in acknowledged.items():
