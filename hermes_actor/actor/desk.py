@@ -19,7 +19,7 @@ from hermes_actor import limits
 from hermes_actor.actor.conversation import done, failed, ok
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
-from hermes_actor.engine.receipts import Ticket
+from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.errors import Unsupported
 from hermes_protocol.framing import FrameError, OperationError, decode_operation
 from hermes_protocol.operations import SqlLease, SqlStatement
@@ -84,7 +84,7 @@ class Desk:
         self.client_id = b""
         self.highest_seq = 0
         self.admitted = 0
-        self.floor = 0
+        self.floor = NO_FLOOR
         self._mailbox = mailbox
         self._metrics = metrics
         self._answer = answer
@@ -119,7 +119,7 @@ class Desk:
         self.admitted += 1
         self.highest_seq = max(self.highest_seq, message.seq)
         digest = hashlib.blake2b(message.operation, digest_size=8).digest()
-        ticket = Ticket(self.client_id, message.seq, digest, message.after, message.acked_through)
+        ticket = self._ticket(message, digest)
         arrived = time.monotonic()
 
         def finish(outcome: Outcome) -> None:
@@ -133,6 +133,11 @@ class Desk:
         self._mailbox.put(
             self.client_id,
             _WireCall(finish, deadline, ticket, message.operation, self._private_sql),
+        )
+
+    def _ticket(self, message: wire.Request | wire.LeaseCommit, digest: bytes) -> Ticket:
+        return Ticket(
+            self.client_id, message.seq, digest, message.after, message.acked_through, self.floor
         )
 
     def _reply(self, seq: int, outcome: Outcome) -> None:
@@ -237,10 +242,8 @@ class Desk:
 
     def _commit_lease(self, message: wire.LeaseCommit, lease: jobs.Lease | None) -> None:
         digest = hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest()
-        ticket = Ticket(
-            self.client_id, message.seq, digest, message.after, message.acked_through, self.floor
-        )
         self.highest_seq = max(self.highest_seq, message.seq)
+        ticket = self._ticket(message, digest)
         request = Request(SqlLease(lease=message.lease), _deadline(None), ticket)
 
         def finish(outcome: Outcome) -> None:

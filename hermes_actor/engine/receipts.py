@@ -11,7 +11,8 @@ transaction of the change, so the two cannot disagree. Rules:
    leave is swept by distance in commits, never by the clock, and the sweep raises
    ``swept_through``.
 4. A seq without receipt from a client without receipts was never applied if the client knew a
-   ``commit_no`` at or above ``swept_through`` when it first sent it. Otherwise nobody can tell.
+   ``commit_no`` at or above ``swept_through`` when it first sent it, or one at or above the floor
+   of its connection: then it was first sent on this connection. Otherwise its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -30,19 +31,25 @@ from hermes_actor.store.rows import scalar
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Receipts", "Ticket"]
+__all__ = ["NO_FLOOR", "Receipts", "Ticket"]
+
+NO_FLOOR = 2**63 - 1
+"""The floor of a connection without a Welcome: what it sends may have been sent before."""
 
 
 class Ticket(NamedTuple):
-    """Whose request it is, and which: the key under which it is applied at most once."""
+    """Whose request it is, and which: the key under which it is applied at most once.
+
+    Nothing has a default: a host that forgets one of these decides wrongly about old requests.
+    """
 
     client: bytes
     seq: int
     digest: bytes
-    after: int = 0
-    acked_through: int = 0
-    floor: int = 2**63 - 1
-    """The ``commit_no`` that its connection was told at Welcome."""
+    after: int
+    acked_through: int
+    floor: int
+    """The ``commit_no`` that the Welcome of its connection named, or :data:`NO_FLOOR`."""
 
 
 @dataclass(slots=True)

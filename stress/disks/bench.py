@@ -28,7 +28,7 @@ from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.receipts import Ticket
+from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError
@@ -203,7 +203,7 @@ class Bench:
 def request_of(sent: Sent) -> Request:
     operation = decode_operation(sent.operation)
     digest = hashlib.blake2b(sent.operation, digest_size=8).digest()
-    return Request(operation, ticket=Ticket(sent.client, sent.seq, digest, after=0))
+    return Request(operation, ticket=Ticket(sent.client, sent.seq, digest, 0, 0, NO_FLOOR))
 
 
 def record(
