@@ -1,28 +1,34 @@
-"""Settings of a home: ``config.yaml`` beside the store, shared with the other programs of an agent.
+"""The file ``config.yaml`` of a home, which several programs of an agent share.
 
-A value is looked for in this order: the option of a command, the environment, the file, the
-default. ``${VAR}`` inside a text is replaced from the environment; an unset one stays as written
-and is remembered in :attr:`Config.unset`, because a literal ``${VAR}`` in a password is otherwise
-hard to find.
+Only the top-level sections that a caller names are read, for two reasons. Most homes have a file
+with hundreds of lines and nothing of ours in it: such a file is never parsed. And a slip in a
+section of another program must not take the store away: when the file as a whole is not YAML, the
+named sections are parsed by themselves.
+
+What the values mean is described in :mod:`hermes_actor.settings`.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hermes_actor.errors import BadConfig
+from hermes_actor.settings import Setting
 
 __all__ = ["Config", "Unset", "load"]
 
+T = TypeVar("T")
+
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
-_TRUE = frozenset({"true", "yes", "on", "1"})
-_FALSE = frozenset({"false", "no", "off", "0"})
+_SETTLED_SECONDS = 0.1
+"""A file that changed less than this ago may still be half written."""
+_SETTLE_TRIES = 20
 
 
 class Unset(NamedTuple):
@@ -36,120 +42,121 @@ class Config:
     """The settings of one home. Create it with :func:`load`."""
 
     def __init__(
-        self, path: Path, values: Mapping[str, Any] | None = None, unset: Sequence[Unset] = ()
+        self,
+        path: Path,
+        values: Mapping[str, Any] | None = None,
+        unset: Sequence[Unset] = (),
     ) -> None:
         self.path = path
         self.unset = tuple(unset)
-        self._values: Mapping[str, Any] = values or {}
+        self.values: Mapping[str, Any] = values or {}
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a dotted *key*, ``default`` if it is absent or empty (YAML's null)."""
-        found: Any = self._values
+    def raw(self, key: str) -> Any:
+        """The value of a dotted *key* as YAML has it; ``None`` if it is absent or empty."""
+        found: Any = self.values
         for part in key.split("."):
             if not isinstance(found, Mapping) or part not in found:
-                return default
+                return None
             found = found[part]
-        return default if found is None else found
+        return found
 
-    def text(self, key: str, default: str = "", *, env: str | None = None) -> str:
-        """A text; numbers and booleans of YAML are taken as they are written."""
-        where, value = self._find(key, env)
-        if value is None:
-            return default
-        if isinstance(value, Mapping | list):
-            raise self._wrong(where, value, "a text")
-        return str(value).lower() if isinstance(value, bool) else str(value)
+    def read(self, setting: Setting[T]) -> T:
+        """The value of *setting*: from the environment, else from the file, else its default.
 
-    def boolean(self, key: str, default: bool, *, env: str | None = None) -> bool:
-        """A yes or no. Raises :class:`BadConfig`."""
-        where, value = self._find(key, env)
+        Raises :class:`BadConfig`, which names the place of the value and what is allowed.
+        """
+        where, value = f"{self.path}: {setting.key}", self.raw(setting.key)
+        if setting.env is not None and (said := os.environ.get(setting.env, "").strip()):
+            where, value = setting.env, said
         if value is None:
-            return default
-        word = str(value).strip().lower()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
-        raise self._wrong(where, value, "true or false")
-
-    def integer(
-        self, key: str, default: int, *, minimum: int | None = None, env: str | None = None
-    ) -> int:
-        """A whole number. Raises :class:`BadConfig`."""
-        where, value = self._find(key, env)
-        if value is None:
-            return default
+            return setting.default
         try:
-            number = value if type(value) is int else int(str(value).strip())
-        except ValueError:
-            number = None
-        if number is None or (minimum is not None and number < minimum):
-            raise self._wrong(where, value, _at_least("a whole number", minimum))
-        return number
-
-    def number(
-        self, key: str, default: float, *, minimum: float | None = None, env: str | None = None
-    ) -> float:
-        """A finite number. Raises :class:`BadConfig`."""
-        where, value = self._find(key, env)
-        if value is None:
-            return default
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
+            return setting.parse(value)
         except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number) or (minimum is not None and number < minimum):
-            raise self._wrong(where, value, _at_least("a number", minimum))
-        return number
-
-    def choice(
-        self, key: str, allowed: Sequence[str], default: str, *, env: str | None = None
-    ) -> str:
-        """One of *allowed*, in any letter case. Raises :class:`BadConfig`."""
-        where, value = self._find(key, env)
-        if value is None:
-            return default
-        # YAML reads a bare `off` as a boolean; who allows that word means the word.
-        word = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-        word = word.strip().lower()
-        if word not in allowed:
-            raise self._wrong(where, value, " or ".join(allowed))
-        return word
-
-    def _find(self, key: str, env: str | None) -> tuple[str, Any]:
-        """Where the value comes from, for people, and the value; a blank variable is not set."""
-        said = os.environ.get(env, "").strip() if env is not None else ""
-        return (f"{env}", said) if said else (f"{self.path}: {key}", self.get(key))
-
-    @staticmethod
-    def _wrong(where: str, value: object, allowed: str) -> BadConfig:
-        return BadConfig(f"{where} must be {allowed}, not {value!r}")
+            raise BadConfig(f"{where} must be {setting.allowed}, not {value!r}") from None
 
 
-def _at_least(kind: str, minimum: float | None) -> str:
-    return kind if minimum is None else f"{kind}, {minimum:g} or more"
+def load(home: Path, *sections: str) -> Config:
+    """Read *sections* of the settings of *home*, all of them if none is named.
 
-
-def load(home: Path) -> Config:
-    """The settings of *home*; without a file, those of an empty one.
-
-    Raises :class:`BadConfig`, which names the file and the line, if it cannot be read.
+    Raises :class:`BadConfig`, which names the file and the line, if they cannot be understood.
     """
     path = home / "config.yaml"
     try:
-        text = path.read_text("utf-8")
+        data = _read(path)
     except FileNotFoundError:
         return Config(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise BadConfig(f"{path} cannot be read: {error}") from error
+    if sections and not any(name.encode() in data for name in sections):
+        return Config(path)  # parsing YAML takes longer than most calls
     try:
-        values = _parse(text, path)
+        values = _parsed(path, data, sections)
         unset: dict[Unset, None] = {}
         return Config(path, _expand(values, "", unset, {}), list(unset))
     except RecursionError as error:
         raise BadConfig(f"{path} is nested too deeply") from error
 
 
+def _read(path: Path) -> bytes:
+    """The content of *path*, after an edit in place has come to rest.
+
+    An editor that truncates the file before it writes shows an empty one in between. A home whose
+    sessions are on a server would then open a file of its own, and split its memory in two.
+    """
+    for _ in range(_SETTLE_TRIES):
+        data, age = path.read_bytes(), time.time() - path.stat().st_mtime
+        if not 0 <= age < _SETTLED_SECONDS:
+            break
+        time.sleep(_SETTLED_SECONDS - age)
+    return data
+
+
+_cache: dict[tuple[Path, tuple[str, ...]], tuple[bytes, Mapping[str, Any]]] = {}
+
+
+def _parsed(path: Path, data: bytes, sections: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of *data*. Each content is parsed once: that takes 50 times as long as the rest
+    of opening a store."""
+    known = _cache.get((path, sections))
+    if known is not None and known[0] == data:
+        return known[1]
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path} cannot be read: {error}") from error
+    try:
+        values = _parse(text, path)
+    except BadConfig:
+        alone = _only(text, sections) if sections else None
+        if alone is None:
+            raise
+        values = _parse(alone, path)
+    _cache[path, sections] = data, values
+    return values
+
+
+def _only(text: str, sections: Sequence[str]) -> str | None:
+    """*text* with every line blanked that is not in one of *sections*; line numbers stay.
+
+    ``None`` if a section may stand at a place that lines do not show, for example in braces.
+    """
+    names = "|".join(map(re.escape, sections))
+    begins = re.compile(rf"(['\"]?)({names})\1\s*:(\s|$)")
+    hidden = re.compile(rf"[^#]*\b({names})['\"]?\s*:")
+    kept: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line[:1] not in ("", " ", "\t", "#") and not re.match(r"-(\s|$)", line):
+            inside = begins.match(line) is not None
+        if not inside and hidden.match(line):
+            return None
+        kept.append(line if inside else "")
+    return "\n".join(kept)
+
+
 def _parse(text: str, path: Path) -> Mapping[str, Any]:
-    import yaml  # ten times the cost of this module, and most homes have no such file
+    import yaml  # ten times the cost of this module, and most homes need no parse
 
     try:
         values = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -186,6 +193,8 @@ def _expand(value: Any, key: str, unset: dict[Unset, None], done: dict[int, Any]
 
 
 def _variable(match: re.Match[str], key: str, unset: dict[Unset, None]) -> str:
+    """A variable of the environment; an unset one stays as written, and is remembered: a literal
+    ``${VAR}`` in a password is otherwise hard to find."""
     found = os.environ.get(match[1])
     if found is None:
         unset[Unset(key, match[1])] = None

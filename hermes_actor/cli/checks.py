@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from hermes_actor.backup import backups_of
 from hermes_actor.cli.manners import size_text
 from hermes_actor.cli.orphans import orphans_of
 from hermes_actor.client.asking import ask_status
-from hermes_actor.config import load
+from hermes_actor.config import Config, load
 from hermes_actor.errors import (
     BadConfig,
     DeadlineExceeded,
@@ -28,6 +29,7 @@ from hermes_actor.filesystems import file_system_of
 from hermes_actor.holders import lock_holder, snapshot_holders, write_openers
 from hermes_actor.paths import Place, check_owner, check_place
 from hermes_actor.rescue import rescued
+from hermes_actor.settings import ALL, OWN_SECTIONS, unknown_keys
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
 
 __all__ = ["CHECKS", "Finding", "Level"]
@@ -66,20 +68,22 @@ def environment(place: Place) -> Findings:
 
 
 def settings(place: Place) -> Findings:
-    """config.yaml: can it be read, does it name variables that are not set?"""
+    """Settings: read every one as its user does, and name keys that mean nothing."""
+    wrong: list[Finding] = []
     try:
         config = load(place.db.parent)
     except BadConfig as error:
-        yield Finding(
-            "warning", "settings", str(error), "correct the file; defaults are used until then"
-        )
-        return
-    yield Finding(
-        "ok", "settings", f"{config.path}{'' if config.path.exists() else ' (not there)'}"
-    )
-    for key, variable in config.unset:
-        text = f"{key} names ${{{variable}}}, which is not set"
-        yield Finding("warning", "settings", text, f"set {variable}, or write the value")
+        advice = "correct the file; what is left of it, and defaults, are used until then"
+        wrong.append(Finding("warning", "settings", str(error), advice))
+        try:
+            config = load(place.db.parent, *{setting.section for setting in ALL})
+        except BadConfig:
+            config = Config(place.db.parent / "config.yaml")
+    wrong.extend(_wrong_settings(config))
+    yield from wrong
+    if not wrong:
+        there = "" if config.path.exists() else " (not there: defaults are used)"
+        yield Finding("ok", "settings", f"{config.path}{there}")
     from hermes_actor.providers.selection import choose_by_settings
 
     try:
@@ -91,6 +95,22 @@ def settings(place: Place) -> Findings:
     if chosen is not None and chosen.file != place.db:
         text = f"the sessions of this home are in {chosen.address}, not in {place.db}"
         yield Finding("note", "settings", text, "hermes-actor status tells how it is")
+
+
+def _wrong_settings(config: Config) -> Findings:
+    for setting in ALL:
+        try:
+            config.read(setting)
+        except BadConfig as error:
+            yield Finding("warning", "settings", str(error), "correct it, or remove it")
+    for key in unknown_keys(config.values):
+        names = [setting.key for setting in ALL] + list(OWN_SECTIONS)
+        near = difflib.get_close_matches(key, names, 1)
+        advice = f"did you mean {near[0]}?" if near else "remove it: nothing reads it"
+        yield Finding("warning", "settings", f"{config.path}: unknown key {key}", advice)
+    for key, variable in config.unset:
+        text = f"{key} names ${{{variable}}}, which is not set"
+        yield Finding("warning", "settings", text, f"set {variable}, or write the value")
 
 
 def rights(place: Place) -> Findings:

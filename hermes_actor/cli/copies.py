@@ -30,22 +30,22 @@ from hermes_actor.cli.owner import has_owner, maintain
 from hermes_actor.config import load
 from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, StorageError, from_sqlite
 from hermes_actor.paths import Place, place_of
+from hermes_actor.settings import BACKUP_KEEP
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["backup", "copy_store", "keep_option", "prepared", "put_content", "restore"]
 
-_KEPT = 5
-
 keep_option = click.option(
     "--keep", type=click.IntRange(min=1), metavar="N",
-    help=f"How many copies are kept; default: updates.backup_keep of config.yaml, else {_KEPT}.",
+    help="How many copies are kept; default: updates.backup_keep of config.yaml,"
+    f" else {BACKUP_KEEP.default}.",
 )  # fmt: skip
 
 
 def copy_store(place: Place, keep: int | None, to: Path | None = None) -> Path:
     """Copy the store to the next free name, or *to*, and weed the older copies; the new one."""
     if keep is None:
-        keep = load(place.db.parent).integer("updates.backup_keep", _KEPT, minimum=1)
+        keep = load(place.db.parent, "updates").read(BACKUP_KEEP)
     target = to or backup_path(place.db)
     with progress(f"copying {place.db.name}") as tell:
         back_up(place.db, target, tell)

@@ -19,12 +19,7 @@ def file_for(db: Path | None) -> Path:
     if db is not None:
         return db
     file = default_db_path()
-    # Parsing YAML takes longer than most commands do.
-    try:
-        says_where = b"sessiondb" in (file.parent / "config.yaml").read_bytes()
-    except OSError:
-        return file
-    if not says_where:
+    if not (file.parent / "config.yaml").exists():
         return file
     from hermes_actor.providers.selection import choose_by_settings
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor import settings
 from hermes_actor.cli.changing import resolved
 from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
@@ -148,23 +149,19 @@ def _show(store: Store, found: Target, row: Row, messages: list[Row], minimal: b
         f"↻ Resumed session {found.id}{title} ({users} user message{plural},"
         f" {len(total)} total messages)"
     )
-    config = load(store.path.parent)
-    if minimal or config.choice("display.resume_display", ("full", "minimal"), "full") == "minimal":
+    config = load(store.path.parent, "display")
+    if minimal or config.read(settings.RESUME_DISPLAY) == "minimal":
         return
     _print_panel(recap_lines(recap_entries(messages, _limits(config))))
 
 
 def _limits(config: Config) -> Limits:
-    def at_least_one(key: str, default: int) -> int:
-        return config.integer(f"display.resume_{key}", default, minimum=1)
-
-    usual = Limits()
     return Limits(
-        exchanges=at_least_one("exchanges", usual.exchanges),
-        max_user_chars=at_least_one("max_user_chars", usual.max_user_chars),
-        max_assistant_chars=at_least_one("max_assistant_chars", usual.max_assistant_chars),
-        max_assistant_lines=at_least_one("max_assistant_lines", usual.max_assistant_lines),
-        skip_tool_only=config.boolean("display.resume_skip_tool_only", usual.skip_tool_only),
+        exchanges=config.read(settings.RESUME_EXCHANGES),
+        max_user_chars=config.read(settings.RESUME_MAX_USER_CHARS),
+        max_assistant_chars=config.read(settings.RESUME_MAX_ASSISTANT_CHARS),
+        max_assistant_lines=config.read(settings.RESUME_MAX_ASSISTANT_LINES),
+        skip_tool_only=config.read(settings.RESUME_SKIP_TOOL_ONLY),
     )
 
 
@@ -191,7 +188,7 @@ def _print_panel(lines: list[tuple[str, str, str]]) -> None:
 
 def resume_command(home: Path, session_id: str) -> str:
     """What to type to go on with a session."""
-    template = load(home).text("actor.resume_command", "hermes --resume {id}")
+    template = load(home, "actor").read(settings.ACTOR_RESUME_COMMAND)
     return template.replace("{id}", shlex.quote(session_id))
 
 

@@ -8,20 +8,30 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hermes_actor import limits
 from hermes_actor.cli.files import place_for
 from hermes_actor.config import Config, load
 from hermes_actor.errors import BadConfig
 from hermes_actor.paths import Place
+from hermes_actor.settings import (
+    ACTOR_DRAIN_SECONDS,
+    ACTOR_IDLE_EXIT,
+    ACTOR_PRIVATE_SQL,
+    ACTOR_RESCUE,
+    Setting,
+)
 
 if TYPE_CHECKING:
     from hermes_actor.actor.main import Settings
 
 __all__ = ["serve"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("hermes_actor.actor")
 
 
 @click.command()
@@ -76,17 +86,10 @@ def serve(
     from hermes_actor.actor.main import succeed
 
     place = place_for(db)
-    try:
-        config = load(place.db.parent)
-        settings = _settings(config, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
-    except BadConfig as error:
-        if not detach and successor_fd is None:
-            raise
-        # Nobody's changes may be lost for a slip in a file that many programs share.
-        logging.getLogger("hermes_actor.actor").error("default settings are used: %s", error)
-        settings = _settings(
-            Config(place.db), idle_exit, drain_seconds, no_private_sql, on_demand=detach
-        )
+    # A slip in a file that many programs share must not cost a client its changes. A person who
+    # starts a service is there to correct it.
+    read = _Reader(place, forgiving=detach or successor_fd is not None)
+    settings = _settings(read, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
     if successor_fd is not None:
         return succeed(place, settings, successor_fd)
     with contextlib.ExitStack() as stack:
@@ -119,15 +122,39 @@ def _announce(place: Place) -> Callable[[BaseException | None], None]:
     return say
 
 
+class _Reader:
+    """The settings of the actor. A *forgiving* one logs a bad value and takes its default."""
+
+    def __init__(self, place: Place, *, forgiving: bool) -> None:
+        self._forgiving = forgiving
+        try:
+            self._config = load(place.db.parent, "actor")
+        except BadConfig as error:
+            self._config = Config(place.db.parent / "config.yaml")
+            self._report(error)
+
+    def __call__(self, setting: Setting[T]) -> T:
+        try:
+            return self._config.read(setting)
+        except BadConfig as error:
+            self._report(error)
+            return setting.default
+
+    def _report(self, error: BadConfig) -> None:
+        if not self._forgiving:
+            raise error
+        _log.error("%s; the default is used", error)
+
+
 def _settings(
-    config: Config,
+    read: _Reader,
     idle_exit: float | None,
     drain_seconds: float | None,
     no_private_sql: bool,
     *,
     on_demand: bool,
 ) -> Settings:
-    """The options, else the environment, else *config*, else the defaults. Zero means never.
+    """The options, else the environment, else the file, else the defaults. Zero means never.
 
     A service never idles out by itself: what the environment and the file say about that is for
     actors that are started *on_demand*.
@@ -135,19 +162,12 @@ def _settings(
     from hermes_actor.actor.main import Settings
 
     if idle_exit is None and on_demand:
-        default = limits.IDLE_EXIT_SECONDS
-        idle_exit = config.number(
-            "actor.idle_exit", default, minimum=0, env="HERMES_ACTOR_IDLE_EXIT"
-        )
+        idle_exit = read(ACTOR_IDLE_EXIT)
     if drain_seconds is None:
-        default = limits.DRAIN_SECONDS
-        drain_seconds = config.number(
-            "actor.drain_seconds", default, minimum=0, env="HERMES_ACTOR_DRAIN_SECONDS"
-        )
-    private_sql = config.boolean("actor.private_sql", True, env="HERMES_ACTOR_PRIVATE_SQL")
+        drain_seconds = read(ACTOR_DRAIN_SECONDS)
     return Settings(
         idle_exit=idle_exit or None,
         drain_seconds=drain_seconds,
-        private_sql=private_sql and not no_private_sql,
-        rescue=config.boolean("actor.rescue", True, env="HERMES_ACTOR_RESCUE"),
+        private_sql=read(ACTOR_PRIVATE_SQL) and not no_private_sql,
+        rescue=read(ACTOR_RESCUE),
     )

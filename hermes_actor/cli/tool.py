@@ -16,9 +16,9 @@ from hermes_actor.cli.opening import opened
 from hermes_actor.cli.refusing import Refused
 from hermes_actor.cli.words import print_json
 from hermes_actor.config import load
+from hermes_actor.settings import SEARCH_MAX_CONCURRENCY, SEARCH_TIMEOUT
 from hermes_actor.tools.search_schema import SCHEMA
 from hermes_actor.tools.session_search import session_search
-from hermes_actor.tools.summaries import EACH_SECONDS
 
 __all__ = ["session_search_command", "tool"]
 
@@ -62,9 +62,9 @@ def session_search_command(
         return _failed(given)
     try:
         with opened(db) as store:
-            config = load(store.path.parent)
-            workers = config.integer("auxiliary.session_search.max_concurrency", 3)
-            seconds = config.number("auxiliary.session_search.timeout", EACH_SECONDS, minimum=0.1)
+            config = load(store.path.parent, "auxiliary")
+            workers = config.read(SEARCH_MAX_CONCURRENCY)
+            seconds = config.read(SEARCH_TIMEOUT)
             answer = session_search(
                 **given, db=store, current_session_id=current_session, max_concurrency=workers,
                 summary_seconds=seconds,

@@ -17,6 +17,7 @@ import hermes_protocol.messages as wire
 from hermes_actor._version import __version__
 from hermes_actor.config import load
 from hermes_actor.errors import BadConfig
+from hermes_actor.settings import ACTOR_UPGRADE
 from hermes_actor.versions import is_newer
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def upgrade_request(place: Place, core: ClientCore) -> bytes:
 def _may_ask(place: Place) -> bool:
     """Whether the settings allow it. If they cannot be read, people decide."""
     with contextlib.suppress(BadConfig):
-        allowed = ("auto", "ask", "never")
-        config = load(place.db.parent)
-        return config.choice("actor.upgrade", allowed, "auto", env="HERMES_ACTOR_UPGRADE") == "auto"
+        return load(place.db.parent, "actor").read(ACTOR_UPGRADE) == "auto"
     return False
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from hermes_actor import settings as known_settings
 from hermes_actor.config import load
 from hermes_actor.errors import BadConfig, MissingDriver, UnknownProvider
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
     from hermes_actor.providers.base import SessionDBProvider
 
 __all__ = ["ENTRY_POINT_GROUP", "Choice", "choose_by_settings", "choose_by_url", "is_url", "masked"]
@@ -93,15 +95,15 @@ def choose_by_settings(home: Path) -> Choice | None:
 
     Raises :class:`BadConfig` and :class:`UnknownProvider`.
     """
-    config = load(home)
-    settings = config.get("sessiondb")
+    config = load(home, "sessiondb")
+    settings = config.raw("sessiondb")
     if settings is None:
         return None
     if not isinstance(settings, Mapping):
         raise BadConfig(f"{config.path}: sessiondb must hold keys with values")
-    dsn = config.text("sessiondb.dsn")
+    dsn = config.read(known_settings.STORE_DSN)
     by_dsn = choose_by_url(dsn).name if is_url(dsn) else ""
-    name = _known(config.text("sessiondb.provider", by_dsn or "sqlite"))
+    name = _known(config.read(known_settings.STORE_PROVIDER) or by_dsn or "sqlite")
     if name == "sqlite" and not dsn:
         return None
     for key, variable in config.unset:
@@ -122,7 +124,7 @@ def provider_class(name: str) -> type[SessionDBProvider]:
     """The class of the provider *name*. Raises :class:`MissingDriver` if it cannot be imported."""
     path = _BUILT_IN.get(name)
     if path is None:
-        (found,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+        (found,) = _entry_points().select(name=name)
         loaded: type[SessionDBProvider] = found.load()
         return loaded
     module, _, attribute = path.partition(":")
@@ -138,11 +140,19 @@ def provider_class(name: str) -> type[SessionDBProvider]:
     return built_in
 
 
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # as slow as all else here together
+
+    return entry_points(group=ENTRY_POINT_GROUP)
+
+
 def _known(name: str) -> str:
     name = name.strip().lower()
     name = _ALIASES.get(name, name)
-    others = [found.name for found in entry_points(group=ENTRY_POINT_GROUP)]
-    if name in _BUILT_IN or others.count(name) == 1:
+    if name in _BUILT_IN:
+        return name
+    others = [found.name for found in _entry_points()]
+    if others.count(name) == 1:
         return name
     if name in others:
         raise UnknownProvider(f"several packages offer a provider of sessions named {name!r}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hermes_actor.config import load
 from hermes_actor.errors import HermesActorError, TitleInUse
 from hermes_actor.paths import default_db_path
+from hermes_actor.settings import TITLES_ENABLED
 from hermes_actor.store.titles import sanitize_title
 from hermes_actor.tools.cleaning import without_reasoning
 
@@ -115,7 +116,7 @@ def _is_wanted(db: SessionDB) -> bool:
     """Whether the settings of the home leave automatic titles on."""
     place = getattr(db, "db_path", None)  # a store on a server has none
     home = Path(place).parent if place else default_db_path().parent
-    return load(home).boolean("auxiliary.title_generation.enabled", True)
+    return load(home, "auxiliary").read(TITLES_ENABLED)
 
 
 def auto_title(

@@ -63,3 +63,37 @@ def test_a_broken_file_is_told_to_whoever_runs_the_command(path):
     assert "config.yaml: actor.drain_seconds must be a number, 0 or more, not 'soon'" in (
         done.stdout + done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HERMES_ACTOR_IDLE_EXIT", "abc"),
+        ("HERMES_ACTOR_DRAIN_SECONDS", "nan"),
+        ("HERMES_ACTOR_PRIVATE_SQL", "perhaps"),
+        ("HERMES_ACTOR_RESCUE", "2"),
+        ("HERMES_ACTOR_UPGRADE", "sometimes"),
+    ],
+)
+def test_nonsense_in_a_variable_costs_one_setting_and_no_change(path, monkeypatch, variable, value):
+    settle(path, "actor: {idle_exit: 30}\n")
+    monkeypatch.setenv(variable, value)
+    write_sql(path)
+    if variable != "HERMES_ACTOR_UPGRADE":  # clients read that one
+        assert f"{variable} must be " in (folder_of(path) / "log").read_text()
+
+
+def test_a_slip_of_another_program_takes_no_store_away(tmp_path, monkeypatch):
+    """Only the section that says where the sessions are decides about it."""
+    monkeypatch.setattr("hermes_actor.session_db.DEFAULT_DB_PATH", tmp_path / "state.db")
+    elsewhere = tmp_path / "elsewhere.db"
+    for text, file in [
+        ("model: [1\n", tmp_path / "state.db"),
+        (f"model: [1\nsessiondb:\n  dsn: sqlite:///{elsewhere}\n", elsewhere),
+    ]:
+        (tmp_path / "config.yaml").write_text(text)
+        db = SessionDB()
+        try:
+            assert db.db_path == file
+        finally:
+            db.close()

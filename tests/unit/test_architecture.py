@@ -41,7 +41,7 @@ BASE = {
     "limits",
     "paths",
     "processes",
-    "rescue",
+    "rescue", "settings",
     "sqlite",
     "versions",
 }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from hermes_actor.errors import BadConfig, Closed
+from hermes_actor.config import Config
+from hermes_actor.errors import Closed
 from hermes_actor.methods.keeping import KeepingMethods
 from hermes_actor.methods.listing import ListMethods
 from hermes_actor.methods.messages import MessageMethods
@@ -36,6 +38,13 @@ from hermes_actor.providers.server.dialect import ServerDialect, Settings
 from hermes_actor.providers.server.port import ServerPort, no_private_sql
 from hermes_actor.providers.server.registry import ANSWER
 from hermes_actor.session_db import SessionDB
+from hermes_actor.settings import (
+    STORE_CONNECT_TIMEOUT,
+    STORE_POOL_SIZE,
+    STORE_SIMILARITY,
+    STORE_STATEMENT_TIMEOUT,
+    STORE_SYNCHRONOUS_COMMIT,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -218,35 +227,13 @@ class ServerSessionDB(
 # A program that asks whether it has a SessionDB means these too.
 SessionDB.register(ServerSessionDB)
 
-_SYNCHRONOUS = ("on", "off", "local", "remote_write", "remote_apply")
-
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    default = Settings()
-    commit = given.get("synchronous_commit", default.synchronous_commit)
-    # YAML reads a bare `off` as a boolean.
-    commit = {True: "on", False: "off"}.get(commit, commit)
-    if commit not in _SYNCHRONOUS:
-        words = ", ".join(_SYNCHRONOUS)
-        raise BadConfig(f"sessiondb.synchronous_commit must be one of {words}, not {commit!r}")
-    similarity = given.get("similarity", default.similarity)
-    if not isinstance(similarity, bool):
-        raise BadConfig(f"sessiondb.similarity must be true or false, not {similarity!r}")
+    config = Config(Path("config.yaml"), {"sessiondb": given})
     return Settings(
-        int(_number(given, "pool_size", default.pool_size, least=1)),
-        _number(given, "statement_timeout", default.statement_timeout_seconds),
-        _number(given, "connect_timeout", default.connect_timeout_seconds),
-        commit,
-        similarity,
+        config.read(STORE_POOL_SIZE),
+        config.read(STORE_STATEMENT_TIMEOUT),
+        config.read(STORE_CONNECT_TIMEOUT),
+        config.read(STORE_SYNCHRONOUS_COMMIT),
+        config.read(STORE_SIMILARITY),
     )
-
-
-def _number(given: Mapping[str, Any], key: str, default: float, least: float = 0.001) -> float:
-    value = given.get(key, default)
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = 0.0
-    if isinstance(value, bool) or not number >= least:
-        raise BadConfig(f"sessiondb.{key} must be a number above zero, not {value!r}")
-    return number
