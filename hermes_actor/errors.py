@@ -87,6 +87,7 @@ __all__ = [
     "cannot_use",
     "from_sqlite",
     "is_storage_failure",
+    "missing_session",
 ]
 
 Executed = Literal["no", "yes", "unknown"]
@@ -358,8 +359,15 @@ by_code: dict[str, type[HermesActorError]] = {cls.code: cls for cls in _tree(Her
 
 _FAULTS: dict[int, tuple[type[HermesActorError], str]] = {
     sqlite3.SQLITE_NOTADB: (NotADatabase, "{path} is not an SQLite database; it was not changed"),
-    sqlite3.SQLITE_CORRUPT: (Damaged, "{path} is damaged; keep a copy before anything else"),
-    sqlite3.SQLITE_READONLY: (ReadOnly, "{path} or its folder is not writable for this user"),
+    sqlite3.SQLITE_CORRUPT: (
+        Damaged,
+        "{path} is damaged; copy it aside, then run: hermes-actor repair",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        ReadOnly,
+        "{path}, its -wal or its folder is not writable for this user;"
+        " `hermes-actor doctor` names which",
+    ),
     sqlite3.SQLITE_FULL: (DiskFull, "no room left for {path}; free some and try again"),
     sqlite3.SQLITE_IOERR: (IOFailed, "the disk under {path} refused ({name})"),
     sqlite3.SQLITE_CANTOPEN: (CannotOpen, "{path} cannot be opened ({name})"),
@@ -395,6 +403,15 @@ def from_sqlite(
     name = getattr(error, "sqlite_errorname", "no code")
     text = f"{words}: {advice.format(path=path, name=name)}" if advice else words
     return kind(text, words=words, executed=executed)
+
+
+def missing_session(session_id: object, store: object = "this store") -> ConstraintFailed:
+    """The error for a change that refers to a session that *store* does not have.
+
+    It begins with SQLite's words, which callers compare, and names the session after them.
+    """
+    words = "FOREIGN KEY constraint failed"
+    return ConstraintFailed(f"{words}: there is no session {session_id!r} in {store}", words=words)
 
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

@@ -68,10 +68,20 @@ def _tables(conn: sqlite3.Connection) -> list[str]:
 def _look_at(conn: sqlite3.Connection, table: str) -> list[Finding]:
     quoted = table.replace('"', '""')
     try:
-        # Not quick_check, which does not compare a table with its indexes.
-        rows = conn.execute(f'PRAGMA integrity_check("{quoted}")').fetchmany(_MOST)
+        # Not quick_check, which does not compare a table with its indexes. It ends after 100 rows.
+        rows = conn.execute(f'PRAGMA integrity_check("{quoted}")').fetchall()
     except sqlite3.DatabaseError as error:
         if not is_storage_failure(error) and "no such module" in str(error):
             return []  # somebody's virtual table, which this SQLite cannot serve
         return [Finding(table, str(error))]
-    return [Finding(table, text.strip()) for (text,) in rows if text != "ok"]
+    # One row can hold dozens of lines, the first of which only names the database.
+    lines = [
+        line.strip()
+        for (text,) in rows
+        for line in text.splitlines()
+        if line.strip() not in ("", "ok") and not line.startswith("*** in database")
+    ]
+    found = [Finding(table, line) for line in lines[:_MOST]]
+    if len(lines) > _MOST:
+        found[-1] = Finding(table, f"{lines[_MOST - 1]} (and {len(lines) - _MOST} more)")
+    return found

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hermes_actor._version import __version__
@@ -121,19 +122,43 @@ def rights(place: Place) -> Findings:
     except PermissionDenied as error:
         yield Finding("warning", "rights", str(error), "use the store as its owner")
         return
-    private = True
-    for path in (place.db, place.wal, place.folder):
-        if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            private = False
-            mode = "700" if path.is_dir() else "600"
-            text = f"other users can reach {path} (mode {stat.S_IMODE(path.stat().st_mode):o})"
-            yield Finding("warning", "rights", text, f"chmod {mode} {path}")
-    if place.db.parent.exists() and not os.access(place.db.parent, os.W_OK):
-        private = False
-        text = f"{place.db.parent} may not be written by this user; a WAL needs that"
-        yield Finding("warning", "rights", text, f"chown {os.getuid()} {place.db.parent}")
-    if private:
-        yield Finding("ok", "rights", "the store and its side files are private")
+    wrong = [
+        finding
+        for path in (place.db.parent, place.db, place.wal, place.shm, place.folder)
+        if path.exists()
+        for finding in _wrong_rights(path, is_home=path == place.db.parent)
+    ]
+    yield from wrong or [Finding("ok", "rights", "the store and its side files are private")]
+    if place.db.exists() and (names := place.db.stat().st_nlink) > 1:
+        text = f"{place.db} has {names} names (hard links): under another one it gets another WAL"
+        advice = "remove the other names: two owners would damage the file"
+        yield Finding("warning", "rights", text, advice)
+
+
+def _wrong_rights(path: Path, *, is_home: bool) -> Findings:
+    mode = path.stat().st_mode
+    private = "700" if path.is_dir() else "600"
+    shown = f"{path} (mode {stat.S_IMODE(mode):o})"
+    # The bit counts for root, too: a WAL inherits the mode of the database, and the next
+    # owner may be an ordinary user.
+    if not mode & stat.S_IWUSR or not os.access(path, os.W_OK):
+        advice = f"chmod u+w {path}, or chown {os.getuid()} {path}"
+        text = f"{shown} cannot be written by this user, so changes fail"
+        yield Finding("warning", "rights", text, advice)
+    if not is_home and _open_to_others(path):
+        yield Finding(
+            "warning", "rights", f"other users can reach {shown}", f"chmod {private} {path}"
+        )
+
+
+def _open_to_others(path: Path) -> bool:
+    """Whether the modes of *path* and of every folder above it let other users in."""
+    folders = [parent.stat().st_mode for parent in path.parents]
+    mode = path.stat().st_mode
+    others = mode & stat.S_IRWXO and all(found & stat.S_IXOTH for found in folders)
+    either = stat.S_IXGRP | stat.S_IXOTH
+    group = mode & stat.S_IRWXG and all(found & either for found in folders)
+    return bool(others or group)
 
 
 def disk(place: Place) -> Findings:
@@ -172,8 +197,8 @@ def linked_sqlite(place: Place) -> Findings:
     others.pop(lock_holder(place) or 0, None)
     yield Finding(
         "warning" if others else "note", "sqlite",
-        f"SQLite {version}: the WAL-reset race is possible beside a foreign writer, whoever links"
-        f" it; one owner alone is immune",
+        f"SQLite {version} has the WAL-reset bug (fixed in 3.51.3). It needs a second program that"
+        f" writes this file; {'there is one now' if others else 'none does now'}",
         "end foreign writers (see below), or use a Python with SQLite 3.51.3 or newer",
     )  # fmt: skip
 
@@ -209,18 +234,23 @@ def hook(place: Place) -> Findings:
     if module is not None and module.startswith("hermes_actor"):
         yield Finding("ok", "hook", f"hermes_state.SessionDB is ours (hermes-agent {version})")
     else:
+        known = version in _KNOWN_PEERS
         yield Finding(
             "warning", "hook",
             f"hermes-agent {version} of this environment opens the file by itself ({module})",
-            "have it use hermes_actor.hermes_state: see docs/how-to/drop-in.md",
+            "have it use hermes_actor.hermes_state: see docs/how-to/drop-in.md" if known
+            else "do not run it beside an actor of the same file",
         )  # fmt: skip
     if version is not None and version not in _KNOWN_PEERS:
-        text = f"hermes-agent {version} is not a version that this build knows"
-        yield Finding("note", "hook", text, f"known: {', '.join(_KNOWN_PEERS)}")
+        text = (
+            f"this build cannot stand in for hermes-agent {version}, only for"
+            f" {', '.join(_KNOWN_PEERS)}"
+        )
+        yield Finding("warning", "hook", text, "do not use hermes_actor.hermes_state with it")
 
 
 def actor(place: Place) -> Findings:
-    """Whether somebody serves, and what it says of itself."""
+    """The actor of the store, and what it says of itself."""
     owner = lock_holder(place)
     if owner is None:
         yield Finding("ok", "actor", "not running; the next client starts one")
@@ -232,8 +262,8 @@ def actor(place: Place) -> Findings:
         yield Finding("broken", "actor", text, "hermes-actor stop --force")
         return
     if found is None:
-        text = f"pid {owner} owns the store and serves nobody (embedded mode)"
-        yield Finding("note", "actor", text, "other programs can use the store when it has ended")
+        text = f"pid {owner} owns the store in embedded mode and takes no clients"
+        yield Finding("note", "actor", text, "other programs can write when it has ended")
         return
     yield from _as_it_says(found)
 
@@ -247,7 +277,7 @@ def _as_it_says(found: dict[str, Any]) -> Findings:
     else:
         yield Finding("ok", "actor", f"pid {pid} serves, version {found['version']}")
     for text in found["degraded"]:
-        yield Finding("warning", "actor", text, "see docs/operations.md, faults")
+        yield Finding("warning", "actor", text, "hermes-actor logs shows since when")
     if found["version"] != __version__:
         text = f"the actor has version {found['version']}, this command {__version__}"
         yield Finding("note", "actor", text, "hermes-actor handoff")
@@ -271,19 +301,21 @@ def holders(place: Place) -> Findings:
             text = f"pid {pid} holds a snapshot now; the WAL cannot shrink while it does"
             yield Finding("note", "holders", text, "nothing, unless it stays for long")
     if not found:
-        yield Finding("ok", "holders", "nobody else has the file open for writing")
+        yield Finding("ok", "holders", "no other program has the file open for writing")
 
 
 def leftovers(place: Place) -> Findings:
     """Files that an accident has left behind."""
     for copy in rescued():
         text = f"a store that was saved when its home was deleted: {copy}"
-        yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or remove it")
+        yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or rm {copy}")
     for log in orphans_of(place):
         text = f"changes that were acknowledged before the files were replaced: {log}"
         yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
     for kept in sorted(place.db.parent.glob(f"{place.db.name}.damaged-*")):
-        yield Finding("note", "copies", f"a damaged file that was moved aside: {kept}", "remove it")
+        yield Finding(
+            "note", "copies", f"a damaged file that was moved aside: {kept}", f"rm {kept}"
+        )
     if place.fsync_failed.exists():
         text = "a sync of the disk has failed; the next owner opens the file with care"
         yield Finding(

@@ -112,9 +112,11 @@ class _Looking:
 
     def _run(self) -> None:
         try:
-            for one in check(self._place.db, self._tell):
-                advice = "hermes-actor repair"
-                self._found.append(Finding("broken", "content", f"{one.table}: {one.text}", advice))
+            found = check(self._place.db, self._tell)
+            for table in dict.fromkeys(one.table for one in found):
+                texts = "; ".join(one.text for one in found if one.table == table)
+                finding = Finding("broken", "content", f"{table}: {texts}", "hermes-actor repair")
+                self._found.append(finding)
         except HermesActorError as error:
             advice = "hermes-actor restore --list; hermes-actor repair"
             self._found.append(Finding("broken", "content", str(error), advice))

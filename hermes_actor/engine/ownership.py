@@ -99,8 +99,8 @@ def _owned(place: Place, holder: dict[str, Any]) -> Owned:
     pid = holder.get("pid")
     error = Owned(
         f"{place.db} is owned by process {pid or 'unknown'}"
-        f" (hermes-actor {holder.get('build', '?')}); only one process at a time can own it:"
-        f" use mode='actor' to share it, or end that process"
+        f" (hermes-actor {holder.get('build', '?')}). If that is an actor, clients share it; if it"
+        f" uses mode='embedded', it shares with no other process: end it, or change its mode"
     )
     error.pid = pid if isinstance(pid, int) else None
     return error

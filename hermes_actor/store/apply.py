@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_actor.errors import NotAllowed
+from hermes_actor.errors import ConstraintFailed, NotAllowed, missing_session
+from hermes_actor.sqlite import sqlite3
 
 # Imported for their registrations.
 from hermes_actor.store import (
@@ -41,5 +42,30 @@ def apply(conn: Connection, operation: Operation[R]) -> R:
     function = APPLY.get(type(operation))
     if function is None:
         raise NotAllowed(f"{type(operation).__name__} is not a change of rows")
-    result: Any = function(conn, operation)
+    try:
+        result: Any = function(conn, operation)
+    except sqlite3.IntegrityError as error:
+        missing = _missing_session(conn, operation, error)
+        if missing is None:
+            raise
+        raise missing from error
     return result  # type: ignore[no-any-return]
+
+
+def _missing_session(
+    conn: Connection, operation: Operation[Any], error: sqlite3.IntegrityError
+) -> ConstraintFailed | None:
+    """The typed error if *operation* refers to a session that does not exist.
+
+    SQLite does not say which row a foreign key looked for, and this is the most frequent mistake
+    of callers: it gets a sentence of its own.
+    """
+    if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return None
+    for name in ("session_id", "parent_session_id"):
+        key = getattr(operation, name, None)
+        there = "SELECT 1 FROM sessions WHERE id = ?"
+        if key is not None and conn.execute(there, (key,)).fetchone() is None:
+            (_, _, file), *_ = conn.execute("PRAGMA database_list")
+            return missing_session(key, file)
+    return None

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -97,11 +98,65 @@ def test_settings_that_are_wrong_are_named(quiet):
     assert "config.yaml, line 2" in of(found, "settings", "warning")[0]["text"]
 
 
-def test_rights_of_others_are_named(quiet):
-    quiet.chmod(0o644)
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("actor: {drain_seconds: abc}", "actor.drain_seconds must be a number"),
+        ("actor: {idle_exit: abc}", "actor.idle_exit must be a number"),
+        ("actor: {upgrade: sometimes}", "actor.upgrade must be auto or ask or never"),
+        ("sessiondb: {pool_size: 0}", "sessiondb.pool_size must be a whole number, 1 or more"),
+        ("updates: {backup_keep: many}", "updates.backup_keep must be a whole number"),
+        ("actor: {idle_exitt: 5}", "unknown key actor.idle_exitt"),
+        ("actr: {idle_exit: 5}", "unknown key actr"),
+        ("model: x\nactor: {idle_exit: abc}\nlist: [1\n", "actor.idle_exit must be a number"),
+    ],
+)
+def test_every_setting_is_read_as_its_user_reads_it(quiet, monkeypatch, text, named):
+    monkeypatch.delenv("HERMES_ACTOR_IDLE_EXIT", raising=False)
+    quiet.with_name("config.yaml").write_text(text)
+    code, found = examine(quiet, "--quick")
+    assert code == 1
+    assert any(named in one["text"] for one in of(found, "settings", "warning")), found
+    assert not of(found, "settings", "ok")
+
+
+@pytest.fixture
+def reachable(quiet):
+    """The store in a folder that every user can enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        moved = Path(folder) / "state.db"
+        moved.write_bytes(quiet.read_bytes())
+        moved.chmod(0o600)
+        yield moved
+
+
+def test_rights_of_others_are_named_where_they_can_get_in(reachable):
+    assert not of(examine(reachable, "--quick")[1], "rights", "warning")
+    reachable.chmod(0o644)
+    code, found = examine(reachable, "--quick")
+    (one,) = of(found, "rights", "warning")
+    assert (code, one["advice"]) == (1, f"chmod 600 {reachable}")
+    reachable.parent.chmod(0o700)
+    assert not of(examine(reachable, "--quick")[1], "rights", "warning")
+
+
+@pytest.mark.parametrize("which", ["state.db", "state.db-wal"])
+def test_a_file_that_cannot_be_written_is_named(quiet, which):
+    file = quiet.with_name(which)
+    file.touch()
+    file.chmod(0o400)
     code, found = examine(quiet, "--quick")
     (one,) = of(found, "rights", "warning")
-    assert (code, one["advice"]) == (1, f"chmod 600 {quiet}")
+    assert code == 1
+    assert one["text"].startswith(f"{file} (mode 400) cannot be written")
+
+
+def test_a_second_name_of_the_file_is_named(quiet):
+    os.link(quiet, quiet.with_name("other.db"))
+    code, found = examine(quiet, "--quick")
+    (one,) = of(found, "rights", "warning")
+    assert (code, "2 names" in one["text"]) == (1, True)
 
 
 MOUNTS = """\
@@ -186,13 +241,29 @@ def test_the_peer_of_this_environment_is_looked_at_in_a_child(quiet):
     (one,) = of(found, "hook", "warning")
     assert (code, "opens the file by itself" in one["text"]) == (1, True)
     assert "0.14.0" in one["text"]
+    assert "hermes_actor.hermes_state" in one["advice"]
+
+
+def test_the_hook_is_never_advised_for_a_version_that_this_build_does_not_know(quiet, tmp_path):
+    peer = tmp_path / "peer"
+    (peer / "hermes_agent-0.19.0.dist-info").mkdir(parents=True)
+    metadata = "Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.19.0\n"
+    (peer / "hermes_agent-0.19.0.dist-info" / "METADATA").write_text(metadata)
+    (peer / "hermes_state.py").write_text("class SessionDB: pass\n")
+    _, found = examine(quiet, "--quick", PYTHONPATH=str(peer))
+    warnings = of(found, "hook", "warning")
+    assert any("cannot stand in for hermes-agent 0.19.0" in one["text"] for one in warnings)
+    assert not any(one["advice"].startswith("have it use") for one in warnings)
 
 
 def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
     damage(quiet)
     code, found = examine(quiet)
     assert code == exits.BROKEN
-    assert {one["advice"] for one in of(found, "content", "broken")} == {"hermes-actor repair"}
+    broken = of(found, "content", "broken")
+    assert {one["advice"] for one in broken} == {"hermes-actor repair"}
+    assert not any("\n" in one["text"] or "***" in one["text"] for one in broken)
+    assert len({one["text"].partition(":")[0] for one in broken}) == len(broken)
     with terminal(tmp_path, "doctor", "--db", quiet, lines=50) as screen:
         screen.wait_for("Repair it now? [y/N]")
         screen.type("y")

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from hermes_actor.errors import ConstraintFailed
+from hermes_actor.errors import ConstraintFailed, missing_session
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.server.registry import answers, applies
@@ -49,7 +49,7 @@ def append(conn: ServerConnection, op: MessageAppend) -> int:
     # in the order of its commits.
     done = conn.execute(_COUNT, {"key": op.session_id, "calls": op.message.calls})
     if not done.rowcount:
-        raise ConstraintFailed("FOREIGN KEY constraint failed")
+        raise missing_session(op.session_id)
     inserted = conn.execute(insert(conn.dialect.messages), values)
     assert inserted.inserted_primary_key is not None
     return int(inserted.inserted_primary_key[0])
@@ -60,7 +60,7 @@ def replace(conn: ServerConnection, op: MessagesReplace) -> None:
     rows = [_values(conn, op.session_id, row) for row in op.messages]
     there = _set_counters(conn, op.session_id, len(rows), sum(row.calls for row in op.messages))
     if rows and not there:
-        raise ConstraintFailed("FOREIGN KEY constraint failed")
+        raise missing_session(op.session_id)
     conn.execute(delete(messages).where(OF_SESSION), {"session": op.session_id})
     if rows:
         conn.execute(insert(conn.dialect.messages), rows)

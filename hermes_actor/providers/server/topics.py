@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import and_, bindparam, delete, not_, select, update
 
-from hermes_actor.errors import ConstraintFailed, TopicLinked
+from hermes_actor.errors import TopicLinked, missing_session
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.lineage import BY_ID
 from hermes_actor.providers.server.meta import get_meta, set_meta
@@ -71,7 +71,7 @@ def bind(conn: ServerConnection, op: TopicsBind) -> None:
         select(sessions.c.id).where(BY_ID).with_for_update(), {"key": op.session_id}
     )
     if there is None:
-        raise ConstraintFailed("FOREIGN KEY constraint failed")
+        raise missing_session(op.session_id)
     place = {"chat": op.chat_id, "thread": op.thread_id}
     other = conn.first(
         select(bindings.c.chat_id, bindings.c.thread_id).where(
