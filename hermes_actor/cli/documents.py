@@ -14,7 +14,7 @@ from hermes_actor.cli.exports import Written, parts_of, read_session, writing
 from hermes_actor.cli.manners import confirmed
 from hermes_actor.cli.opening import Store
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import json_bytes
+from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from hermes_actor.cli.filters import filter_options, filters_of, find, summary
 from hermes_actor.cli.manners import db_option, progress, say
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import json_bytes
 from hermes_actor.store import activity
+from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import click
-import msgspec
 
+from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.moments import in_words
 
 __all__ = [
-    "clock_time", "coloured", "cut", "fit", "json_bytes", "page",
+    "clock_time", "coloured", "cut", "fit", "page",
     "plain", "print_json", "relative_time", "short_duration", "styled", "width",
 ]  # fmt: skip
 
@@ -136,15 +136,3 @@ def page(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON document on a line; text stays readable."""
     sys.stdout.write(json_bytes(value).decode() + "\n")
-
-
-def json_bytes(value: Any) -> bytes:
-    """JSON as UTF-8. A lone surrogate, which structured content may hold, stands there escaped."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        import json
-
-        simple = msgspec.to_builtins(value, builtin_types=(str,), enc_hook=str)
-        text = json.dumps(simple, separators=(",", ":"), ensure_ascii=False)
-        return text.encode("utf-8", "backslashreplace")  # its form is that of a JSON escape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.content import JSON_COLUMNS, decode_content, decode_json
 from hermes_actor.store.layout import layout_of
@@ -83,15 +83,34 @@ def is_replayed_prompt(kept: list[dict[str, Any]], message: dict[str, Any]) -> b
     return False
 
 
+class _MemoryPatterns(NamedTuple):
+    """What recalled memory looks like. A stretch ends where group 1 of its end has matched."""
+
+    span: re.Pattern[str]
+    span_end: re.Pattern[str]
+    note: re.Pattern[str]
+    note_end: re.Pattern[str]
+    tag: re.Pattern[str]
+
+
 @cache
-def _memory_patterns() -> tuple[re.Pattern[str], ...]:
-    span = r"<\s*memory-context\s*>.*?</\s*memory-context\s*>"
+def _memory_patterns() -> _MemoryPatterns:
     note = (
         r"\[System note:\s*The following is recalled memory context,\s*NOT new user input\.\s*"
-        r"Treat as (?:informational background data|authoritative reference data[^\]]*)\.\]\s*"
+        r"Treat as (?:informational background data(?=\.\])|authoritative reference data)"
     )
-    tag = r"</?\s*memory-context\s*>"
-    return tuple(re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in (span, note, tag))
+    return _MemoryPatterns(
+        *(
+            re.compile(pattern, re.IGNORECASE)
+            for pattern in (
+                r"<\s*memory-context\s*>",
+                r"(</\s*memory-context\s*>)",
+                note,
+                r"(\.)?\]\s*",
+                r"</?\s*memory-context\s*>",
+            )
+        )
+    )
 
 
 def strip_memory_context(text: str) -> str:
@@ -101,6 +120,22 @@ def strip_memory_context(text: str) -> str:
     lowered = text.lower()
     if "memory-context" not in lowered and "recalled memory context" not in lowered:
         return text
-    for pattern in _memory_patterns():
-        text = pattern.sub("", text)
-    return text
+    patterns = _memory_patterns()
+    text = _without(text, patterns.span, patterns.span_end)
+    text = _without(text, patterns.note, patterns.note_end)
+    return patterns.tag.sub("", text)
+
+
+def _without(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> str:
+    """*text* without the stretches from *begin* to the next *end*.
+
+    One pattern for both would look for an end after every beginning: quadratic in a text that only
+    begins. Here each character is looked at a fixed number of times.
+    """
+    kept: list[str] = []
+    at = 0
+    while (begun := begin.search(text, at)) and (ended := end.search(text, begun.end())):
+        # Without its group the end closes nothing, neither for this beginning nor for one between.
+        kept.append(text[at : begun.start() if ended.group(1) else ended.end()])
+        at = ended.end()
+    return "".join([*kept, text[at:]])

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "layout_of"]
 
 
+_BELONGS = (
+    "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json",
+    "cwd", "git_branch", "git_repo_root", "profile_name",
+)  # fmt: skip
+
+
 class Layout(NamedTuple):
     """The facts that queries and operations depend on."""
 
@@ -39,6 +45,8 @@ class Layout(NamedTuple):
     """``hermes_actor_archived`` and ``hermes_actor_titles`` are there."""
     indexes: frozenset[str]
     """Which of our extra indexes exist."""
+    belongs: tuple[str, ...]
+    """Columns of ``sessions`` that say whose conversation it is, and where it takes place."""
 
     @property
     def visible(self) -> str:
@@ -166,4 +174,5 @@ def _read(conn: Connection) -> Layout:
         watermark="hermes_actor_meta" in objects,
         own_marks="hermes_actor_titles" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
+        belongs=tuple(name for name in _BELONGS if name in sessions),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_actor.store.rows import Row, chunks, dicts, in_list, scalar
+from hermes_actor.store.rows import Row, chunks, dicts, in_list, lenient_text, scalar
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -47,12 +47,24 @@ def by_rank(
     offset: int | None,
 ) -> list[Row]:
     """One page of hits in a full-text table, best rank first, equal ranks by id."""
-    # A prefix is expensive to look up anew: its one statement must do everything.
-    cheap = limit is not None and limit > 0 and offset is not None and "*" not in match
-    if cheap and _has_many(conn, table, match):
-        assert limit is not None
-        assert offset is not None
-        return _page(conn, table, match, only, limit, max(offset, 0))
+    with lenient_text(conn):
+        # A prefix is expensive to look up twice: its one statement must do everything.
+        cheap = limit is not None and limit > 0 and offset is not None and "*" not in match
+        if cheap and _has_many(conn, table, match):
+            assert limit is not None
+            assert offset is not None
+            return _page(conn, table, match, only, limit, max(offset, 0))
+        return _at_once(conn, table, match, only, limit, offset)
+
+
+def _at_once(
+    conn: Connection,
+    table: str,
+    match: str,
+    only: Condition,
+    limit: int | None,
+    offset: int | None,
+) -> list[Row]:
     # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
     # fetched only for the page. Any other order cuts a snippet for every hit.
     return dicts(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Row", "chunks", "dicts", "first", "in_list", "one_state", "scalar"]
+__all__ = ["Row", "chunks", "dicts", "first", "in_list", "lenient_text", "one_state", "scalar"]
 
 Row = dict[str, Any]
 
@@ -35,6 +35,24 @@ def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
     """The value of a query that gives at most one row, or ``None``."""
     rows = conn.execute(sql, parameters).fetchall()
     return rows[0][0] if rows else None
+
+
+@contextmanager
+def lenient_text(conn: Connection) -> Iterator[None]:
+    """Within the block, text that is not UTF-8 is read with replacement characters.
+
+    A message may be bytes; what full-text functions cut from it is text all the same. Slower than
+    SQLite's own decoding, so it is for pages of rows, not for whole tables.
+    """
+    conn.text_factory = _decode
+    try:
+        yield
+    finally:
+        conn.text_factory = str
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 @contextmanager

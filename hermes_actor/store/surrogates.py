@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct, structs
 
 from hermes_protocol.operations import MessageAppend
 
-__all__ = ["without_surrogates"]
+__all__ = ["json_bytes", "without_surrogates"]
 
 T = TypeVar("T")
 
@@ -47,3 +48,15 @@ def _clean(value: Any) -> Any:
         unchanged = all(new is old for new, old in zip(cleaned_list, value, strict=True))
         return value if unchanged else cleaned_list
     return value
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON as UTF-8. A lone surrogate, which structured content may hold, stands there escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        import json
+
+        simple = msgspec.to_builtins(value, builtin_types=(str,), enc_hook=str)
+        text = json.dumps(simple, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "backslashreplace")  # its form is that of a JSON escape

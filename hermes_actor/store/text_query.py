@@ -54,8 +54,9 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
             r"\*+",
             r"(^|\s)\*",
             r"(?i)^(?:AND|OR|NOT)\b\s*",
-            r"(?i)\s+(?:AND|OR|NOT)$",
+            r"(?i)\s(?:AND|OR|NOT)$",  # one blank: a run of them would be looked at quadratically
             r"\b\w+(?:[._-]\w+)+\b",
+            r"\x00(\d+)\x00",
         )
     )
 
@@ -66,7 +67,7 @@ def sanitize(query: str) -> str:
     Quoted phrases stay; other special characters go; operators without an operand go; terms
     joined by dots, dashes and underscores become phrases.
     """
-    phrase, special, stars, loose_star, leading, trailing, joined = _patterns()
+    phrase, special, stars, loose_star, leading, trailing, joined, mark = _patterns()
     kept: list[str] = []
 
     def set_aside(match: re.Match[str]) -> str:
@@ -75,11 +76,11 @@ def sanitize(query: str) -> str:
 
     text = special.sub(" ", phrase.sub(set_aside, query))
     text = loose_star.sub(r"\1", stars.sub("*", text)).strip()
-    text = trailing.sub("", leading.sub("", text).strip())
+    text = leading.sub("", text).strip()
+    if dangling := trailing.search(text):
+        text = text[: dangling.start()].rstrip()
     text = joined.sub(lambda match: f'"{match.group(0)}"', text)
-    for number, original in enumerate(kept):
-        text = text.replace(f"\x00{number}\x00", original)
-    return text.strip()
+    return mark.sub(lambda match: kept[int(match.group(1))], text).strip()
 
 
 class Route(Enum):

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from hermes_actor.errors import HermesActorError
+from hermes_actor.store.surrogates import json_bytes, without_surrogates
 from hermes_actor.tools.cutting import cut_around
 from hermes_actor.tools.moments import in_words
 from hermes_actor.tools.summaries import (
@@ -96,6 +95,10 @@ def session_search(
         summary_seconds: How long the summary of one conversation may take; all: a minute.
     """
     close: Callable[[], None] = lambda: None  # noqa: E731
+    # JSON of a model can hold half an emoji, which no store takes.
+    query, role_filter, session_id, current_session_id = map(
+        without_surrogates, (query, role_filter, session_id, current_session_id)
+    )
     try:
         if db is None:
             from hermes_actor.session_db import SessionDB
@@ -116,7 +119,7 @@ def session_search(
         found = {"error": str(error) or type(error).__name__, "success": False}
     finally:
         close()
-    return msgspec.json.encode(found).decode()
+    return json_bytes(found).decode()
 
 
 def as_limit(limit: Any, most: int = 5) -> int:

@@ -298,6 +298,31 @@ def test_library_function(six, monkeypatch):
     assert json.loads(session_search("monad", db=db))["success"] is False
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"query": "zebra \ud83d"},
+        {"query": "zebra", "raw": True},
+        {"query": "zebra"},
+        {"session_id": "s"},
+        {"session_id": "\ud83d"},
+        {"query": "zebra", "current_session_id": "\ud83d"},
+        {"query": "zebra", "role_filter": "user,\ud83d"},
+        {"query": "zebra", "session_id": "s", "sort": "\ud83d"},
+    ],
+    ids=str,
+)
+def test_library_function_never_raises_for_half_an_emoji(home, arguments):
+    """JSON of a model can hold a lone surrogate, and so can structured content of a message."""
+    home.add("now", "x")
+    with home.store() as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", [{"type": "text", "text": "zebra \ud83d alone"}])
+        db.append_message("s", "user", b"\xff\xfe zebra bytes")
+        found = json.loads(session_search(db=db, **arguments))
+    assert found["success"] is True or found["error"]
+
+
 # --- the command -----------------------------------------------------------------------------
 
 

@@ -41,7 +41,8 @@ BASE = {
     "limits",
     "paths",
     "processes",
-    "rescue", "settings",
+    "rescue",
+    "settings",
     "sqlite",
     "versions",
 }

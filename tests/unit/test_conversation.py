@@ -1,4 +1,8 @@
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes_actor import SessionDB
 from hermes_actor.store.conversation import strip_memory_context
@@ -183,3 +187,37 @@ def test_cyclic_lineage_ends(chain):
     for session_id in ("root", "mid", "tip"):
         chain.append_message(session_id, "user", session_id)
     assert replayed(chain, "mid", include_ancestors=True) == ["root", "mid", "tip"]
+
+
+def old_strip(text):
+    """The specification as one pattern per kind of trace; quadratic, so only for short texts."""
+    note = (
+        r"\[System note:\s*The following is recalled memory context,\s*NOT new user input\.\s*"
+        r"Treat as (?:informational background data|authoritative reference data[^\]]*)\.\]\s*"
+    )
+    span = r"<\s*memory-context\s*>.*?</\s*memory-context\s*>"
+    for pattern in (span, note, r"</?\s*memory-context\s*>"):
+        text = re.sub(pattern, "", text, flags=re.IGNORECASE | re.DOTALL)
+    return text
+
+
+HEAD = "[System note: The following is recalled memory context, NOT new user input. Treat as "
+PIECES = st.sampled_from([
+    "<memory-context>", "</memory-context>", "< Memory-Context >", "</ memory-context\n>", "<",
+    HEAD + "informational background data.]", HEAD + "authoritative reference data", " so", ".]",
+    "]", ".", "\n", "x ", "memory-context",
+])  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_memory_is_stripped_as_specified(text):
+    assert strip_memory_context(text) == old_strip(text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<memory-context>", HEAD + "authoritative reference data ", "<  ", "</memory-context>"],
+)
+def test_a_long_text_is_stripped_in_one_pass(piece):
+    """Quadratic patterns took minutes for these; the timeout of the tests is the limit."""
+    strip_memory_context("memory-context" + piece * 20_000)

@@ -149,6 +149,17 @@ def test_bytes_that_are_no_text_do_not_break_lists(db):
     }
 
 
+@pytest.mark.parametrize("query", ["walrus", "walr*", "北京烤鸭"])
+def test_bytes_that_are_no_text_are_found(db, query):
+    db.create_session("odd", "cli")
+    db.append_message("odd", "user", b"\xff\xfe walrus " + "北京烤鸭".encode() + b" \xff")
+    db.append_message("odd", "user", "walrus 北京烤鸭")
+    hits = db.search_messages(query)
+    assert sorted(hit["id"] for hit in hits) == [1, 2]
+    assert all(isinstance(hit["snippet"], str) for hit in hits)
+    assert db.get_messages("odd")[0]["content"].startswith(b"\xff")
+
+
 @pytest.mark.parametrize("query", ["walrus", "北京", "北京烤鸭", "北 walrus"])
 def test_page_without_a_limit_is_refused(db, query):
     db.create_session("s", "cli")

@@ -391,3 +391,23 @@ def test_delegates_go_with_their_session(open_store, path, tmp_path):
     assert {row["id"] for row in db.search_sessions()} == {"early"}
     assert db.get_session("early")["parent_session_id"] is None
     assert [one.name for one in tmp_path.glob("*.json")] == ["early.json"]
+
+
+def test_a_continuation_stays_with_its_chat_and_place(open_store, path):
+    """A gateway finds a conversation by these columns; without them a chat would lose its own."""
+    build(path, 22)
+    place = {
+        "user_id": "u", "session_key": "k", "chat_id": "c", "chat_type": "dm", "thread_id": "t",
+        "display_name": "Ann", "origin_json": "{}", "cwd": "w", "git_branch": "b",
+        "git_repo_root": "r", "profile_name": "p",
+    }  # fmt: skip
+    of_itself = {"expiry_finalized": 1, "rewind_count": 3, "compression_failure_error": "e"}
+    db = open_store(path)
+    db.create_session("old", "telegram")
+    columns = {**place, **of_itself}
+    assigned = ", ".join(f"{name} = ?" for name in columns)
+    db._conn.execute(f"UPDATE sessions SET {assigned} WHERE id = 'old'", tuple(columns.values()))
+    db.continue_session("old", "new")
+    child = db.get_session("new")
+    assert {name: child[name] for name in place} == place
+    assert [child[name] for name in of_itself] == [0, 0, None]

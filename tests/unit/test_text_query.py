@@ -224,3 +224,19 @@ def test_three_characters_in_every_cjk_token_go_to_the_trigrams(query, match):
 )
 def test_a_shorter_cjk_token_goes_to_like(query, terms):
     assert plan_query(query) == Plan(Route.LIKE, "", terms)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "a" + " " * 200_000 + "b",
+        '"a" ' * 50_000,
+        "a." * 100_000,
+        "a " * 100_000 + "AND",
+        "* " * 100_000,
+    ],
+    ids=["blanks", "phrases", "joined", "words", "stars"],
+)
+def test_a_long_query_is_cleaned_in_one_pass(query):
+    """Quadratic patterns took minutes for these; the timeout of the tests is the limit."""
+    assert sanitize(query) is not None
