@@ -39,8 +39,8 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
 
     \b
     Examples:
-      hermes-actor update -- pip install --upgrade hermes-actor
-      hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install hermes-actor
+      hermes-actor update -- pip install --upgrade .
+      hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install .
     """
     place = place_for(db)
     if place.db.exists():

@@ -11,6 +11,7 @@ import pytest
 from pages import DOCS, PAGES, ROOT, blocks, prose, table_rows
 
 from hermes_actor import SessionDB, errors, limits
+from hermes_actor.settings import ALL
 from hermes_protocol import OPERATIONS, result_type
 from hermes_protocol import operations as ops
 
@@ -273,3 +274,11 @@ def test_every_page_is_reachable_from_the_index():
         targets = re.findall(r"\]\(([^)\s#:]+)", prose(page))
         waiting += [(page.parent / target).resolve() for target in targets]
     assert [page for page in DOCS.rglob("*.md") if page not in reached] == []
+
+
+def test_every_setting_is_in_the_table_of_settings():
+    text = (DOCS / "operations.md").read_text("utf-8")
+    table = text.partition("## Settings")[2].partition("\n## ")[0]
+    for setting in ALL:
+        assert f"`{setting.key}`" in table, setting.key
+        assert setting.env is None or f"`{setting.env}`" in table, setting.env
