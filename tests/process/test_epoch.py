@@ -1,5 +1,6 @@
 """R5: somebody else has taken the file over. The old owner acknowledges nothing more and ends."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -62,7 +63,9 @@ def test_fenced_actor_does_nothing_more_and_ends(path, client, asked):
             db.append_message("s", "user", text)
         take_over(path)
         epoch = own(path, "epoch")
-        wire.send(*ASKED[asked])
+        # Its look at the file once a second may find the other owner before the request arrives.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            wire.send(*ASKED[asked])
         assert actor.exit_code() == exits.FENCED
         assert [m for m in wire.until_end() if m["t"] in ("ok", "done")] == []
         assert "another owner" in actor.last_words()

@@ -32,7 +32,7 @@ def end_actor(path: Path, number: int = signal.SIGTERM, patience: float = 20.0) 
     return pid
 
 
-def wait_gone(pid: int, patience: float = 20.0) -> None:
+def wait_gone(pid: int, patience: float = 60.0) -> None:
     give_up = time.monotonic() + patience
     while _lives(pid):
         assert time.monotonic() < give_up, f"process {pid} does not end"

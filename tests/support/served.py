@@ -24,9 +24,9 @@ class Served:
     def lives(self) -> bool:
         return self._process.poll() is None
 
-    def exit_code(self, patience: float = 20.0) -> int:
-        """Wait for the end."""
-        return self._process.wait(patience)
+    def exit_code(self, timeout: float = 60.0) -> int:
+        """Wait for the end. A drain takes 10 s of wall clock on a machine at load 10."""
+        return self._process.wait(timeout)
 
     def last_words(self) -> str:
         """What it has logged."""
