@@ -17,7 +17,7 @@ from pathlib import Path
 from hermes_actor.errors import Damaged, HermesActorError, cannot_use, from_sqlite
 from hermes_actor.sqlite import connect_reader, sqlite3
 
-__all__ = ["back_up", "backup_path", "backups_of", "verify", "weed"]
+__all__ = ["back_up", "backup_path", "backups_of", "stamp", "verify", "weed"]
 
 _PAGES = 512
 """Copied between two pauses: 2 MiB."""
@@ -33,8 +33,12 @@ def backup_path(db: Path, now: datetime | None = None) -> Path:
 
     The time is UTC: a clock that is set back in autumn must not make the newest the oldest.
     """
-    stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S-%f")
-    return db.parent / "backups" / f"{db.stem}-{stamp}{_SUFFIX}"
+    return db.parent / "backups" / f"{db.stem}-{stamp(now)}{_SUFFIX}"
+
+
+def stamp(now: datetime | None = None) -> str:
+    """The time as a part of a file name, fine enough that no two are the same."""
+    return (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S-%f")
 
 
 def back_up(

@@ -18,6 +18,7 @@
     │   └── CannotRead        a reader cannot use the file
     ├── RequestError          the change was refused; nothing of it is in the file
     │   ├── ConstraintFailed, SqlError, TooBig, NotAllowed, BadValue, KeyReused, Unsupported
+    │   ├── StateChanged      the content was to be replaced, and is not what it was any more
     │   └── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's patience ended before the change was taken
@@ -75,6 +76,7 @@ __all__ = [
     "SessionEnded",
     "SpawnFailed",
     "SqlError",
+    "StateChanged",
     "StorageError",
     "TitleInUse",
     "TooBig",
@@ -282,6 +284,12 @@ class Unsupported(RequestError):
     """The other side does not know this operation; one of the two is older."""
 
     code = "unsupported"
+
+
+class StateChanged(RequestError):
+    """The content has changed since the state that a replacement expects: copy it again."""
+
+    code = "state-changed"
 
 
 class SessionEnded(RequestError, ValueError):

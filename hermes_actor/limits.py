@@ -340,6 +340,19 @@ RECONNECT_FIRST_SECONDS = 0.002
 RECONNECT_MAX_SECONDS = 0.25
 """Longest pause between two tries to connect."""
 
+# Holds ----------------------------------------------------------------------------------------
+
+HOLD_SILENT_SECONDS = 10.0
+"""A caller that keeps changes waiting, and gives no sign of life for so long, keeps them no more:
+its process may have been stopped."""
+
+HOLD_SIGN_SECONDS = 1.0
+"""Between two such signs."""
+
+HOLD_TOTAL_SECONDS = 540.0
+"""The longest that changes are kept waiting for a restore or a repair. Below the time after which
+the watchdog of a service manager takes the writer for stuck."""
+
 # Leases ---------------------------------------------------------------------------------------
 
 LEASE_TOTAL_SECONDS = 1.0

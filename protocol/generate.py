@@ -122,6 +122,9 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     "catch-up.verify": wire.CatchUp(ask=-5, through=0, verify=True),
     "catch-up.defaults": wire.CatchUp(ask=-128, through=0),
     "maintain": wire.Maintain(ask=-6, task="restore", path="/srv/copy", patience=9.0),
+    "maintain.replace": wire.Maintain(
+        ask=-7, task="replace", path="/srv/copy", patience=9.0, expected="0a1b.3.41.2"
+    ),
     "maintain.defaults": wire.Maintain(ask=-1, task="rebuild-index"),
     "lease.open": wire.LeaseOpen(ask=-2, lease=4, patience=30.0),
     "lease.open.defaults": wire.LeaseOpen(ask=-1, lease=1),

@@ -7,6 +7,7 @@ answers leave through the outbox, also while nothing is read.
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import struct
 import time
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from hermes_actor.actor.server import Server
 
 __all__ = ["Connection", "peer_credentials"]
+
+_GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 
 _log = logging.getLogger("hermes_actor.actor")
 
@@ -63,12 +66,15 @@ class Connection:
         self._reading = trio.CancelScope()
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
+        self._has_ended = False
         self.outbox = Outbox(sock, lambda: server.in_loop(self._wake))
         self.desk = Desk(
             server.mailbox,
             server.metrics,
             self._answer,
             lambda: self.inbox.has_room(),
+            is_there=self._is_there,
+            who=lambda: f"pid {self.pid} ({self.name})",
             private_sql=server.private_sql,
         )
         intake = server.mailbox.intake
@@ -77,6 +83,17 @@ class Connection:
     @property
     def client_id(self) -> bytes:
         return self.desk.client_id
+
+    def _is_there(self) -> bool:
+        """Whether the client still has its end open. Asks the kernel: we may not have read up to
+        the end of what a client has sent that is gone by now."""
+        ready = select.poll()
+        try:
+            ready.register(self._sock, _GONE)
+            gone = any(events & _GONE for _, events in ready.poll(0))
+        except (OSError, ValueError):
+            return False  # we have closed our own end
+        return not gone and not self._has_ended
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -95,7 +112,8 @@ class Connection:
         except* (OSError, trio.TooSlowError, trio.BrokenResourceError) as errors:
             _log.debug("client pid %d is gone: %r", self.pid, errors.exceptions[0])
         finally:
-            self.desk.abandon_leases()
+            self._has_ended = True
+            self.desk.abandon()
             self._server.reception.left(self)
             self.outbox.flush()
             self.outbox.close()
@@ -192,7 +210,7 @@ class Connection:
         """Take nothing more from this client; what was admitted is still answered."""
         self.inbox.take_back()
         self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=reason))
-        self.desk.abandon_leases()
+        self.desk.abandon()
         self.end()
 
     def hurry(self) -> None:

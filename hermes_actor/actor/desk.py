@@ -78,9 +78,12 @@ class Desk:
         answer: Callable[[bytes], None],
         room: Callable[[], None],
         *,
+        is_there: Callable[[], bool] = lambda: True,
+        who: Callable[[], str] = lambda: "a client",
         private_sql: bool = True,
     ) -> None:
-        """*answer* takes a frame, in either thread; *room* is called when the window has room."""
+        """*answer* takes a frame, in either thread; *room* is called when the window has room;
+        *is_there* tells, in any thread, whether the client still listens; *who*, for people."""
         self.client_id = b""
         self.highest_seq = 0
         self.admitted = 0
@@ -89,11 +92,14 @@ class Desk:
         self._metrics = metrics
         self._answer = answer
         self._room = room
+        self._is_there = is_there
+        self._who = who
         self._private_sql = private_sql
         self._guard = threading.Lock()
         self._requests = 0
         self._asks = 0
         self._leases: dict[int, jobs.Lease] = {}
+        self._hold: jobs.Hold | None = None
         self._on_empty: Callable[[], None] | None = None
 
     @property
@@ -176,9 +182,17 @@ class Desk:
         """A piece of maintenance, behind what this client has sent before."""
         finish = self._asked(message.ask)
         deadline = _deadline(message.patience)
-        self._mailbox.put(
-            self.client_id, jobs.Maintain(finish, deadline, message.task, message.path)
+        if message.task == "hold":
+            self._hold = jobs.Hold(finish, deadline, self._who(), self._is_there)
+            self._mailbox.put(self.client_id, self._hold)
+            return
+        job = jobs.Maintain(
+            finish, deadline, message.task, message.path, message.expected, self._is_there
         )
+        if self._hold is not None and not self._hold.ended:
+            self._hold.put(job)
+        else:
+            self._mailbox.put(self.client_id, job)
 
     def forget(self) -> None:
         """The client has said good-bye."""
@@ -257,10 +271,12 @@ class Desk:
             # The lease is over or was another connection's: only its receipt can answer.
             self._mailbox.put(self.client_id, jobs.Call(finish, request))
 
-    def abandon_leases(self) -> None:
-        """The holder is gone or must go: roll back at once."""
+    def abandon(self) -> None:
+        """The client is gone or must go: end its leases and its hold at once."""
         for lease in self._leases.values():
             lease.abandon()
+        if self._hold is not None:
+            self._hold.abandon()
 
 
 def _statement(raw: msgspec.Raw) -> SqlStatement:

@@ -38,6 +38,7 @@ from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
 from hermes_actor.engine.changes import ChangeRing
 from hermes_actor.errors import ActorBroken, HandoffFailed
+from hermes_actor.scratch import remove_leftovers
 
 if TYPE_CHECKING:
     import hermes_protocol.messages as wire
@@ -168,6 +169,7 @@ class Server:
         for number in self._ends:
             # Heard while the loop runs. One that comes after must not spoil a proper end.
             signal.signal(number, signal.SIG_IGN)
+        remove_leftovers(self.place)
         build_id()  # now: after an update the files are no longer the code that runs
         trio.run(self._main)
         self.mailbox.intake.close()

@@ -122,6 +122,8 @@ def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
         found.append(f"foreign writer: {who}" if who else "foreign writer")
     if pinned:
         found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
+    if writer.held_by is not None:
+        found.append(f"changes wait for {writer.held_by}")
     unseen = server.mailbox.unseen_seconds()
     if unseen >= limits.STALLED_SECONDS:
         found.append(f"writer stalled: it has taken nothing for {unseen:.0f} s")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -109,8 +111,42 @@ def main() -> None:
     """
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does: what it has begun is cleared away first.
+
+    Its end is by the same signal, so that its parent can tell.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    ours = []
+    with contextlib.suppress(ValueError):  # only the main thread hears of signals
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            # Under nohup one of them is ignored, and stays so.
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, interrupt)
+                ours.append(number)
+    try:
+        yield
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is interrupt:  # an actor has others by now, and keeps them
+                signal.signal(number, signal.SIG_DFL)
+        if received:
+            os.kill(os.getpid(), received[0])
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code: 0 done, 1 refused, 2 wrong usage, 130 interrupted."""
+    with _interruptible():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     from hermes_actor.errors import HermesActorError
 
     if sys.stdout is None:  # closed by whoever started us

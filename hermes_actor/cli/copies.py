@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hermes_actor import exits
-from hermes_actor.backup import back_up, backup_path, backups_of, weed
+from hermes_actor.backup import back_up, backup_path, backups_of, stamp, weed
 from hermes_actor.cli.files import place_for
 from hermes_actor.cli.manners import (
     complain,
@@ -26,14 +26,17 @@ from hermes_actor.cli.manners import (
     waiting_for,
     yes_option,
 )
-from hermes_actor.cli.owner import has_owner, maintain
+from hermes_actor.cli.owner import has_owner, maintain, replace_content
 from hermes_actor.config import load
 from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, StorageError, from_sqlite
 from hermes_actor.paths import Place, place_of
+from hermes_actor.scratch import scratch
 from hermes_actor.settings import BACKUP_KEEP
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["backup", "copy_store", "keep_option", "prepared", "put_content", "restore"]
+
+_EMPTY = "0 sessions, 0 messages"
 
 keep_option = click.option(
     "--keep", type=click.IntRange(min=1), metavar="N",
@@ -104,14 +107,16 @@ def restore(
     """Bring the content of a copy back into the store, also while it is in use.
 
     COPY is a file that "hermes-actor backup" has made, or any other copy of a store; without it,
-    the newest one in the folder "backups". The present content is copied there first, so the same
-    command again, without COPY, brings it back. Then the copy is checked, brought up to date if it
-    is from an older version, and written into the file as one transaction: through the actor if
-    one runs, else by this command, which owns the store for that time. Clients wait meanwhile and
-    go on with the restored content. If the present file is too damaged for that and nobody serves
-    it, it is moved aside.
+    the newest one in the folder "backups". It is checked, and brought up to date if it is from an
+    older version. The present content is copied to "backups", so the same command again, without
+    COPY, brings it back. Then the copy is written into the file as one transaction: through the
+    actor if one runs, else by this command, which owns the store for that time. If the store has
+    changed since its content was copied, nothing is replaced: the content is copied again, and
+    clients wait for that. They go on with the restored content. If the present file is too damaged
+    for that and no actor serves it, it is moved aside.
 
-    Exit codes: 0 restored or declined, 1 not restored; then nothing has changed.
+    Exit codes: 0 restored or declined, 1 not restored; then nothing has changed, unless the message
+    says that this is not known.
 
     \b
     Examples:
@@ -131,13 +136,11 @@ def restore(
     theirs, ours = _count(source), _count(place.db) if place.db.exists() else "nothing"
     if not confirmed(f"Replace {place.db} ({ours}) by {source} ({theirs})?", yes):
         return exits.OK
-    kept = None if no_backup or not place.db.exists() else _keep_present(place)
     with waiting_for(place), prepared(place, source) as ready:
-        result = put_content(place, ready)
+        result, kept = put_content(place, lambda: contextlib.nullcontext(ready), keep=not no_backup)
     text = f"restored {place.db} from {source}: {theirs}"
-    kept = result.pop("moved", None) or kept
-    if kept:
-        text += f"\nthe content of before is in {kept}"
+    if kept is not None:
+        text += f"\nthe previous content is in {kept}"
     document = {"restored": str(place.db), "from": str(source), "before": kept and str(kept)}
     say({**document, **result}, text, as_json)
     return exits.OK
@@ -168,20 +171,6 @@ def _count(db: Path) -> str:
     return f"{sessions} sessions, {messages} messages"
 
 
-def _keep_present(place: Place) -> Path | None:
-    target = backup_path(place.db)
-    with progress("copying the present content") as tell:
-        try:
-            back_up(place.db, target, tell)
-            return target
-        except (Damaged, NotADatabase):
-            # For the record. What cannot even be copied is moved aside as it is, or refused.
-            with contextlib.suppress(StorageError):
-                back_up(place.db, target, tell, damaged=True)
-                return target
-    return None
-
-
 @contextlib.contextmanager
 def prepared(place: Place, source: Path) -> Iterator[Path]:
     """A private copy of *source* that a writer can take: whole, up to date, of the same page size.
@@ -191,27 +180,23 @@ def prepared(place: Place, source: Path) -> Iterator[Path]:
     from hermes_actor.engine.opening import open_database
     from hermes_actor.engine.seams import Seams
 
-    place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ready = place.folder / f"restore-{os.getpid()}.db"
-    try:
-        with progress("checking the copy") as tell:
-            back_up(source, ready, tell)
-        # A store of an older version is migrated here, where nobody waits for it.
-        open_database(place_of(ready), Seams()).close()
-        with contextlib.closing(sqlite3.connect(ready, isolation_level=None)) as conn:
-            conn.execute("PRAGMA journal_mode = DELETE").fetchall()
-            if (size := _page_size(place)) is not None:
-                conn.execute(f"PRAGMA page_size = {size}")
-                if conn.execute("PRAGMA page_size").fetchall() != [(size,)]:
-                    conn.execute("VACUUM")
+    with scratch(place) as ready:
+        try:
+            with progress("checking the copy") as tell:
+                back_up(source, ready, tell)
+            # A store of an older version is migrated here, where nobody waits for it.
+            open_database(place_of(ready), Seams()).close()
+            with contextlib.closing(sqlite3.connect(ready, isolation_level=None)) as conn:
+                conn.execute("PRAGMA journal_mode = DELETE").fetchall()
+                if (size := _page_size(place)) is not None:
+                    conn.execute(f"PRAGMA page_size = {size}")
+                    if conn.execute("PRAGMA page_size").fetchall() != [(size,)]:
+                        conn.execute("VACUUM")
+        except sqlite3.Error as error:
+            if isinstance(error, HermesActorError):
+                raise
+            raise from_sqlite(error, source) from error
         yield ready
-    except sqlite3.Error as error:
-        if isinstance(error, HermesActorError):
-            raise
-        raise from_sqlite(error, source) from error
-    finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            ready.with_name(ready.name + suffix).unlink(missing_ok=True)
 
 
 def _page_size(place: Place) -> int | None:
@@ -224,18 +209,69 @@ def _page_size(place: Place) -> int | None:
     return None
 
 
-def put_content(place: Place, ready: Path) -> dict[str, Any]:
-    """Have the owner take the content of *ready*. A file that cannot be opened is moved aside."""
+def put_content(
+    place: Place,
+    made: Callable[[], AbstractContextManager[Path]],
+    *,
+    keep: bool = True,
+    damaged: bool = False,
+) -> tuple[dict[str, Any], Path | None]:
+    """Put what *made* gives in the place of the present content; what the owner says of it.
+
+    And, with *keep*, a copy of the content that was replaced, to its last change. *made* is called
+    again, and the copy made again, if there are changes meanwhile. A file that cannot be opened is
+    moved aside, and is the copy then. *damaged*: the present content is known to be.
+    """
+    kept: Path | None = None
+    is_new = not place.db.exists()
+
+    @contextlib.contextmanager
+    def with_copy() -> Iterator[Path]:
+        nonlocal kept
+        kept = None if is_new and _count(place.db) == _EMPTY else _keep_present(place, damaged)
+        try:
+            with made() as ready:
+                yield ready
+        except HermesActorError as error:
+            if kept is not None and error.executed == "no":
+                kept.unlink()  # it is of another state, or of no use
+            raise
+
     try:
-        return maintain(place, "restore", ready)
+        if keep:
+            return replace_content(place, with_copy), kept
+        with made() as ready:
+            return maintain(place, "restore", ready), None
     except (Damaged, NotADatabase):
         if has_owner(place):
             raise
+    with made() as ready:
+        moved = _move_aside(place, ready)
+    # The next owner numbers on from what the copy says, and nobody knows its receipts.
+    with prepared(place, place.db) as ready:
+        return maintain(place, "restore", ready), moved
+
+
+def _keep_present(place: Place, damaged: bool) -> Path:
+    """Copy the present content to "backups", sound or not."""
+    target = backup_path(place.db)
+    with progress("copying the present content") as tell:
+        try:
+            back_up(place.db, target, tell, damaged=damaged)
+        except (Damaged, NotADatabase):
+            if damaged:
+                raise
+            back_up(place.db, target, tell, damaged=True)  # for the record
+    return target
+
+
+def _move_aside(place: Place, ready: Path) -> Path:
+    """Give a file that nobody can open another name, and its own to *ready*; the other name."""
     from hermes_actor.engine.ownership import OwnerLock
 
     lock = OwnerLock.acquire(place)
     try:
-        moved = place.db.with_name(f"{place.db.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        moved = place.db.with_name(f"{place.db.name}.damaged-{stamp()}")
         place.shm.unlink(missing_ok=True)  # it holds locks, no data
         for suffix in ("-wal", ""):
             with contextlib.suppress(FileNotFoundError):
@@ -243,11 +279,4 @@ def put_content(place: Place, ready: Path) -> dict[str, Any]:
         ready.rename(place.db)
     finally:
         lock.release()
-    # The next owner numbers on from what the copy says, and nobody knows its receipts.
-    return {**maintain_new(place), "moved": str(moved)}
-
-
-def maintain_new(place: Place) -> dict[str, Any]:
-    """Give a file that has just been put in place an identity of its own."""
-    with prepared(place, place.db) as ready:
-        return maintain(place, "restore", ready)
+    return moved

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import statistics
 import sys
 import time
@@ -65,10 +64,7 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
     # Late: only this command needs it.
     from hermes_actor.demo.show import Show
 
-    with (
-        _interruptible(),
-        Show(seconds, writers, _READERS, seed, hand_over) as show,
-    ):
+    with Show(seconds, writers, _READERS, seed, hand_over) as show:
         try:
             with _view(as_json) as view:
                 view.draw(show, 0)
@@ -85,18 +81,6 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
         else:
             _print(document)
     return exits.OK if document["good"] else exits.REFUSED
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Whoever ends us, by Ctrl-C or otherwise: everything is cleared away first."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    former = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in former:
-            signal.signal(number, handler)
 
 
 # --- the verdict ---------------------------------------------------------------------------------

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.asking import ask, ask_status
+from hermes_actor.client.asking import Questions, ask, ask_status
 from hermes_actor.client.core import decode_result
-from hermes_actor.errors import IndexBehind, NotRunning, Unsupported
+from hermes_actor.errors import (
+    HermesActorError,
+    IndexBehind,
+    NotRunning,
+    Owned,
+    StateChanged,
+    Unsupported,
+)
 from hermes_actor.holders import lock_holder
 
 if TYPE_CHECKING:
@@ -20,13 +29,17 @@ if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import Place
 
-__all__ = ["has_owner", "index_fully", "maintain", "owned_writer"]
+__all__ = ["has_owner", "index_fully", "maintain", "owned_writer", "replace_content"]
 
 _PATIENCE_SECONDS = 3600.0
 """The store of a large home takes minutes; what is waited for is told meanwhile."""
 
 _SLICE_SECONDS = 0.5
 """Between two reports of progress."""
+
+_TRIES = 3
+"""The first lets changes go on meanwhile. The others hold them; only a program that writes the file
+by itself can spoil those."""
 
 
 def has_owner(place: Place) -> bool:
@@ -40,33 +53,133 @@ def maintain(place: Place, task: str, path: Path | None = None) -> dict[str, Any
     Raises :class:`Unsupported` if the owner does not serve, or is too old for it, and whatever the
     task raises.
     """
-    if has_owner(place):
-        message = _ask(place, task, str(path or ""))
-        result: dict[str, Any] = decode_result(message, dict[str, Any])
-        return result
-    with owned_writer(place) as writer:
+    with _owner_of(place) as owner:
+        return owner.maintain(task, path)
+
+
+def replace_content(
+    place: Place, prepared: Callable[[], AbstractContextManager[Path]]
+) -> dict[str, Any]:
+    """Have the owner of *place* replace its content by what *prepared* gives, whole or not at all.
+
+    *prepared* copies what it needs of the present content. It is called again if that has changed
+    meanwhile, with all changes held: so what is replaced is what was copied. Raises as
+    :func:`maintain`, and :class:`StateChanged` if another program keeps writing the file.
+    """
+    with _owner_of(place) as owner:
+        for tries_left in reversed(range(_TRIES)):
+            state = owner.maintain("state")["state"]
+            try:
+                with prepared() as path:
+                    return owner.maintain("replace", path, state)
+            except StateChanged as error:
+                if not tries_left:
+                    raise StateChanged(
+                        f"{error}; end the other programs that write it: hermes-actor doctor"
+                    ) from error
+            owner.hold()
+    raise AssertionError("unreachable")
+
+
+class _Owner(Protocol):
+    """The one that can maintain a store."""
+
+    def maintain(
+        self, task: str, path: Path | None = None, expected: str = ""
+    ) -> dict[str, Any]: ...
+
+    def hold(self) -> None:
+        """Keep changes of others waiting from now on."""
+        ...
+
+
+@contextlib.contextmanager
+def _owner_of(place: Place) -> Iterator[_Owner]:
+    if not has_owner(place):
+        with contextlib.ExitStack() as stack:
+            try:
+                writer = stack.enter_context(owned_writer(place))
+            except Owned:
+                pass  # an actor has been started meanwhile
+            else:
+                yield _Here(writer)
+                return
+    with contextlib.closing(_Actor(place)) as actor:
+        yield actor
+
+
+class _Here:
+    """This process, which owns the store: nobody else changes it."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
         from hermes_actor.engine.maintenance import maintain as run
 
-        return run(writer, task, str(path or ""), time.monotonic() + _PATIENCE_SECONDS)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        return run(self._writer, task, str(path or ""), deadline, expected)
+
+    def hold(self) -> None:
+        pass
 
 
-def _ask(place: Place, task: str, path: str) -> bytes:
-    try:
-        return ask(
-            place,
-            lambda n: wire.Maintain(ask=n, task=task, path=path, patience=_PATIENCE_SECONDS),
-            _PATIENCE_SECONDS,
-            name=task,
-        )
-    except NotRunning as error:
-        owner = lock_holder(place)
-        if owner is None:
-            raise
-        # It has hung up: a program in embedded mode, or an actor that does not know the message.
-        raise Unsupported(
-            f"pid {owner} owns {place.db} and cannot do that: it is older than this command"
-            f" (hermes-actor handoff), or uses the store in embedded mode (end it)"
-        ) from error
+class _Actor:
+    """The actor that serves the store."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._held: Questions | None = None
+        self._guard = threading.Lock()
+        self._ended = threading.Event()
+
+    def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
+        def make(number: int) -> wire.Maintain:
+            return wire.Maintain(
+                ask=number, task=task, path=str(path or ""), patience=_PATIENCE_SECONDS,
+                expected=expected,
+            )  # fmt: skip
+
+        try:
+            if self._held is None:
+                told = ask(self._place, make, _PATIENCE_SECONDS, name=task)
+            else:
+                with self._guard:
+                    told = self._held.ask(make, time.monotonic() + _PATIENCE_SECONDS)
+        except NotRunning as error:
+            owner = lock_holder(self._place)
+            if owner is None:
+                raise
+            raise Unsupported(
+                f"pid {owner} owns {self._place.db} and serves nobody (embedded mode): end that"
+                f" program and try again"
+            ) from error
+        except Unsupported as error:
+            raise Unsupported(
+                f"the actor of {self._place.db}, pid {lock_holder(self._place)}, is older than this"
+                f" command and cannot do that; give it the new code: hermes-actor handoff"
+            ) from error
+        result: dict[str, Any] = decode_result(told, dict[str, Any])
+        return result
+
+    def hold(self) -> None:
+        if self._held is None:
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            self._held = Questions(self._place, deadline, name="restore")
+            self.maintain("hold")
+            threading.Thread(target=self._give_signs, name="hold", daemon=True).start()
+
+    def _give_signs(self) -> None:
+        """A holder that is stopped gives none, and is not waited for."""
+        with contextlib.suppress(HermesActorError, OSError):
+            while not self._ended.wait(limits.HOLD_SIGN_SECONDS):
+                self.maintain("state")
+
+    def close(self) -> None:
+        """Let changes go on."""
+        self._ended.set()
+        if self._held is not None:
+            self._held.close()
 
 
 @contextlib.contextmanager

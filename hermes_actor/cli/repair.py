@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hermes_actor import exits
-from hermes_actor.backup import back_up, backup_path, verify
+from hermes_actor.backup import stamp, verify
 from hermes_actor.cli.copies import prepared, put_content
 from hermes_actor.cli.files import place_for
 from hermes_actor.cli.manners import (
@@ -35,12 +35,15 @@ from hermes_actor.cli.orphans import (
     what_lacks,
 )
 from hermes_actor.cli.owner import index_fully, maintain
-from hermes_actor.cli.salvage import Salvaged, salvage
-from hermes_actor.errors import Damaged, NotADatabase, StorageError
+from hermes_actor.cli.salvage import Salvage, salvage
+from hermes_actor.errors import Damaged, NotADatabase
 from hermes_actor.integrity import Finding, check, is_of_an_index
 from hermes_actor.paths import Place
+from hermes_actor.scratch import remove_store, scratch
 
 __all__ = ["repair"]
+
+_SHOWN_SESSIONS = 20
 
 
 @click.command()
@@ -66,10 +69,11 @@ def repair(
 
     Every table is checked by a reader, while others work. Damaged indexes, full-text or ordinary,
     are built anew by the owner of the store, in slices between changes; nothing is lost by that.
-    If a table is damaged, every row that can be read goes into a new file beside the store, and
-    what was lost is told. The store itself is left alone until you say --swap: then a copy of the
-    damaged content is kept in "backups", and the rows that were saved take its place, through the
-    actor if one runs.
+    If a table is damaged, every row that can be read goes into a new file beside the store.
+    Missing messages are counted, for each session; a row whose text was changed by the damage
+    cannot be recognised. The store itself is left alone until you say --swap: then a copy of the
+    damaged content is kept in "backups", the rows are saved once more, with everything that was
+    written since, and take its place, through the actor if one runs.
 
     When files were replaced under a running actor, it saved what it had acknowledged beside the
     store, as "state.db.orphan-wal.N". --orphans compares these logs with the store, and adds the
@@ -142,41 +146,60 @@ def _mend_indexes(place: Place, found: Sequence[Finding], index: bool, mended: l
 def _save_rows(
     place: Place, found: Sequence[Finding], *, swap: bool, yes: bool, as_json: bool
 ) -> int:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    target = place.db.with_name(f"{place.db.name}.salvaged-{stamp}")
+    document: dict[str, Any] = {"findings": [one._asdict() for one in found], "swapped": False}
+    if not swap or not (yes or as_json):
+        target = place.db.with_name(f"{place.db.name}.salvaged-{stamp()}")
+        with _saved(place, target) as report:
+            if not as_json:
+                print("\n".join(_lines(report)), flush=True)
+            swap = swap and confirmed(f"Put these rows in the place of {place.db}?", yes)
+            if not swap:
+                document |= {**_counts(report), "salvaged": str(target)}
+                text = (
+                    f"what could be read is in {target}\n"
+                    f"{place.db} was not changed; to use what was saved: hermes-actor repair --swap"
+                )
+                say(document, text, as_json)
+                return exits.BROKEN
+        target.unlink()  # from here on it may lack what was written since
+    return _swap(place, document, as_json=as_json)
+
+
+def _swap(place: Place, document: dict[str, Any], *, as_json: bool) -> int:
+    """Save the rows once more, of the very state that they replace, and put them there."""
+    report: Salvage | None = None
+
+    @contextlib.contextmanager
+    def made() -> Iterator[Path]:
+        nonlocal report
+        with (
+            scratch(place) as target,
+            _saved(place, target) as report,
+            prepared(place, target) as ready,
+        ):
+            target.unlink()
+            yield ready
+
+    with waiting_for(place):
+        _, kept = put_content(place, made, damaged=True)
+    assert report is not None
+    document |= {**_counts(report), "swapped": True, "before": str(kept)}
+    text = f"{place.db} has the saved rows now; the damaged content is in {kept}"
+    say(document, "\n".join([*_lines(report), text]), as_json)
+    return exits.OK
+
+
+@contextlib.contextmanager
+def _saved(place: Place, target: Path) -> Iterator[Salvage]:
+    """Save the rows of the store in *target*, which goes if anything fails."""
     try:
         with progress("saving rows") as tell:
             report = salvage(place.db, target, tell)
         verify(target)
-    except StorageError as error:
-        target.unlink(missing_ok=True)
-        complain(str(error))
-        return exits.REFUSED
-    finally:
-        for suffix in ("-wal", "-shm"):
-            target.with_name(target.name + suffix).unlink(missing_ok=True)
-    document: dict[str, Any] = {
-        "findings": [one._asdict() for one in found],
-        "salvaged": str(target),
-        "tables": [one._asdict() for one in report],
-        "swapped": False,
-    }
-    lines = [*_lines(report), f"what could be read is in {target}"]
-    if not as_json:
-        print("\n".join(lines), flush=True)
-    question = f"Put it in the place of {place.db}?"
-    if not swap or not (as_json or confirmed(question, yes)):
-        hint = f"{place.db} was not changed; to use what was saved: hermes-actor repair --swap"
-        say(document, hint, as_json)
-        return exits.BROKEN
-    kept = backup_path(place.db)
-    back_up(place.db, kept, damaged=True)
-    with waiting_for(place), prepared(place, target) as ready:
-        put_content(place, ready)
-    target.unlink(missing_ok=True)
-    document |= {"swapped": True, "before": str(kept)}
-    say(document, f"{place.db} has the saved rows now; the damaged content is in {kept}", as_json)
-    return exits.OK
+        yield report
+    except BaseException:
+        remove_store(target)
+        raise
 
 
 def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> int:
@@ -208,10 +231,32 @@ def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> in
     return exits.BROKEN if left else exits.OK
 
 
-def _lines(report: Sequence[Salvaged]) -> list[str]:
+def _counts(report: Salvage) -> dict[str, Any]:
+    return {
+        "tables": [one._asdict() for one in report.tables],
+        "messages": report.messages._asdict(),
+    }
+
+
+def _lines(report: Salvage) -> list[str]:
     lines = []
-    for one in report:
-        lost = f", up to {one.lost} lost" if one.lost else ""
-        skipped = f", {one.skipped} not taken" if one.skipped else ""
-        lines.append(f"  {one.table}: {one.read} rows{lost}{skipped}")
+    for one in report.tables:
+        lost = f", up to {one.lost:,} lost" if one.lost and one.table != "messages" else ""
+        skipped = f", {one.skipped:,} not taken" if one.skipped else ""
+        lines.append(f"  {one.table}: {one.read:,} rows{lost}{skipped}")
+    told = report.messages
+    if told.missing:
+        most = list(told.sessions.items())[:_SHOWN_SESSIONS]
+        where = ", ".join(f"{name} ({count:,})" for name, count in most)
+        if len(most) < len(told.sessions):
+            where += f" and {len(told.sessions) - len(most):,} more"
+        lines.append(
+            f"{told.missing:,} of {told.of:,} messages are missing, in these sessions: {where}"
+        )
+    else:
+        lines.append(f"no message of the {told.of:,} that the saved sessions count is missing")
+    if told.perhaps_more:
+        lines.append(
+            f"sessions are missing as well, with up to {told.perhaps_more:,} messages of theirs"
+        )
     return lines

@@ -16,7 +16,7 @@ from hermes_actor.errors import Damaged, StorageError, from_sqlite
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import connect_reader, sqlite3
 
-__all__ = ["Salvaged", "salvage"]
+__all__ = ["Missing", "Salvage", "Salvaged", "salvage"]
 
 _STEPS = 20_000
 """Rows in a row that do not answer; beyond, steps double: row numbers may have large holes."""
@@ -32,13 +32,33 @@ class Salvaged(NamedTuple):
     table: str
     read: int
     lost: int
-    """Row numbers that did not answer. Some of them may never have been used."""
+    """If a part of it cannot be read: row numbers without a row. Some may never have been used."""
     skipped: int
     """Rows that the new store does not take, such as a second one of the same id."""
 
 
-def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> list[Salvaged]:
-    """Write what can be read of *db* into the new store *target*; a line for each table.
+class Missing(NamedTuple):
+    """The messages that were there and were not saved, as far as the rest tells."""
+
+    missing: int
+    """What the counts of the saved sessions tell; no more than there are unused message ids."""
+    of: int
+    """Messages that were saved, and these."""
+    sessions: dict[str, int]
+    """Which sessions lack how many."""
+    perhaps_more: int
+    """Ids without a message that no count explains, where sessions were lost, too."""
+
+
+class Salvage(NamedTuple):
+    """What became of a store."""
+
+    tables: list[Salvaged]
+    messages: Missing
+
+
+def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> Salvage:
+    """Write what can be read of *db* into the new store *target*, which is one file.
 
     *tell* gets the tables that are done, and all. Raises a :class:`StorageError` if not even the
     list of tables can be read.
@@ -60,17 +80,21 @@ def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> 
                 for number, (table, sql) in enumerate(tables.items()):
                     tell(number, len(tables))
                     report.append(_copy_table(source, new, table, sql))
-                report += _adopt_orphans(new)
+                adopted = _adopt_orphans(new)
+                numbered = _number_on(source, new)
+                missing = _missing(new, numbered, bool(adopted) or _has_lost(report, "sessions"))
                 for name in TABLES:
                     create_fulltext(new, name)
                 set_own(new, "watermark", 0)
                 new.execute("COMMIT")
+                # Closing takes the log away with it then, whoever reads the file later.
+                new.execute("PRAGMA journal_mode = DELETE").fetchall()
     except sqlite3.Error as error:
         if isinstance(error, StorageError):
             raise
         raise from_sqlite(error, db) from error
     tell(len(tables), len(tables))
-    return report
+    return Salvage([*report, *adopted], missing)
 
 
 def _tables(source: sqlite3.Connection) -> dict[str, str]:
@@ -108,7 +132,7 @@ def _copy_table(
     insert = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({marks})'
     reading = _Reading(source, table, names)
     taken = sum(new.execute(insert, row).rowcount for row in reading.rows())
-    return Salvaged(table, taken, reading.lost, reading.read - taken)
+    return Salvaged(table, taken, reading.lost(), reading.read - taken)
 
 
 class _Reading:
@@ -119,10 +143,17 @@ class _Reading:
         self._table = table
         self._names = names
         self.read = 0
-        self.lost = 0
+        self._highest = self._find_highest()
+        self._is_damaged = False
+
+    def lost(self) -> int:
+        """If a part does not answer: the row numbers up to the highest known that have no row."""
+        if not self._is_damaged:
+            return 0
+        return max(1, (self._highest or 0) - self.read)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        position, highest = -(2**63), self._highest()
+        position = -(2**63)
         while True:
             try:
                 for row in self._source.execute(
@@ -139,7 +170,8 @@ class _Reading:
                 yield from self._plain()
                 return
             except sqlite3.DatabaseError:
-                found = self._next_that_answers(position, highest)
+                self._is_damaged = True
+                found = self._next_that_answers(position)
             if found is None:
                 return
             position = found[0]
@@ -152,17 +184,15 @@ class _Reading:
                 self.read += 1
                 yield row
         except sqlite3.DatabaseError:
-            self.lost += 1
+            self._is_damaged = True
 
-    def _next_that_answers(self, position: int, highest: int) -> tuple[Any, ...] | None:
+    def _next_that_answers(self, position: int) -> tuple[Any, ...] | None:
         rowid, step, tries = max(position, 0) + 1, 1, 0
         one = f'SELECT rowid, {self._names} FROM "{self._table}" WHERE rowid = ?'
-        while rowid <= highest:
-            try:
+        # Where nothing tells the highest: as many rows as all pages together could hold.
+        while rowid <= (self._highest or 10_000_000):
+            with contextlib.suppress(sqlite3.DatabaseError):
                 found: list[tuple[Any, ...]] = self._source.execute(one, (rowid,)).fetchall()
-            except sqlite3.DatabaseError:
-                self.lost += 1
-            else:
                 if found:
                     return found[0]
             tries += 1
@@ -171,18 +201,48 @@ class _Reading:
             rowid += step
         return None
 
-    def _highest(self) -> int:
-        """The highest row number, from where it can be learned."""
-        found = 0
-        for sql, values in (
-            (f'SELECT MAX(rowid) FROM "{self._table}"', ()),
-            ("SELECT seq FROM sqlite_sequence WHERE name = ?", (self._table,)),
-        ):
-            with contextlib.suppress(sqlite3.Error):
-                rows = self._source.execute(sql, values).fetchall()
-                found = max(found, *(row[0] or 0 for row in rows)) if rows else found
-        # Where neither answers: as many rows as all pages together could hold.
-        return found or 10_000_000
+    def _find_highest(self) -> int:
+        """The highest row number, from where it can be learned; 0 if nothing tells it."""
+        found = _sequence(self._source, self._table)
+        with contextlib.suppress(sqlite3.Error):
+            rows = self._source.execute(f'SELECT MAX(rowid) FROM "{self._table}"').fetchall()
+            found = max(found, rows[0][0] or 0)
+        return found
+
+
+def _sequence(conn: sqlite3.Connection, table: str) -> int:
+    """The highest row number that was ever given out, where that is kept and can be read."""
+    with contextlib.suppress(sqlite3.Error):
+        sql = "SELECT MAX(seq) FROM sqlite_sequence WHERE name = ?"
+        ((found,),) = conn.execute(sql, (table,)).fetchall()
+        return found if isinstance(found, int) else 0
+    return 0
+
+
+def _number_on(source: sqlite3.Connection, new: sqlite3.Connection) -> int:
+    """Have the new store give out no message id that was ever used; the highest of them."""
+    highest = max(_sequence(source, "messages"), _sequence(new, "messages"))
+    new.execute("DELETE FROM sqlite_sequence WHERE name = 'messages'")
+    new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('messages', ?)", (highest,))
+    return highest
+
+
+def _missing(new: sqlite3.Connection, highest: int, lost_sessions: bool) -> Missing:
+    counted = new.execute(
+        "SELECT s.id, s.message_count - COUNT(m.id) AS lacks FROM sessions s"
+        " LEFT JOIN messages m ON m.session_id = s.id"
+        " GROUP BY s.id HAVING lacks > 0 ORDER BY lacks DESC, s.id"
+    ).fetchall()
+    ((saved,),) = new.execute("SELECT COUNT(*) FROM messages WHERE id > 0").fetchall()
+    # A lost message leaves its id unused; so does a deleted one, which no session counts.
+    unused = max(0, highest - saved)
+    missing = min(sum(lacks for _, lacks in counted), unused)
+    more = unused - missing if lost_sessions else 0
+    return Missing(missing, saved + missing, dict(counted) if missing else {}, more)
+
+
+def _has_lost(report: list[Salvaged], table: str) -> bool:
+    return any(one.lost for one in report if one.table == table)
 
 
 def _adopt_orphans(new: sqlite3.Connection) -> list[Salvaged]:

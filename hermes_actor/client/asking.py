@@ -1,11 +1,11 @@
-"""One question to the actor that is there: it is never started for that, nor waited for."""
+"""Questions to the actor that is there: it is never started for that, nor waited for."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,46 +13,91 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor.client.core import ClientCore
 from hermes_actor.client.reaching import connect_once, nobody_serves, wait_readable
-from hermes_actor.errors import DeadlineExceeded, NotRunning
+from hermes_actor.errors import DeadlineExceeded, HermesActorError, NotRunning, OutcomeUnknown
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
-__all__ = ["ask", "ask_status"]
+__all__ = ["Questions", "ask", "ask_status"]
 
 _STATUS_SECONDS = 5.0
+
+
+class Questions:
+    """A connection for asks, on which the actor has said Welcome.
+
+    Only then is anything asked: a question that waits in the socket of an actor that stands still
+    would be answered, and done, after its caller has given it up.
+    """
+
+    def __init__(self, place: Place, deadline: float, *, name: str) -> None:
+        """Raises :class:`NotRunning` if nobody serves, :class:`DeadlineExceeded`, or a refusal."""
+        self._place = place
+        self._core = ClientCore(name=name)
+        with self._explained(place):
+            self._sock = connect_once(place)
+        try:
+            with self._explained(place):
+                self._sock.sendall(self._core.hello())
+                while not self._core.phase:
+                    self._receive(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
+        """The result of one ask.
+
+        Raises what the answer says. If none comes, what was asked for may have been done:
+        :class:`OutcomeUnknown`, from :class:`NotRunning` if the actor has hung up.
+        """
+        reply, question = self._core.ask(make)
+        try:
+            with self._explained(self._place):
+                self._sock.sendall(question)
+                while not reply.done:
+                    self._receive(deadline)
+        except (NotRunning, DeadlineExceeded) as error:
+            raise OutcomeUnknown(f"{error}; what it was asked for may have been done") from error
+        if reply.error is not None:
+            raise reply.error
+        return reply.result or b""
+
+    def _receive(self, deadline: float) -> None:
+        wait_readable(self._sock, deadline)
+        data = self._sock.recv(1 << 16, socket.MSG_DONTWAIT)
+        if not data:
+            raise NotRunning(f"the actor of {self._place.db} has just ended")
+        self._core.receive(data)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _explained(place: Place) -> Iterator[None]:
+        try:
+            yield
+        except HermesActorError:
+            raise
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"the actor of {place.db} does not answer") from error
+        except FrameError as error:
+            raise NotRunning(f"whoever serves {place.db} is no actor: {error}") from error
+        except OSError as error:
+            if nobody_serves(error) or isinstance(error, ConnectionError):
+                raise NotRunning(f"no actor serves {place.db}") from error
+            raise
+
+    def close(self) -> None:
+        self._sock.close()
 
 
 def ask(
     place: Place, make: Callable[[int], msgspec.Struct], patience: float, *, name: str
 ) -> bytes:
-    """The result of one ask, on a connection of its own.
-
-    Raises :class:`NotRunning` if nobody serves, and whatever the answer says.
-    """
-    core, deadline = ClientCore(name=name), time.monotonic() + patience
-    try:
-        with contextlib.closing(connect_once(place)) as sock:
-            reply, question = core.ask(make)
-            sock.sendall(core.hello() + question)
-            while not reply.done:
-                wait_readable(sock, deadline)
-                data = sock.recv(1 << 16, socket.MSG_DONTWAIT)
-                if not data:
-                    raise NotRunning(f"the actor of {place.db} has just ended")
-                core.receive(data)
-    except TimeoutError as error:
-        raise DeadlineExceeded(f"the actor of {place.db} does not answer") from error
-    except FrameError as error:
-        raise NotRunning(f"whoever serves {place.db} is no actor: {error}") from error
-    except OSError as error:
-        if nobody_serves(error) or isinstance(error, ConnectionError):
-            raise NotRunning(f"no actor serves {place.db}") from error
-        raise
-    if reply.error is not None:
-        raise reply.error
-    return reply.result or b""
+    """The result of one ask, on a connection of its own. Raises as :class:`Questions`."""
+    deadline = time.monotonic() + patience
+    with contextlib.closing(Questions(place, deadline, name=name)) as questions:
+        return questions.ask(make, deadline)
 
 
 def ask_status(place: Place, patience: float = _STATUS_SECONDS) -> dict[str, Any] | None:
@@ -60,6 +105,11 @@ def ask_status(place: Place, patience: float = _STATUS_SECONDS) -> dict[str, Any
     try:
         told = ask(place, lambda n: wire.StatusRequest(ask=n), patience, name="status")
     except NotRunning:
+        return None
+    except OutcomeUnknown as error:
+        # To look changes nothing, so nothing is unknown.
+        if isinstance(error.__cause__, DeadlineExceeded):
+            raise error.__cause__ from None
         return None
     document: dict[str, Any] = msgspec.json.decode(told)
     return document

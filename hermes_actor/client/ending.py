@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
 from hermes_actor.client.asking import ask, ask_status
-from hermes_actor.errors import DeadlineExceeded, NotRunning, Owned
+from hermes_actor.errors import DeadlineExceeded, NotRunning, OutcomeUnknown, Owned
 from hermes_actor.holders import lock_holder
 from hermes_actor.processes import ProcessEnd
 
@@ -54,7 +54,8 @@ def end_actor(
     pid = running_actor(place)
     on_pid(pid)
     with ProcessEnd(pid) as end:
-        with contextlib.suppress(NotRunning):
+        # Lost on the way, or on its way out: that shows in its end.
+        with contextlib.suppress(NotRunning, OutcomeUnknown):
             ask(place, lambda n: wire.Drain(ask=n), patience, name="drain")
         if not end.wait(deadline - time.monotonic()):
             raise DeadlineExceeded(f"pid {pid} has not ended in {patience:g} s")

@@ -6,6 +6,7 @@ end is told by ``finish``, which each host gives in its own way.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ __all__ = [
     "Command",
     "Finish",
     "Forget",
+    "Hold",
     "Job",
     "Lease",
     "Maintain",
@@ -97,14 +99,63 @@ class CatchUp(Job):
 
 
 class Maintain(Job):
-    """A piece of maintenance, by its name; see ``engine.maintenance``."""
+    """A piece of maintenance, by its name; see ``engine.maintenance``.
 
-    __slots__ = ("path", "task")
+    *is_wanted* tells whether its caller is still there: what the caller has given up is not begun.
+    """
 
-    def __init__(self, finish: Finish, deadline: float, task: str, path: str = "") -> None:
+    __slots__ = ("expected", "is_wanted", "path", "task")
+
+    def __init__(
+        self,
+        finish: Finish,
+        deadline: float,
+        task: str,
+        path: str = "",
+        expected: str = "",
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__(finish, deadline)
         self.task = task
         self.path = path
+        self.expected = expected
+        self.is_wanted = is_wanted
+
+
+class Hold(Maintain):
+    """Keep all other jobs waiting while one caller copies the content that it then replaces.
+
+    Its finish gives the state. Maintenance that the caller puts here is done meanwhile.
+    """
+
+    __slots__ = ("ended", "holder", "work")
+
+    def __init__(
+        self, finish: Finish, deadline: float, holder: str, is_wanted: Callable[[], bool]
+    ) -> None:
+        super().__init__(finish, deadline, "state", is_wanted=is_wanted)
+        self.holder = holder
+        self.work: queue.SimpleQueue[Maintain | None] = queue.SimpleQueue()
+        self.ended = False
+
+    def put(self, job: Maintain) -> None:
+        """Bring a piece of work. After the end it is refused, by the side that sees it."""
+        self.work.put(job)
+        if self.ended:
+            self.end()
+
+    def end(self) -> None:
+        """Mark the end and refuse what came too late."""
+        self.ended = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self.work.get_nowait()
+                if job is not None and job.take():
+                    job.finish(Outcome(error=_hold_over()))
+
+    def abandon(self) -> None:
+        """The holder is gone: others go on at once."""
+        self.work.put(None)
 
 
 class Rescue(Job):
@@ -174,6 +225,13 @@ class Lease(Job):
     def abandon(self) -> None:
         """The holder is gone: roll back at once."""
         self.commands.put(None)
+
+
+def _hold_over() -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"changes go on again: they are held for at most {limits.HOLD_TOTAL_SECONDS:g} s, and for"
+        f" {limits.HOLD_SILENT_SECONDS:g} s without a sign of the holder; nothing was replaced"
+    )
 
 
 def lease_over() -> DeadlineExceeded:

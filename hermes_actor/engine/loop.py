@@ -11,13 +11,14 @@ import queue
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import (
     Call,
     CatchUp,
     Forget,
+    Hold,
     Job,
     Lease,
     Maintain,
@@ -29,6 +30,7 @@ from hermes_actor.engine.maintenance import maintain
 from hermes_actor.errors import (
     ActorBroken,
     Closed,
+    DeadlineExceeded,
     HermesActorError,
     IndexBehind,
     OutcomeUnknown,
@@ -196,8 +198,11 @@ class _Loop:
         try:
             if isinstance(job, Forget):
                 self._writer.forget(job.client)
+            elif isinstance(job, Hold):
+                self._hold(job)
+                return
             elif isinstance(job, Maintain):
-                result = maintain(self._writer, job.task, job.path, job.deadline)
+                result = self._maintain(job)
             elif isinstance(job, Rescue):
                 self._writer.core.copy_to(job.target)
             elif isinstance(job, Lease):
@@ -208,6 +213,43 @@ class _Loop:
         else:
             self._finish(job, Outcome(result))
         self._sent()
+
+    def _maintain(self, job: Maintain) -> Any:
+        """What the caller has given up is not begun: its next step builds on that."""
+        if self._clock() > job.deadline or not job.is_wanted():
+            raise DeadlineExceeded(f"{job.task} was given up before it began")
+        result = maintain(self._writer, job.task, job.path, job.deadline, job.expected)
+        if self._writer.core.broken is not None:
+            self._on_broken()
+        return result
+
+    def _hold(self, job: Hold) -> None:
+        """Keep other jobs waiting, and do what the holder brings, until it is done or silent."""
+        try:
+            state = self._maintain(job)
+        except HermesActorError:
+            job.end()
+            raise
+        self._writer.held_by = job.holder
+        end = self._clock() + limits.HOLD_TOTAL_SECONDS
+        try:
+            self._finish(job, Outcome(state))
+            self._sent()
+            while True:
+                allowed = min(limits.HOLD_SILENT_SECONDS, end - self._clock())
+                work = job.work.get(timeout=max(allowed, 0.0))
+                if work is None:
+                    break
+                if work.take():
+                    self._open.append(work)
+                    self._run_other(work)
+        except queue.Empty:
+            _log.warning("changes of %s go on: %s held them for too long", self._writer.place.db,
+                         job.holder)  # fmt: skip
+        finally:
+            self._writer.held_by = None
+            job.end()
+            self._sent()
 
     def _catch_up_a_bit(self) -> None:
         """One slice for those who wait for a complete index; changes come in between."""

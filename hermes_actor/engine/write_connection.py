@@ -30,6 +30,7 @@ from hermes_actor.errors import (
     HermesActorError,
     IOFailed,
     OutcomeUnknown,
+    StateChanged,
     StorageError,
     cannot_use,
     from_sqlite,
@@ -184,8 +185,16 @@ class WriteConnection:
         layout_of(self.conn)
 
     def _version_of_data(self) -> int:
-        (version,) = self.conn.execute("PRAGMA data_version").fetchone()
-        return int(version)
+        return _data_version(self.conn)
+
+    @property
+    def state(self) -> str:
+        """A name for the present content. Another name: it has changed, or may have.
+
+        Own changes count in ``commit_no``; commits of other programs show in the version of the
+        data, which is this connection's, as the epoch is.
+        """
+        return f"{self.file_id.hex()}.{self.epoch}.{self.commit_no}.{self._version_of_data()}"
 
     @property
     def somebody_else_wrote(self) -> bool:
@@ -215,9 +224,11 @@ class WriteConnection:
         if commit_no is not None:
             self._unfolded += commit_no - self.commit_no
             self.commit_no = commit_no
-        self.checkpoints.wrote(
-            writes, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
-        )
+        self._note_frames(writes)
+
+    def _note_frames(self, writes: int) -> None:
+        frames = self.seams.size(self._wal) // _FRAME_BYTES
+        self.checkpoints.wrote(writes, self.seams.monotonic(), frames)
 
     def _commit_failed(self, error: BaseException) -> None:
         explained = self.explain(error)
@@ -432,16 +443,15 @@ class WriteConnection:
         except sqlite3.Error as error:
             raise self.explain(error) from error
 
-    def replace_content(self, source: sqlite3.Connection, deadline: float) -> None:
+    def replace_content(
+        self, source: sqlite3.Connection, deadline: float, expected: str = ""
+    ) -> None:
         """Write every page of *source* into the file, as one transaction; the inode stays.
 
-        Raises a typed error, after which the file is as it was, unless the writer is broken.
+        *expected* is the only state that may be replaced; without it, any. Raises a typed error,
+        after which the file is as it was, unless the writer is broken. Once it returns, the new
+        content is durable; to fold it into the file is upkeep.
         """
-
-        def tell(status: int, _left: int, _total: int) -> None:
-            if status != sqlite3.SQLITE_DONE and self.seams.monotonic() > deadline:
-                raise Busy(f"another program is writing {self.place.db}")
-
         if self.broken is not None:
             raise self.stopped()
         self.pass_barrier(deadline)
@@ -449,18 +459,41 @@ class WriteConnection:
             self._files_changed(None)
         self.roll_back()
         try:
-            # One step: between two others could write, and SQLite would begin anew.
-            source.backup(self.conn, pages=-1, progress=tell, sleep=limits.BUSY_RETRY_SECONDS)
+            with contextlib.closing(self.seams.connect_reader(self.place.db)) as witness:
+                seen = _data_version(witness)
+                if expected and expected != self.state:
+                    raise self._state_changed()
+
+                def tell(status: int, _left: int, _total: int) -> None:
+                    if status == sqlite3.SQLITE_OK:
+                        # The write lock is ours by now, so what the witness sees is what goes.
+                        if expected and _has_changed(witness, seen):
+                            raise self._state_changed()
+                    elif status != sqlite3.SQLITE_DONE and self.seams.monotonic() > deadline:
+                        raise Busy(f"another program is writing {self.place.db}")
+
+                # Page by page, so that the witness is asked before the last one, which commits.
+                # The first step locks the file until the end, and the source stays as it is.
+                source.execute("BEGIN")
+                source.execute("SELECT 1 FROM sqlite_master").fetchall()
+                source.backup(self.conn, pages=1, progress=tell, sleep=limits.BUSY_RETRY_SECONDS)
         except sqlite3.Error as error:
             self._fail_with(error)
             raise self.explain(error) from error
         self.epoch = get_own(self.conn, "epoch") or 0
         self._look_ahead()
         self._data_version = -1
+        self._unfolded += 1
         self.conn.layout, self.conn.layout_checked = None, False
         self.faults.mended()
         self._on_epoch(self.epoch)
-        self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        self._note_frames(writes=1)
+
+    def _state_changed(self) -> StateChanged:
+        return StateChanged(
+            f"{self.place.db} has changed since it was copied: it is at change {self.commit_no}"
+            f" now, and other programs have written it {self.foreign_commits} times"
+        )
 
     def close(self) -> None:
         """Fold the WAL back as far as readers allow and close. A broken one stays open."""
@@ -484,3 +517,17 @@ class WriteConnection:
             # Last, and read-only: it can neither checkpoint nor unlink anything.
             self._anchor.close()
         _log.info("database closed by pid %d at %.6f", os.getpid(), self.seams.monotonic())
+
+
+def _data_version(conn: Connection) -> int:
+    ((version,),) = conn.execute("PRAGMA data_version").fetchall()
+    return int(version)
+
+
+def _has_changed(witness: Connection, seen: int) -> bool:
+    try:
+        return _data_version(witness) != seen
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False  # without a WAL the lock keeps readers out, too; the look before must do
+        raise

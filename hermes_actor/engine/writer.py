@@ -83,6 +83,8 @@ class Writer(Upkeep):
         self.receipts = Receipts(core.swept_through)
         self.changes = changes or ChangeRing()
         self.changes.begin(core.commit_no)
+        self.held_by: str | None = None
+        """Who keeps changes waiting, for people."""
         self._foreign_told = 0
         self._changed: list[Changed] = []
 

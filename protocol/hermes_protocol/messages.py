@@ -192,16 +192,22 @@ class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
 class Maintain(_Message, frozen=True, kw_only=True, tag="maintain"):
     """Ask for a piece of maintenance, after everything that this client has sent before.
 
-    ``restore`` replaces the content of the file by that of ``path``, a store inside the folder of
-    the side files, which the actor writes its own notes into. ``rebuild-index`` makes both
-    full-text indexes anew, empty; they fill between changes. ``reindex`` builds the other indexes
-    anew. Another task is answered with ``unsupported``.
+    ``state`` names the present state of the content, for ``expected``. ``hold`` does so and keeps
+    all other changes waiting, until this connection ends or is silent for too long. ``replace``
+    replaces the content of the file by that of ``path``, a store inside the folder of the side
+    files, which the actor writes its own notes into; if the content is no longer in the state
+    ``expected``, it is refused with ``state-changed``. ``restore`` does the same whatever the state
+    is. ``rebuild-index`` rebuilds both full-text indexes, beginning empty; they fill between
+    changes. ``reindex`` rebuilds the other indexes. Another task is answered with ``unsupported``.
+
+    A task does not begin after the connection has ended, nor after ``patience``.
     """
 
     ask: int
     task: str
     path: str = ""
     patience: float | None = None
+    expected: str = ""
 
 
 class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):

@@ -119,7 +119,14 @@ def test_rows_of_a_damaged_table_are_saved_and_swapped_in_when_told(store, serve
         assert store.read_bytes()[: len(damaged)] == damaged
         done = run(store, "repair", "--swap", "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"up to {lost} lost" in done.stdout
+        assert f"{lost} of {MESSAGES} messages are missing" in done.stdout
+        # No file is named that is gone, and none is left.
+        assert "salvaged-" not in done.stdout
+        beside = {p.name for p in store.parent.glob("state.db*")} - {found["salvaged"]}
+        assert beside - {"state.db", "state.db-wal", "state.db-shm"} == {
+            Path(found["salvaged"]).name
+        }
+        assert list(folder_of(store).glob("restore-*")) == []
         assert dict(query(store, "SELECT id, content FROM messages")) == saved
         assert run(store, "repair", "--check").returncode == 0
         db = SessionDB(store)
@@ -128,6 +135,56 @@ def test_rows_of_a_damaged_table_are_saved_and_swapped_in_when_told(store, serve
         assert len(db.search_messages("message", limit=1000)) == len(saved)
         db.close()
     assert list(store.with_name("backups").iterdir())
+
+
+EMPTY_LEAF = b"\x0d\0\0\0\0\x10" + bytes(4090)
+"""A page of a table without a row: SQLite finds nothing wrong with it."""
+
+
+@pytest.mark.parametrize(
+    ("which", "with_"),
+    [
+        (slice(10, 13), EMPTY_LEAF),
+        (slice(10, 13), b"\xff" * 64),
+        (slice(-2, None), EMPTY_LEAF),
+        (slice(-2, None), b"\xff" * 64),
+        (slice(None, None, 7), EMPTY_LEAF),
+        (slice(None, None, 7), b"\xff" * 64),
+    ],
+    ids=["empty", "torn", "empty at the end", "torn at the end", "many empty", "many torn"],
+)
+def test_every_message_that_is_lost_is_counted(store, which, with_):
+    """By the counts of the sessions: not every damaged page gives an error when it is read."""
+    overwrite(store, *pages_of(store, "messages")[which], with_=with_)
+    done = run(store, "repair", "--salvage", "--json")
+    found = json.loads(done.stdout)
+    saved = dict(
+        query(found["salvaged"], "SELECT session_id, COUNT(*) FROM messages GROUP BY session_id")
+    )
+    missing = {name: MESSAGES // 2 - saved.get(name, 0) for name in ("s", "t")}
+    lost = sum(missing.values())
+    assert lost > 0
+    assert found["messages"] == {
+        "missing": lost, "of": MESSAGES, "sessions": missing, "perhaps_more": 0,
+    }  # fmt: skip
+    # The next message gets an id that none of the lost ones had.
+    assert query(found["salvaged"], "SELECT seq FROM sqlite_sequence WHERE name = 'messages'") == [
+        (MESSAGES,)
+    ]
+    again = run(store, "repair", "--salvage")
+    assert f"{lost} of {MESSAGES} messages are missing, in these sessions: " in again.stdout
+    assert f"s ({missing['s']})" in again.stdout
+    names = {p.name for p in store.parent.glob("state.db.salvaged-*")}
+    assert len(names) == 2, "each run has a file of its own, and nothing beside it"
+
+
+def test_deleted_messages_are_not_taken_for_lost(store):
+    with contextlib.closing(SessionDB(store, mode="embedded")) as db:
+        db.clear_messages("t")
+    found = json.loads(run(store, "repair", "--salvage", "--json").stdout)
+    assert found["messages"] == {
+        "missing": 0, "of": MESSAGES // 2, "sessions": {}, "perhaps_more": 0,
+    }  # fmt: skip
 
 
 def test_messages_without_their_session_get_one_again(store):

@@ -42,6 +42,7 @@ BASE = {
     "paths",
     "processes",
     "rescue",
+    "scratch",
     "settings",
     "sqlite",
     "versions",

@@ -4,6 +4,7 @@ import os
 import sqlite3
 
 import pytest
+from support.processes import own_mounts, run_python
 
 from hermes_actor import exits
 from hermes_actor.engine.jobs import Request
@@ -182,3 +183,54 @@ def test_anchor_that_cannot_be_opened_is_a_typed_error(open_writer):
     with pytest.raises(CannotOpen):
         open_writer(Seams(connect_reader=refuse), anchored=True)
     assert put(open_writer(anchored=True), "k") is None
+
+
+# A full disk.
+
+
+@pytest.mark.skipif(not own_mounts(), reason="needs a disk of its own")
+def test_restore_that_fills_the_disk_is_reported_as_what_it_is():
+    """The new content is durable in the WAL; only to fold it into the file lacks room."""
+    code = """
+    import json, sqlite3
+    from contextlib import closing
+    from support.child import small_disk
+    from hermes_actor.engine.jobs import Request
+    from hermes_actor.engine.maintenance import maintain
+    from hermes_actor.engine.writer import Writer
+    from hermes_actor.paths import place_of
+    from hermes_protocol.operations import MetaSet
+
+    with small_disk() as (folder, disk):
+        place = place_of(folder / "state.db")
+        place.folder.mkdir(mode=0o700)
+        writer = Writer(place, anchored=True)
+        writer.run_batch([Request(MetaSet(key="before", value="v"))])
+        copy = place.folder / "restore-copy.db"
+        with (
+            closing(sqlite3.connect(f"file:{place.db}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.backup(target)
+            target.execute("DELETE FROM state_meta")
+            target.execute("INSERT INTO state_meta VALUES ('from the copy', zeroblob(1500000))")
+            target.commit()
+        disk.fill(leave=copy.stat().st_size * 4 // 3)
+        before = writer.core.commit_no
+        result = maintain(writer, "restore", str(copy), float("inf"))
+        position, _ = writer.changes.position_after(before)
+        followed = [change.op for change in writer.changes.read(position, 10)[0]]
+        with closing(sqlite3.connect(f"file:{place.db}?mode=ro", uri=True)) as conn:
+            keys = [key for (key,) in conn.execute("SELECT key FROM state_meta")]
+        unfolded = place.wal.stat().st_size > 0
+        facts = (result["commit_no"], writer.core.commit_no, writer.receipts.swept_through)
+        copy.unlink()
+        disk.free()
+        (later,) = writer.run_batch([Request(MetaSet(key="later", value="v"))])
+        writer.close()
+        print(json.dumps([keys, followed, unfolded, facts, before, later.error is None]))
+    """
+    keys, followed, unfolded, facts, before, later = run_python(code, prefix=own_mounts())
+    assert keys == ["from the copy"]
+    assert set(facts) == {before + 1}
+    assert (followed, unfolded, later) == (["restore"], True, True)
