@@ -72,7 +72,7 @@ def _connect(path: Path, mode: str, *, timeout: float = 0.0, check_same_thread: 
     )
 
 
-def primary_code(error: BaseException) -> int:
+def primary_code(error: BaseException | None) -> int:
     """The primary result code of an SQLite error, 0 for anything else."""
     code: Any = getattr(error, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else 0

@@ -9,22 +9,39 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hermes_actor.errors import ActorBroken, Busy, HermesActorError, StorageError
+from hermes_actor.errors import (
+    ActorBroken,
+    Busy,
+    HermesActorError,
+    StorageError,
+    is_storage_failure,
+)
 from hermes_actor.holders import write_lock_holders
 from hermes_actor.sqlite import primary_code, sqlite3
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
-__all__ = ["Faults", "is_damage"]
+__all__ = ["Faults", "is_damage", "is_index_damage", "may_be_the_index"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
 
-def is_damage(error: BaseException) -> bool:
+def is_damage(error: BaseException | None) -> bool:
     """Whether a table is malformed; a full-text index that is has a code of its own."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return primary_code(error) == sqlite3.SQLITE_CORRUPT and code != sqlite3.SQLITE_CORRUPT_VTAB
+    return primary_code(error) == sqlite3.SQLITE_CORRUPT and not is_index_damage(error)
+
+
+def is_index_damage(error: BaseException | None) -> bool:
+    """Whether FTS5 has found one of its indexes malformed."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
+
+
+def may_be_the_index(error: BaseException | None) -> bool:
+    """Whether a damaged full-text index may have caused *error*; a trial without it decides."""
+    if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
+        return False
+    return primary_code(error) == sqlite3.SQLITE_CORRUPT or not is_storage_failure(error)
 
 
 class Faults:

@@ -8,22 +8,27 @@ every change.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
+from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, LEFTOVER, statements
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = [
     "TABLES",
+    "abandon_leftover",
     "broken_parts",
     "create_fulltext",
     "drop_fulltext",
-    "find_damage",
     "drop_triggers",
+    "empty_leftover",
+    "find_damage",
     "is_inline",
     "is_usable",
 ]
@@ -31,6 +36,8 @@ __all__ = [
 TABLES = {"messages_fts": FTS_SQL, "messages_fts_trigram": FTS_TRIGRAM_SQL}
 
 _EVENTS = ("insert", "delete", "update")
+_SHADOWS = ("data", "idx", "content", "docsize", "config")
+_STEP_ROWS = 200
 _PROBE = "hermes_actor_probe"
 
 
@@ -93,10 +100,19 @@ def is_inline(conn: Connection, table: str) -> bool:
 
 
 def drop_fulltext(conn: Connection, table: str) -> None:
-    """Remove a full-text table and its triggers, inside the open transaction."""
+    """Remove a full-text table and its triggers, inside the open transaction.
+
+    At once, however large it is: what it kept stays as *leftovers*, see :func:`empty_leftover`.
+    """
     drop_triggers(conn, table)
-    if _can_serve(conn, table) and not _works(conn, f"DROP TABLE IF EXISTS {table}"):
-        _tear_out(conn, table)
+    if not _can_serve(conn, table):
+        return
+    try:
+        _set_aside(conn, table)
+    except sqlite3.OperationalError:
+        # An SQLite that is built to refuse changes of its schema table.
+        if not _works(conn, f"DROP TABLE IF EXISTS {table}"):
+            raise
 
 
 def drop_triggers(conn: Connection, table: str) -> None:
@@ -104,20 +120,54 @@ def drop_triggers(conn: Connection, table: str) -> None:
         conn.execute(f"DROP TRIGGER IF EXISTS {table}_{event}")
 
 
-def _tear_out(conn: Connection, table: str) -> None:
-    """Remove a table that is too damaged for DROP, which reads what it removes.
+def _set_aside(conn: Connection, table: str) -> None:
+    """Take a full-text table out of the schema and give the tables behind it other names.
 
-    Without its entry in the schema the tables behind it are ordinary ones and can be dropped.
+    DROP would read all of it first: for seconds if it is large, and in vain if it is damaged.
+    Without its entry in the schema the tables behind it are ordinary ones.
     """
+    present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    kept = [shadow for part in _SHADOWS if (shadow := f"{table}_{part}") in present]
+    free = (name for n in count(1) if (name := f"{LEFTOVER}{n}") not in present)
+    with _writable_schema(conn):
+        conn.execute("DELETE FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+        for shadow, name in zip(kept, free, strict=False):
+            conn.execute(
+                "UPDATE sqlite_master SET name = ?, tbl_name = ?,"
+                " sql = 'CREATE TABLE ' || ? || substr(sql, instr(sql, '('))"
+                " WHERE type = 'table' AND name = ?",
+                (name, name, name, shadow),
+            )
+
+
+def empty_leftover(conn: Connection, name: str, go_on: Callable[[], bool]) -> None:
+    """Give back pages of a leftover while *go_on*, in the open transaction; drop it when empty."""
+    columns = [row[1] for row in conn.execute(f"PRAGMA table_info({name})")]
+    # Only the large ones have an id; the others are dropped in one piece.
+    if columns[0] == "id":
+        step = f"DELETE FROM {name} WHERE id IN (SELECT id FROM {name} ORDER BY id LIMIT ?)"
+        while conn.execute(step, (_STEP_ROWS,)).rowcount:
+            if not go_on():
+                return
+    conn.execute(f"DROP TABLE {name}")
+
+
+def abandon_leftover(conn: Connection, name: str) -> None:
+    """Forget a leftover that is too damaged to be emptied; a vacuum gives its pages back."""
+    with _writable_schema(conn):
+        conn.execute("DELETE FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
+
+
+@contextmanager
+def _writable_schema(conn: Connection) -> Iterator[None]:
+    """Change the schema by its rows. It is read again at the end."""
     (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
     conn.execute("PRAGMA writable_schema = ON")
     try:
-        conn.execute("DELETE FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+        yield
         conn.execute(f"PRAGMA schema_version = {cookie + 1}")
     finally:
         conn.execute("PRAGMA writable_schema = RESET")
-    for shadow in ("data", "idx", "content", "docsize", "config"):
-        conn.execute(f"DROP TABLE IF EXISTS {table}_{shadow}")
 
 
 def create_fulltext(conn: Connection, table: str) -> None:

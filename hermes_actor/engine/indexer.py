@@ -19,8 +19,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
+from hermes_actor.engine.faults import may_be_the_index
 from hermes_actor.engine.fulltext import TABLES, is_usable
 from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 
@@ -28,7 +30,24 @@ if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
     from hermes_actor.sqlite import Connection
 
-__all__ = ["advance", "derive_watermark", "fill", "mend_holes", "newest_id"]
+__all__ = [
+    "IndexFailed",
+    "advance",
+    "derive_watermark",
+    "fill",
+    "forget_index",
+    "mend_holes",
+    "newest_id",
+]
+
+
+class IndexFailed(sqlite3.DatabaseError):
+    """A full-text index cannot take rows that can be read: it is damaged."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.sqlite_errorcode: int = cause.sqlite_errorcode
+        self.sqlite_errorname: str = cause.sqlite_errorname
 
 
 def newest_id(conn: Connection) -> int:
@@ -41,14 +60,21 @@ def derive_watermark(conn: Connection) -> int:
     stored = get_own(conn, "watermark")
     if stored is not None and stored <= max(newest, _highest_ever(conn)):
         return stored
-    # Ids below 1 are possible, if nobody has ever seen one.
+    nothing = forget_index(conn)
+    if not all(_last(conn, table) >= newest for table in _usable(conn)):
+        return nothing
+    set_own(conn, "watermark", newest)
+    return newest
+
+
+def forget_index(conn: Connection) -> int:
+    """Set the watermark, inside an open transaction, so that every message counts as unindexed."""
     lowest = scalar(conn, "SELECT MIN(id) FROM messages")
-    nothing = min(0, (1 if lowest is None else lowest) - 1)
-    complete = all(_last(conn, table) >= newest for table in _usable(conn))
-    watermark = newest if complete else nothing
-    set_own(conn, "watermark", watermark)
+    # Other programs may give ids below 1.
+    nothing: int = min(0, 0 if lowest is None else lowest - 1)
+    set_own(conn, "watermark", nothing)
     set_own(conn, "holes_checked", nothing)
-    return watermark
+    return nothing
 
 
 def _highest_ever(conn: Connection) -> int:
@@ -123,10 +149,17 @@ def mend_holes(conn: Connection, above: int, watermark: int) -> int:
 
 
 def _index(conn: Connection, table: str, above: int, through: int) -> None:
-    conn.execute(
-        f"INSERT INTO {table}(rowid, content)"
-        f" SELECT m.id, {INDEXED_TEXT.format('m.')} FROM messages m"
-        f" WHERE m.id > ? AND m.id <= ?"
-        f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id) ORDER BY m.id",
-        (above, through),
-    )
+    """Index the rows of a range that are not in *table*. Raises :class:`IndexFailed`."""
+    text, rows = INDEXED_TEXT.format("m."), "FROM messages m WHERE m.id > ? AND m.id <= ?"
+    try:
+        conn.execute(
+            f"INSERT INTO {table}(rowid, content) SELECT m.id, {text} {rows}"
+            f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id) ORDER BY m.id",
+            (above, through),
+        )
+    except sqlite3.Error as error:
+        if not may_be_the_index(error):
+            raise
+        # If the messages themselves cannot be read, a rebuilt index would fail as well.
+        conn.execute(f"SELECT TOTAL(LENGTH({text})) {rows}", (above, through)).fetchall()
+        raise IndexFailed(error) from error

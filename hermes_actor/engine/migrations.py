@@ -23,7 +23,7 @@ from hermes_actor.engine.fulltext import (
     is_inline,
     is_usable,
 )
-from hermes_actor.engine.indexer import fill, newest_id
+from hermes_actor.engine.indexer import fill, forget_index, newest_id
 from hermes_actor.engine.own_tables import create_own_tables, set_own
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
@@ -112,7 +112,7 @@ def _refill(conn: Connection, progress: Callable[[float], None]) -> None:
         set_own(conn, "watermark", newest)
     else:
         # Too many for a start: slices fill the indexes while the file is served.
-        set_own(conn, "watermark", 0)
+        forget_index(conn)
 
 
 def _rows(conn: Connection) -> int:

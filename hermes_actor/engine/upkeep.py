@@ -15,16 +15,25 @@ from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, decide
 from hermes_actor.engine.fulltext import (
     TABLES,
+    abandon_leftover,
     broken_parts,
     create_fulltext,
     drop_fulltext,
+    empty_leftover,
     find_damage,
 )
-from hermes_actor.engine.indexer import advance, derive_watermark, mend_holes, newest_id
-from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.indexer import (
+    IndexFailed,
+    advance,
+    derive_watermark,
+    forget_index,
+    mend_holes,
+    newest_id,
+)
+from hermes_actor.engine.own_tables import get_own
 from hermes_actor.engine.write_connection import TransactionLost
-from hermes_actor.errors import Busy, HermesActorError, is_storage_failure
-from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.errors import Busy, Damaged, HermesActorError, is_storage_failure
+from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.schema import OWN_INDEXES
 
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import CheckpointState
     from hermes_actor.engine.write_connection import WriteConnection
     from hermes_actor.paths import Place
+    from hermes_actor.sqlite import Connection
 
 __all__ = ["Upkeep"]
 
@@ -46,6 +56,7 @@ class Upkeep:
         self.watermark = 0
         self.newest = 0
         self.index_rebuilds = 0
+        self.index_blame: str | None = None
         self.upkeep_error: BaseException | None = None
         self._somebody_waits = somebody_waits
         self._all_done = False
@@ -104,12 +115,17 @@ class Upkeep:
         self._met = self._meeting = (-1, -1)
         self._all_done = False
 
+    def blame_index(self, error: BaseException | None) -> None:
+        """A statement failed by an index, and no trial without it could be made: rebuild it."""
+        self.index_blame = str(error)
+        self._all_done = False
+
     def rebuild_index(self) -> None:
-        """Make both full-text indexes anew, empty; idle time and searches fill them in slices."""
+        """Replace both full-text indexes by empty ones; idle time and searches fill them."""
         failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed
-        self._rebuild_index("asked for")
+        self._rebuild_index(self.index_blame or "asked for")
 
     def reindex(self) -> None:
         """Build every ordinary index anew from its table, each in a transaction of its own."""
@@ -174,6 +190,8 @@ class Upkeep:
         if failed is not None:
             raise failed
         conn = self.core.conn  # a transaction may begin on a new one
+        if self.index_blame is not None:
+            return self._rebuild_index(self.index_blame)
         if not layout_of(conn).whole and broken_parts(conn):
             return self._rebuild_index("its triggers are gone")
         self.newest = newest = newest_id(conn)
@@ -187,13 +205,7 @@ class Upkeep:
         try:
             watermark = advance(conn, self.watermark, seams, seams.monotonic() + seconds)
         except sqlite3.Error as error:
-            self.core.roll_back()
-            if is_storage_failure(error) and primary_code(error) != sqlite3.SQLITE_CORRUPT:
-                raise self.core.explain(error) from error
-            failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
-            if failed is not None:
-                raise failed from error
-            return self._rebuild_index(str(error))
+            return self._rebuild_after(error)
         self.commit(writes=watermark - self.watermark)
         self.watermark = watermark
         seams.failpoint("index.after")
@@ -222,28 +234,69 @@ class Upkeep:
         try:
             mend_holes(self.core.conn, checked, self.watermark)
         except sqlite3.Error as error:
-            self.core.roll_back()
-            raise self.core.explain(error) from error
+            return self._rebuild_after(error)
         self.commit()
         return True
 
+    def _rebuild_after(self, error: sqlite3.Error) -> bool:
+        """Indexing has failed in the open transaction: rebuild if the index may be to blame."""
+        self.core.roll_back()
+        if not isinstance(error, IndexFailed):
+            raise self.core.explain(error) from error
+        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed from error
+        return self._rebuild_index(str(error))
+
     def _rebuild_index(self, reason: str) -> bool:
-        """Make both full-text tables anew, empty, in the open transaction; slices fill them."""
-        _log.warning("making the full-text indexes of %s anew: %s", self.place.db, reason)
+        """Replace both full-text tables by empty ones in the open transaction; slices fill them.
+
+        However large the old ones are: their pages are given back in slices, too.
+        """
+        _log.warning("rebuilding the full-text indexes of %s: %s", self.place.db, reason)
+        conn = self.core.conn
         try:
             for table in TABLES:
-                drop_fulltext(self.core.conn, table)
-                create_fulltext(self.core.conn, table)
-            set_own(self.core.conn, "watermark", 0)
+                drop_fulltext(conn, table)
+                create_fulltext(conn, table)
+            nothing = forget_index(conn)
         except sqlite3.Error as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
         self._meeting = (-1, -1)
         self.commit()
-        self.watermark = 0
-        self.core.conn.layout = None
+        self.watermark = nothing
+        self.index_blame = None
+        conn.layout = None
         self.index_rebuilds += 1
         return True
+
+    def _remove_leftovers(self) -> bool:
+        """Give back pages of indexes that were replaced; true while there are more."""
+        leftovers, seams = layout_of(self.core.conn).leftovers, self.core.seams
+        if not leftovers:
+            return False
+        enough = seams.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
+        name, go_on = leftovers[0], lambda: seams.monotonic() < enough
+        try:
+            self._change(lambda conn: empty_leftover(conn, name, go_on))
+        except Damaged as error:
+            # Damaged pages may lead anywhere: better to leave them unused than to follow them.
+            _log.error("%s: pages of an old full-text index stay: %s", self.place.db, error)
+            self._change(lambda conn: abandon_leftover(conn, name))
+        return True
+
+    def _change(self, work: Callable[[Connection], object], deadline: float = 0.0) -> None:
+        """Do *work* in a transaction of its own, outside of the order of changes."""
+        failed = self.begin(deadline or self.core.seams.monotonic())
+        if failed is not None:
+            raise failed
+        try:
+            work(self.core.conn)
+        except sqlite3.Error as error:
+            self.core.roll_back()
+            raise self.core.explain(error) from error
+        self.commit()
 
     def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
         """Like :meth:`WriteConnection.commit`; what was derived at the beginning now holds."""
@@ -270,7 +323,11 @@ class Upkeep:
             self.core.look_at_files()
             if self._all_done and not self.core.somebody_else_wrote:
                 return limits.FOREIGN_LOOK_SECONDS
-            if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
+            if (
+                self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS)
+                or self._mend_holes()
+                or self._remove_leftovers()
+            ):
                 return 0.0
             missing = [n for n in OWN_INDEXES if n not in layout_of(self.core.conn).indexes]
             if missing:

@@ -26,6 +26,7 @@ from hermes_actor.errors import (
     ActorBroken,
     Busy,
     ConstraintFailed,
+    Damaged,
     DiskFull,
     HermesActorError,
     IOFailed,
@@ -233,8 +234,9 @@ class WriteConnection:
     def _commit_failed(self, error: BaseException) -> None:
         explained = self.explain(error)
         # A refused constraint, a foreign lock, no room: the transaction is whole, and rolled back
-        # means not executed.
-        if isinstance(explained, ConstraintFailed | Busy | DiskFull):
+        # means not executed. So is one in which FTS5 finds its pages damaged: it writes them before
+        # SQLite writes the WAL. A write or sync that fails is an I/O error.
+        if isinstance(explained, ConstraintFailed | Busy | DiskFull | Damaged):
             self.roll_back()
             raise TransactionLost(self.faults.note(explained)) from error
         self._mark_failed_sync()

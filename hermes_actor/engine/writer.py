@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
 from hermes_actor import limits
 from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
-from hermes_actor.engine.faults import is_damage
+from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
-from hermes_actor.engine.indexer import advance
+from hermes_actor.engine.indexer import advance, forget_index
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
-from hermes_actor.engine.own_tables import set_own
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.staging import encode_result, keep_part, take_parts
@@ -35,11 +35,10 @@ from hermes_actor.errors import (
     HermesActorError,
     OutcomeUnknown,
     RequestError,
-    is_storage_failure,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
-from hermes_actor.store.sql import names_index
+from hermes_actor.store.sql import keeps_a_part, names_index, names_messages
 from hermes_protocol.messages import Changed
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
 
@@ -54,6 +53,14 @@ _log = logging.getLogger("hermes_actor.engine")
 
 class _Misstep(Exception):
     """A change failed where there was no way back for it alone."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+_Way = Callable[[Request, int], Outcome]
+"""How a batch applies one request under a commit_no."""
 
 
 class Writer(Upkeep):
@@ -121,29 +128,47 @@ class Writer(Upkeep):
         try:
             (outcome,) = self._attempt([request])
         except TransactionLost as lost:
-            return Outcome(error=lost.cause)
+            outcome = self._run_without_index(request, lost)
         except OutcomeUnknown as error:
-            return Outcome(error=error)
+            outcome = Outcome(error=error)
         return outcome
 
     def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
         """Hardly ever does a change fail. So all are tried without a way back for each; if one
         fails, everything is rolled back and tried again with one."""
         try:
-            return self._transaction(requests, careful=False)
+            return self._transaction(requests, self._apply_plainly)
         except _Misstep as misstep:
-            assert misstep.__cause__ is not None
             # Explained, so that after an I/O error the second try begins on a new connection.
-            self.core.explain(misstep.__cause__)
-            return self._transaction(requests, careful=True)
+            self.core.explain(misstep.cause)
+            return self._transaction(requests, self._apply_carefully)
 
-    def _transaction(self, requests: Sequence[Request], *, careful: bool) -> list[Outcome]:
+    def _run_without_index(self, request: Request, lost: TransactionLost) -> Outcome:
+        """Try a change that has lost its transaction once more, without the full-text triggers.
+
+        FTS5 writes its pages when a statement ends or the transaction commits. If it finds damage
+        there, SQLite ends the whole transaction, so this trial needs one of its own.
+        """
+        try:
+            if may_be_the_index(lost.__cause__):
+                way = partial(self._apply_without_index, lost.cause)
+                (outcome,) = self._transaction([request], way)
+                if outcome.error is None:
+                    return outcome
+        except (TransactionLost, _Misstep):
+            pass
+        except OutcomeUnknown as error:
+            return Outcome(error=error)
+        self._note_damage(request, lost.__cause__, lost.cause)
+        return Outcome(error=lost.cause)
+
+    def _transaction(self, requests: Sequence[Request], apply_one: _Way) -> list[Outcome]:
         # The patience of the first decides about a foreign lock; the others are brought again.
         failed = self.begin(requests[0].deadline)
         if failed is not None:
             return [Outcome(error=failed)]
         try:
-            outcomes = self._apply_all(requests, careful)
+            outcomes = self._apply_all(requests, apply_one)
             applied = sum(1 for o in outcomes if o.error is None and not o.replayed)
             if not applied:
                 self._roll_back()
@@ -159,14 +184,14 @@ class Writer(Upkeep):
         self._tell_changes()
         return outcomes
 
-    def _apply_all(self, requests: Sequence[Request], careful: bool) -> list[Outcome]:
+    def _apply_all(self, requests: Sequence[Request], apply_one: _Way) -> list[Outcome]:
         seams, outcomes = self.core.seams, list[Outcome]()
         commit_no = self.core.commit_no + 1
         enough = seams.monotonic() + limits.BATCH_SOFT_SECONDS
         for request in requests:
             if isinstance(request.operation, Vacuum):
                 break
-            outcome = self._apply_one(request, commit_no, careful)
+            outcome = self._answered(request) or apply_one(request, commit_no)
             outcomes.append(outcome)
             if outcome.error is None and not outcome.replayed:
                 commit_no += 1
@@ -189,71 +214,88 @@ class Writer(Upkeep):
         self.receipts.rolled_back()
         self._changed = []
 
-    def _apply_one(self, request: Request, commit_no: int, careful: bool) -> Outcome:
-        conn, savepoint = self.core.conn, self.core.authorizer.savepoint
+    def _answered(self, request: Request) -> Outcome | None:
+        """What the file or the clock says about a request before it is applied."""
         if request.ticket is not None:
-            answered = self.receipts.find(conn, request.ticket)
+            answered = self.receipts.find(self.core.conn, request.ticket)
             if answered is not None:
                 return answered
         if self.core.seams.monotonic() > request.deadline:
             return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
-        if not careful:
-            try:
-                return Outcome(self._apply(request, commit_no), None, commit_no)
-            except Exception as error:
-                raise _Misstep from error
+        return None
+
+    def _apply_plainly(self, request: Request, commit_no: int) -> Outcome:
+        try:
+            return Outcome(self._apply(request, commit_no), None, commit_no)
+        except Exception as error:
+            raise _Misstep(error) from error
+
+    def _apply_carefully(self, request: Request, commit_no: int) -> Outcome:
+        conn, savepoint = self.core.conn, self.core.authorizer.savepoint
         conn.execute(f"SAVEPOINT {savepoint}")
         try:
-            result = self._apply(request, commit_no)
-        except Exception as error:
-            explained = self.core.explain(error) if isinstance(error, sqlite3.Error) else error
-            if not conn.in_transaction:
-                raise TransactionLost(explained) from error
-            conn.execute(f"ROLLBACK TO {savepoint}")
-            conn.layout = None
-            mended = self._without_index(request, commit_no, error)
-            conn.execute(f"RELEASE {savepoint}")
-            if mended is not None:
-                return mended
-            if is_damage(error) and not isinstance(request.operation, SqlStatement):
-                self.core.faults.found_damage(explained)
-            if request.ticket is not None:
-                self.receipts.refused(request.ticket, explained)
-            return Outcome(error=explained)
+            outcome = self._apply_plainly(request, commit_no)
+        except _Misstep as misstep:
+            outcome = self._apply_again(request, commit_no, misstep.cause)
         conn.execute(f"RELEASE {savepoint}")
-        return Outcome(result, None, commit_no)
+        return outcome
 
-    def _without_index(
-        self, request: Request, commit_no: int, error: BaseException
-    ) -> Outcome | None:
-        """Try a failed change once more without the full-text triggers (G7).
-
-        A broken index shows as CONSTRAINT, ERROR or CORRUPT, like many other things; so it is
-        recognised by trial. If the change then succeeds, the index was to blame: its triggers
-        stay away until it has been made anew.
-        """
-        if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
-            return None
-        if is_storage_failure(error) and primary_code(error) != sqlite3.SQLITE_CORRUPT:
-            return None
-        conn, trial = self.core.conn, f"{self.core.authorizer.savepoint}_t"
+    def _apply_again(self, request: Request, commit_no: int, error: Exception) -> Outcome:
+        """A change has failed with *error*: without the index, or not at all."""
+        explained = self.core.explain(error) if isinstance(error, sqlite3.Error) else error
         changed = len(self._changed)
-        conn.execute(f"SAVEPOINT {trial}")
-        try:
-            for table in TABLES:
-                drop_triggers(conn, table)
-            result = self._apply(request, commit_no)
-            set_own(conn, "watermark", 0)
-        except Exception:
-            conn.execute(f"ROLLBACK TO {trial}")
-            conn.execute(f"RELEASE {trial}")
-            conn.layout = None
-            del self._changed[changed:]
-            return None
-        conn.execute(f"RELEASE {trial}")
+        self._return_to_savepoint(error, explained)
+        if may_be_the_index(error):
+            try:
+                return self._apply_without_index(error, request, commit_no)
+            except (sqlite3.Error, _Misstep):
+                self._return_to_savepoint(error, explained)
+                del self._changed[changed:]
+        self._note_damage(request, error, explained)
+        if request.ticket is not None:
+            self.receipts.refused(request.ticket, explained)
+        return Outcome(error=explained)
+
+    def _return_to_savepoint(self, error: Exception, explained: Exception) -> None:
+        conn = self.core.conn
+        if not conn.in_transaction:
+            raise TransactionLost(explained) from error
+        conn.execute(f"ROLLBACK TO {self.core.authorizer.savepoint}")
         conn.layout = None
-        _log.error("a full-text index of %s is broken (%s); making it anew", self.place.db, error)
-        return Outcome(result, None, commit_no)
+
+    def _apply_without_index(
+        self, error: BaseException, request: Request, commit_no: int
+    ) -> Outcome:
+        """Apply a change that has failed with *error* without the full-text triggers (G7).
+
+        A damaged index shows as CONSTRAINT, ERROR or CORRUPT, like many other things, so it is
+        recognised by trial: if the change succeeds like this, the index was to blame. Its triggers
+        then stay away until it has been rebuilt.
+        """
+        self._drop_index_triggers()
+        outcome = self._apply_plainly(request, commit_no)
+        self._index_is_damaged(error)
+        return outcome
+
+    def _drop_index_triggers(self) -> None:
+        for table in TABLES:
+            drop_triggers(self.core.conn, table)
+        self.core.conn.layout = None
+
+    def _index_is_damaged(self, error: BaseException) -> None:
+        """A change succeeded without the triggers: whatever the index covers is to be rebuilt."""
+        forget_index(self.core.conn)
+        _log.error("a full-text index of %s is damaged: %s; rebuilding it", self.place.db, error)
+
+    def _note_damage(
+        self, request: Request, error: BaseException | None, explained: BaseException
+    ) -> None:
+        """A change failed with and without the index: if a table is malformed, stop changes."""
+        if not isinstance(request.operation, SqlStatement):
+            if is_damage(error):
+                self.core.faults.found_damage(explained)
+        elif is_index_damage(error) and names_messages(request.operation.sql):
+            self.blame_index(error)
 
     def _apply(self, request: Request, commit_no: int) -> Any:
         """Apply a request; with a ticket, write its receipt too and encode the result."""
@@ -293,6 +335,8 @@ class Writer(Upkeep):
 
     def begin_lease(self, deadline: float) -> None:
         """Open a transaction for one guest. Nothing else may run until it ends."""
+        if self.index_blame is not None:
+            self.rebuild_index()  # an earlier lease was lost by it
         failed = self.begin(deadline)
         if failed is not None:
             raise failed
@@ -304,7 +348,34 @@ class Writer(Upkeep):
         try:
             return self._apply_operation(statement)
         except sqlite3.Error as error:
-            raise self.core.explain(error) from error
+            return self._lease_without_index(statement, error)
+
+    def _lease_without_index(self, statement: SqlStatement, error: sqlite3.Error) -> Any:
+        """Try a statement that has failed with *error* once more, without the index."""
+        conn, savepoint = self.core.conn, self.core.authorizer.savepoint
+        explained = self.core.explain(error)
+        if not may_be_the_index(error) or not names_messages(statement.sql):
+            raise explained from error
+        if not conn.in_transaction:
+            # What the lease had done is lost with it. The next one must not meet the same damage.
+            if primary_code(error) == sqlite3.SQLITE_CORRUPT:
+                self.blame_index(error)
+            raise explained from error
+        if keeps_a_part(statement.sql):
+            raise explained from error
+        conn.execute(f"SAVEPOINT {savepoint}")
+        try:
+            self._drop_index_triggers()
+            result = self._apply_operation(statement)
+            self._index_is_damaged(error)
+        except Exception:
+            if conn.in_transaction:
+                conn.execute(f"ROLLBACK TO {savepoint}")
+                conn.execute(f"RELEASE {savepoint}")
+                conn.layout = None
+            raise explained from error
+        conn.execute(f"RELEASE {savepoint}")
+        return result
 
     def end_lease(self, commit: Request | None) -> Outcome:
         """Commit as one operation, with a receipt if its request has a ticket; or roll back."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes_actor.store.schema import FTS_SHAPE, FTS_TRIGGERS, OWN_INDEXES, canonical
+from hermes_actor.store.schema import FTS_SHAPE, FTS_TRIGGERS, LEFTOVER, OWN_INDEXES, canonical
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -47,6 +47,8 @@ class Layout(NamedTuple):
     """Which of our extra indexes exist."""
     belongs: tuple[str, ...]
     """Columns of ``sessions`` that say whose conversation it is, and where it takes place."""
+    leftovers: tuple[str, ...]
+    """Tables of replaced full-text indexes that are to be removed."""
 
     @property
     def visible(self) -> str:
@@ -175,4 +177,5 @@ def _read(conn: Connection) -> Layout:
         own_marks="hermes_actor_titles" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
         belongs=tuple(name for name in _BELONGS if name in sessions),
+        leftovers=tuple(name for name in objects if name.startswith(LEFTOVER)),
     )

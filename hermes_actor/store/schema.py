@@ -16,6 +16,7 @@ __all__ = [
     "FTS_TRIGGERS",
     "FTS_TRIGRAM_SQL",
     "INDEXED_TEXT",
+    "LEFTOVER",
     "NUL_INSIDE",
     "OWN_FORMAT",
     "OWN_INDEXES",
@@ -216,6 +217,9 @@ CREATE TABLE IF NOT EXISTS hermes_actor_titles (
     title TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+
+LEFTOVER = "hermes_actor_leftover_"
+"""Names of tables that hold what a replaced full-text index kept; the owner empties them."""
 
 NUL_INSIDE = "instr(content, char(0)) > 1"
 """Text with a NUL that is not its first character: trigrams end there, LIKE too."""

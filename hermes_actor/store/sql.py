@@ -13,10 +13,11 @@ from hermes_protocol.values import from_value, to_value
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["first_word", "names_index", "run_statement"]
+__all__ = ["first_word", "keeps_a_part", "names_index", "names_messages", "run_statement"]
 
 _SKIPPED = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]+")
+_OR_FAIL = re.compile(r"\bOR\s+FAIL\b", re.IGNORECASE)
 
 GUEST_MARK = "/* guest */ "
 """Put before every such statement, so that it never shares a compiled one of the writer."""
@@ -32,6 +33,16 @@ def first_word(sql: str) -> str:
 def names_index(sql: str) -> bool:
     """Whether a statement may look at a full-text index, which must be complete then."""
     return "messages_fts" in sql.lower()
+
+
+def names_messages(sql: str) -> bool:
+    """Whether a statement may change messages, and so run the triggers of the indexes."""
+    return "messages" in sql.lower()
+
+
+def keeps_a_part(sql: str) -> bool:
+    """Whether a statement that fails may leave a part of its changes behind."""
+    return _OR_FAIL.search(sql) is not None
 
 
 @applies(SqlStatement)

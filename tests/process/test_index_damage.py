@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 from support.actors import end_actor
 from support.files import FTS_TABLES, TRIGGERS, names, query, raw
+from support.index_damage import LEAVES, damage
 
 from hermes_actor.errors import StorageError
 
@@ -16,7 +17,7 @@ INDEXED = (
 
 
 def script(*statements):
-    def damage(path):
+    def run(path):
         with raw(path) as conn:
             # At once: the actor mends what it sees between two statements.
             conn.execute("BEGIN IMMEDIATE")
@@ -24,7 +25,7 @@ def script(*statements):
                 conn.execute(statement)
             conn.execute("COMMIT")
 
-    return damage
+    return run
 
 
 def garble(path):
@@ -132,10 +133,10 @@ def assert_index_is_true(path):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("damage", [kind for kind in DAMAGE if kind not in UNCHANGED])
-def test_change_of_a_damaged_file(db, path, damage, change):
+@pytest.mark.parametrize("kind", [kind for kind in DAMAGE if kind not in UNCHANGED])
+def test_change_of_a_damaged_file(db, path, kind, change):
     fill(db)
-    DAMAGE[damage](path)
+    DAMAGE[kind](path)
     wanted = KEPT | CHANGES[change](db)
     assert_rows(db, path, wanted)
     assert found(db) == sorted(wanted)
@@ -146,22 +147,45 @@ def test_change_of_a_damaged_file(db, path, damage, change):
     assert_index_is_true(path)
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_that_only_a_search_meets(db, path, damage):
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_that_only_a_search_meets(db, path, kind):
     """It finds everything, or says that it cannot; it never passes over a message."""
     fill(db)
-    DAMAGE[damage](path)
+    DAMAGE[kind](path)
     assert found(db) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_of_a_file_that_nobody_serves(open_store, path, damage):
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_of_a_file_that_nobody_serves(open_store, path, kind):
     with closing(open_store(path)) as db:
         fill(db)
     end_actor(path)
-    DAMAGE[damage](path)
+    DAMAGE[kind](path)
     db = open_store(path)
     wanted = KEPT | replace(db)
+    assert_rows(db, path, wanted)
+    assert found(db) == sorted(wanted)
+    assert_index_is_true(path)
+
+
+@pytest.mark.parametrize("change", [replace, clear, delete])
+@pytest.mark.parametrize("kind", LEAVES)
+def test_change_beside_leaves_that_fail_when_they_are_merged(db, path, kind, change):
+    """SQLite then ends the whole transaction, and the change is made in another one."""
+    fill(db)
+    with raw(path) as conn:
+        for table in FTS_TABLES:
+            # Segments are merged, and so read, with every write.
+            conn.execute(f"INSERT INTO {table}({table}, rank) VALUES ('crisismerge', 2)")
+    db.append_message("kept", "user", TEXT.format("last"))
+    assert found(db) == [1, 2, 3, 4, 5, 6, 7]
+    damage(path, kind, *FTS_TABLES)
+    wanted = KEPT | {7: "last"}
+    if change is replace:
+        db.replace_messages("gone", [{"role": "user", "content": TEXT.format("new")}])
+        wanted[8] = "new"
+    else:
+        wanted |= change(db)
     assert_rows(db, path, wanted)
     assert found(db) == sorted(wanted)
     assert_index_is_true(path)

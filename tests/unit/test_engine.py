@@ -26,6 +26,7 @@ from hermes_actor.errors import (
     ActorBroken,
     Busy,
     ConstraintFailed,
+    Damaged,
     DeadlineExceeded,
     DiskFull,
     HermesActorError,
@@ -865,9 +866,7 @@ def failing(open_writer, path):
     return writer
 
 
-@pytest.mark.parametrize(
-    "code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CORRUPT]
-)
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_WRITE])
 @pytest.mark.parametrize("count", [1, 3])
 def test_failed_commit_leaves_the_outcome_open_and_breaks_the_writer(failing, path, code, count):
     failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", code
@@ -944,6 +943,31 @@ def test_refused_commit_is_not_executed_and_the_writer_goes_on(
     failing.core.conn.fail_on = ""
     assert keys(path) == []
     assert [outcome.commit_no for outcome in batch(failing, put("3"), put("4"))] == [2, 3]
+
+
+def test_damage_that_a_commit_meets_is_not_executed_and_stops_changes(failing, path):
+    """FTS5 and the tables are looked at before SQLite writes anything: no sync has failed."""
+    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", sqlite3.SQLITE_CORRUPT
+    outcomes = batch(failing, put("1"), put("2"))
+    assert [type(outcome.error) for outcome in outcomes] == [Damaged, ActorBroken]
+    assert {outcome.error.executed for outcome in outcomes} == {"no"}
+    failing.core.conn.fail_on = ""
+    assert failing.core.broken is None
+    assert not place_of(path).fsync_failed.exists()
+    assert keys(path) == []
+
+
+@pytest.mark.parametrize(("count", "times"), [(1, 1), (3, 2)])
+def test_damaged_index_that_a_commit_meets_costs_nothing(failing, path, count, times):
+    run(failing, append("walrus"))
+    failing.core.conn.code, failing.core.conn.times = sqlite3.SQLITE_CORRUPT_VTAB, times
+    failing.core.conn.fail_on = "COMMIT"
+    run(failing, *(put(str(n)) for n in range(count)))
+    assert keys(path) == [str(n) for n in range(count)]
+    assert failing.core.broken is None
+    index_everything(failing)
+    assert failing.index_rebuilds == 1
+    assert_index_is_true(path)
 
 
 def test_batch_that_is_too_big_for_the_disk_goes_through_one_by_one(failing, path):

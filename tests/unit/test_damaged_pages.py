@@ -1,0 +1,235 @@
+"""G7 in the writer: damaged pages of a full-text index fail no change, whatever FTS5 tells when."""
+
+import sqlite3
+
+import pytest
+from support.files import FTS_TABLES, query, raw
+from support.index_damage import LEAVES, PAGES, damage
+
+from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import Damaged, HermesActorError
+from hermes_actor.paths import place_of
+from hermes_actor.store.schema import INDEXED_TEXT
+from hermes_protocol.operations import (
+    MessageAppend,
+    MessageRow,
+    MessagesReplace,
+    SessionCreate,
+    SqlLease,
+    SqlStatement,
+)
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+ROUNDS = 24
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def open_writer(path):
+    opened = []
+
+    def open_():
+        opened.append(Writer(place_of(path)))
+        return opened[-1]
+
+    yield open_
+    for writer in opened:
+        writer.core.conn.close()
+
+
+def row(text):
+    return MessageRow(role="user", timestamp=1.0, content=text)
+
+
+def append(text):
+    return MessageAppend(session_id="s", message=row(text))
+
+
+def sql(text, *parameters):
+    return SqlStatement(sql=text, parameters=list(parameters))
+
+
+def run(writer, *operations):
+    outcomes = writer.run_batch([Request(operation) for operation in operations])
+    assert [outcome.error for outcome in outcomes] == [None] * len(operations)
+
+
+@pytest.fixture
+def filled(open_writer, path):
+    """A file whose indexes have several segments, so that merges are due."""
+    writer = open_writer()
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
+    for n in range(7):
+        run(writer, *(append(f"{WORDS[n]} {WORDS[(n + k) % 10]} w{n} {k}") for k in range(12)))
+        writer.complete_indexes()
+    writer.close()
+    return path
+
+
+def overwrite(path, page):
+    """What a bad disk does to a page of a file that nobody serves."""
+    with raw(path) as foreign:
+        ((size,),) = foreign.execute("PRAGMA page_size").fetchall()
+        foreign.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xaa" * size)
+
+
+def changes(kind, n):
+    if kind == "delete":
+        return [MessagesReplace(session_id="s", messages=[row(f"round {n}")])]
+    if kind == "update":
+        return [sql("UPDATE messages SET content = content || ' x' WHERE id % 24 = ?", n)]
+    return [append(f"round {n} alpha")]
+
+
+def expected(kind):
+    """Texts, as the same changes leave them where nothing is damaged."""
+    texts = [f"{WORDS[n]} {WORDS[(n + k) % 10]} w{n} {k}" for n in range(7) for k in range(12)]
+    if kind == "delete":
+        return [f"round {ROUNDS - 1}"]
+    if kind == "update":
+        return [f"{text} x" for text in texts]
+    return texts + [f"round {n} alpha" for n in range(ROUNDS)]
+
+
+def texts(path):
+    return [text for (text,) in query(path, "SELECT content FROM messages ORDER BY id")]
+
+
+def assert_index_is_true(path):
+    wanted = query(path, f"SELECT id, {INDEXED_TEXT.format('')} FROM messages ORDER BY id")
+    for table in FTS_TABLES:
+        assert query(path, f"SELECT rowid, content FROM {table} ORDER BY rowid") == wanted
+        query(path, f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+
+
+@pytest.mark.parametrize("change", ["append", "delete", "update"])
+@pytest.mark.parametrize("table", FTS_TABLES)
+@pytest.mark.parametrize("kind", PAGES)
+def test_change_beside_damaged_pages(filled, open_writer, kind, table, change):
+    damage(filled, kind, table)
+    writer = open_writer()
+    for n in range(ROUNDS):
+        run(writer, *changes(change, n))
+        writer.index_slice(0.1)
+    assert texts(filled) == expected(change)
+    if kind in LEAVES and change != "append":
+        assert writer.index_rebuilds == 1
+    if writer.index_rebuilds:
+        writer.complete_indexes()
+        assert_index_is_true(filled)
+
+
+@pytest.mark.parametrize("kind", LEAVES)
+def test_batch_beside_damaged_pages(filled, open_writer, kind):
+    """Each of a batch is executed, once, also beside one that fails for a reason of its own."""
+    damage(filled, kind, *FTS_TABLES)
+    writer, before = open_writer(), texts(filled)
+    for n in range(ROUNDS):
+        outcomes = writer.run_batch([
+            Request(append(f"before {n}")),
+            Request(sql("UPDATE messages SET content = content || '!' WHERE id % 24 = ?", n)),
+            Request(sql("INSERT INTO sessions (id, source, started_at) VALUES ('s', 'cli', 1)")),
+            Request(append(f"after {n}")),
+        ])  # fmt: skip
+        assert [outcome.error is None for outcome in outcomes] == [True, True, False, True]
+        numbers = [outcome.commit_no for outcome in outcomes if outcome.error is None]
+        assert numbers == list(range(numbers[0], numbers[0] + 3))
+    assert [text.rstrip("!") for text in texts(filled)] == before + [
+        f"{word} {n}" for n in range(ROUNDS) for word in ("before", "after")
+    ]
+    assert {text.count("!") for text in texts(filled)[: len(before)]} == {1}
+    writer.complete_indexes()
+    assert writer.index_rebuilds == 1
+    assert_index_is_true(filled)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_lease_beside_damaged_pages(filled, open_writer, kind):
+    """What takes the whole transaction away takes it once: the next try succeeds."""
+    damage(filled, kind, *FTS_TABLES)
+    writer, told = open_writer(), []
+    for _ in range(2):
+        try:
+            writer.begin_lease(float("inf"))
+            writer.run_in_lease(sql("UPDATE messages SET content = 'leased' WHERE id % 2 = 0"))
+            writer.run_in_lease(sql("DELETE FROM messages WHERE id % 2 = 1"))
+        except HermesActorError as error:
+            told.append(error)
+            assert isinstance(error, Damaged)
+            writer.end_lease(None)
+            continue
+        assert writer.end_lease(Request(SqlLease(lease=0))).error is None
+        break
+    else:
+        pytest.fail(f"the lease never succeeds: {told}")
+    assert texts(filled) == ["leased"] * 42
+    if writer.index_rebuilds or told:
+        writer.complete_indexes()
+        assert_index_is_true(filled)
+
+
+def test_statement_of_a_lease_that_fails_by_itself_leaves_the_index_alone(filled, open_writer):
+    writer = open_writer()
+    writer.begin_lease(float("inf"))
+    with pytest.raises(sqlite3.IntegrityError):
+        writer.run_in_lease(sql("INSERT INTO messages (id, session_id, role, timestamp)"
+                                " VALUES (1, 's', 'user', 1)"))  # fmt: skip
+    writer.run_in_lease(sql("DELETE FROM messages WHERE id > 1"))
+    assert writer.end_lease(Request(SqlLease(lease=0))).error is None
+    assert writer.index_slice(0.1) is False
+    assert writer.index_rebuilds == 0
+    assert_index_is_true(filled)
+
+
+@pytest.mark.parametrize("kind", ["leaves of zeros", "missing texts"])
+def test_rebuild_gives_its_pages_back_in_slices(filled, open_writer, path, kind):
+    damage(filled, kind, *FTS_TABLES)
+    writer = open_writer()
+    writer.rebuild_index()
+    leftover = "SELECT COUNT(*) FROM sqlite_master WHERE name GLOB 'hermes_actor_leftover_*'"
+    assert query(path, leftover) == [(10,)]
+    assert query(path, "SELECT COUNT(*) FROM messages_fts") == [(0,)]
+    writer.rebuild_index()
+    while writer.idle_slice() == 0.0:
+        pass
+    assert query(path, leftover) == [(0,)]
+    assert_index_is_true(path)
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_leftover_that_cannot_be_read_is_left_behind(filled, open_writer, path):
+    """Pages below a damaged one are given up; they may lead anywhere."""
+    writer = open_writer()
+    writer.rebuild_index()
+    writer.close()
+    root = "SELECT rootpage FROM sqlite_master WHERE name = 'hermes_actor_leftover_1'"
+    overwrite(path, query(path, root)[0][0])
+    writer = open_writer()
+    while writer.idle_slice() == 0.0:
+        pass
+    run(writer, append("later"))
+    writer.complete_indexes()
+    assert_index_is_true(path)
+
+
+def test_damaged_messages_do_not_make_the_index_be_rebuilt_for_ever(filled, open_writer, path):
+    writer = open_writer()
+    run(writer, *(append("walrus " * 100) for _ in range(20)))
+    writer.close()
+    leaves = "SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf' ORDER BY path"
+    # Neither the first nor the last, where the lowest and the newest id are.
+    overwrite(path, query(path, leaves)[2][0])
+    writer = open_writer()
+    writer.rebuild_index()
+    for _ in range(5):
+        with pytest.raises(Damaged):
+            writer.complete_indexes()
+    assert writer.index_rebuilds == 1
