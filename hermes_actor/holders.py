@@ -92,7 +92,7 @@ def _is_for_writing(process: str, descriptor: str) -> bool:
 
 def _name_of(process: os.DirEntry[str]) -> str:
     with contextlib.suppress(OSError):
-        return Path(process.path, "comm").read_text().strip()
+        return Path(process.path, "comm").read_text(errors="backslashreplace").strip()
     return "?"
 
 

@@ -76,6 +76,7 @@ __all__ = [
     "SUCCESSOR_READY_SECONDS",
     "SUCCESSOR_SERVING_SECONDS",
     "SWITCH_INTERVAL_SECONDS",
+    "TASK_RETRY_SECONDS",
     "TRUNCATE_AFTER_IDLE_SECONDS",
     "TRUNCATE_BUDGET_SECONDS",
     "UPKEEP_RETRY_SECONDS",
@@ -291,6 +292,9 @@ EXPIRY_CHECK_SECONDS = 0.05
 
 EXPIRY_IDLE_SECONDS = 0.1
 """The same while nothing waits: an idle actor must not show in anybody's battery."""
+
+TASK_RETRY_SECONDS = 1.0
+"""After a periodic task of the actor has failed."""
 
 RESCUE_RECENT_SECONDS = 60.0
 """A home that is deleted while somebody has been connected within this time is saved."""

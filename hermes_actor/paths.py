@@ -19,7 +19,9 @@ __all__ = [
     "columns_of_orphan",
     "default_db_path",
     "default_home",
+    "is_gone",
     "place_of",
+    "readable",
     "socket_of",
 ]
 
@@ -83,6 +85,23 @@ class Place(NamedTuple):
 def place_of(db_path: Path) -> Place:
     """The place of *db_path* with every symbolic link resolved."""
     return Place(db_path.resolve())
+
+
+def readable(text: object) -> str:
+    r"""*text* as UTF-8 can carry it: a byte of a path that is no UTF-8 becomes ``\udcff``.
+
+    Python keeps such bytes in a ``str`` that no encoder takes.
+    """
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def is_gone(path: Path) -> bool:
+    """Whether nothing is at *path*. What cannot be seen (EACCES, EIO, ESTALE) is not gone."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
 
 
 def check_place(place: Place) -> None:

@@ -13,8 +13,6 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-import trio
-
 from hermes_actor import limits
 from hermes_actor.actor.conversation import reject
 from hermes_actor.paths import address_of, socket_of
@@ -122,14 +120,13 @@ def socket_id(place: Place) -> tuple[int, int] | None:
 
 async def leave_if_replaced(
     server: Server, lock: OwnerLock, at_path: tuple[int, int] | None
-) -> None:
+) -> float:
     """Drain when our socket is no longer at its path: nobody new finds us there.
 
     If the lock file has gone with it, that is for the writer to judge (R3).
     """
-    while True:
-        await trio.sleep(limits.HOME_CHECK_SECONDS)
-        with contextlib.suppress(OSError):
-            held, found = os.fstat(lock.fileno()), server.place.owner_lock.stat()
-            if os.path.samestat(held, found) and socket_id(server.place) != at_path:
-                server.drain("its socket was replaced")
+    with contextlib.suppress(OSError):
+        held, found = os.fstat(lock.fileno()), server.place.owner_lock.stat()
+        if os.path.samestat(held, found) and socket_id(server.place) != at_path:
+            server.drain("its socket was replaced")
+    return limits.HOME_CHECK_SECONDS

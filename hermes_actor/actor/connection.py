@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "peer_credentials"]
 
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
+_ASKS = wire.StatusRequest | wire.CatchUp | wire.Maintain | wire.Drain | wire.Handoff
 
 _log = logging.getLogger("hermes_actor.actor")
 
@@ -111,6 +112,8 @@ class Connection:
             _log.warning("client pid %d sent bad bytes: %s", self.pid, errors.exceptions[0])
         except* (OSError, trio.TooSlowError, trio.BrokenResourceError) as errors:
             _log.debug("client pid %d is gone: %r", self.pid, errors.exceptions[0])
+        except* Exception:
+            _log.exception("unexpected error: the connection of client pid %d ends", self.pid)
         finally:
             self._has_ended = True
             self.desk.abandon()
@@ -134,6 +137,18 @@ class Connection:
         """Do what a message other than a request asks for. True if it was good-bye."""
         if isinstance(message, wire.Bye):
             return True
+        try:
+            self._do(message, nursery)
+        except FrameError:
+            raise
+        except Exception as error:
+            if not isinstance(message, _ASKS):
+                raise
+            _log.exception("unexpected error in an ask of client pid %d", self.pid)
+            self.send_frame(failed(message.ask, error))
+        return False
+
+    def _do(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
         if isinstance(message, wire.StatusRequest):
             self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
         elif isinstance(message, wire.CatchUp):
@@ -148,10 +163,9 @@ class Connection:
         elif isinstance(message, wire.Subscribe):
             nursery.start_soon(self._server.follow, self.outbox, message.after)
         else:
-            assert not isinstance(message, wire.Hello | wire.Request)
+            assert not isinstance(message, wire.Hello | wire.Request | wire.Bye)
             self.desk.lease(message)
             self.outbox.flush()
-        return False
 
     def _hand_off(self, message: wire.Handoff, nursery: trio.Nursery) -> None:
         try:
@@ -216,6 +230,10 @@ class Connection:
     def hurry(self) -> None:
         """Wait no longer for a client that does not take its answers."""
         self._last_words.cancel()
+
+    def cut(self) -> None:
+        """End the connection at once, whatever is open."""
+        self._scope.cancel()
 
     def end(self) -> None:
         """Take nothing more; what was admitted is still answered."""

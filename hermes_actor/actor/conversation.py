@@ -7,7 +7,9 @@ which ends that conversation and nothing else (R4).
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -17,6 +19,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.build import build_id
 from hermes_actor.errors import HermesActorError, IndexBehind
+from hermes_actor.paths import readable
 from hermes_actor.store.schema import SCHEMA_VERSION
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_client, frame
 
@@ -25,6 +28,8 @@ __all__ = ["Conversation", "State", "done", "failed", "ok", "reject", "welcome"]
 _CLIENT_ID_BYTES = 16
 
 _encode = msgspec.msgpack.Encoder().encode
+
+_log = logging.getLogger("hermes_actor.actor")
 
 
 class State(Enum):
@@ -107,7 +112,7 @@ def welcome(
     return frame(
         wire.Welcome(
             protocol=wire.PROTOCOL,
-            phase=phase,
+            phase=readable(phase),
             epoch=epoch,
             file_id=file_id,
             limits=wire.Limits(window=limits.WINDOW_REQUESTS, frame_bytes=limits.FRAME_MAX_BYTES),
@@ -126,10 +131,10 @@ def reject(error: BaseException) -> bytes:
     return frame(
         wire.Reject(
             code=code,
-            message=str(error),
+            message=readable(str(error)),
             oldest=wire.PROTOCOL,
             newest=wire.PROTOCOL,
-            words=words,
+            words=None if words is None else readable(words),
         )
     )
 
@@ -138,17 +143,31 @@ def ok(seq: int, commit_no: int | None, result: Any) -> bytes:
     """Upkeep has no place in the order of changes; it is answered with number 0."""
     if commit_no is None:
         return frame(wire.Ok(seq=seq, commit_no=0))
-    return frame(wire.Ok(seq=seq, commit_no=commit_no, result=result))
+    return _or_failed(seq, lambda: wire.Ok(seq=seq, commit_no=commit_no, result=result))
 
 
 def done(ask: int, result: Any = None) -> bytes:
-    return frame(wire.Done(ask=ask, result=msgspec.Raw(_encode(result))))
+    return _or_failed(ask, lambda: wire.Done(ask=ask, result=msgspec.Raw(_encode(result))))
+
+
+def _or_failed(number: int, make: Callable[[], msgspec.Struct]) -> bytes:
+    """An answer that cannot be framed (4 GiB, a value without an encoding) becomes an error.
+
+    What was asked for has been done: the error says so.
+    """
+    try:
+        return frame(make())
+    except Exception as error:
+        _log.exception("an answer could not be encoded")
+        lost = HermesActorError(f"it was executed; its answer cannot be sent: {error}")
+        lost.executed = "yes"
+        return failed(number, lost)
 
 
 def failed(number: int, error: BaseException) -> bytes:
     """The refusal of a request (by its seq) or of an ask (by its negative number)."""
+    message = readable(str(error))
     if isinstance(error, IndexBehind):
-        message = str(error)
         return frame(
             wire.Failed(
                 seq=number, code=error.code, message=message, done=error.done, total=error.total
@@ -159,10 +178,10 @@ def failed(number: int, error: BaseException) -> bytes:
             wire.Failed(
                 seq=number,
                 code=error.code,
-                message=str(error),
+                message=message,
                 executed=error.executed,
-                words=error.words,
+                words=readable(error.words),
             )
         )
     code = "bad-value" if isinstance(error, ValueError | TypeError | OverflowError) else "error"
-    return frame(wire.Failed(seq=number, code=code, message=f"{type(error).__name__}: {error}"))
+    return frame(wire.Failed(seq=number, code=code, message=f"{type(error).__name__}: {message}"))

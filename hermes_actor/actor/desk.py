@@ -129,10 +129,12 @@ class Desk:
         arrived = time.monotonic()
 
         def finish(outcome: Outcome) -> None:
-            self._reply(message.seq, outcome)
-            self._metrics.answered(outcome, time.monotonic() - arrived)
-            landed()
-            self._request_ended()
+            try:
+                self._reply(message.seq, outcome)
+                self._metrics.answered(outcome, time.monotonic() - arrived)
+            finally:
+                landed()
+                self._request_ended()
 
         deadline = _deadline(message.patience)
         self._request_began()
@@ -203,11 +205,13 @@ class Desk:
             self._asks += 1
 
         def finish(outcome: Outcome) -> None:
-            self._answer_ask(ask, outcome)
-            with self._guard:
-                was_full = self.is_full
-                self._asks -= 1
-            self._less_open(was_full)
+            try:
+                self._answer_ask(ask, outcome)
+            finally:
+                with self._guard:
+                    was_full = self.is_full
+                    self._asks -= 1
+                self._less_open(was_full)
 
         return finish
 

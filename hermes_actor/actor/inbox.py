@@ -48,6 +48,7 @@ class Inbox:
         self._conversation = Conversation()
         self._read_so_far = 0
         self._writes = False
+        self._failure: Exception | None = None
         self._back = trio.Event()
         self._room = trio.Event()
 
@@ -127,6 +128,8 @@ class Inbox:
                 await self._back.wait()
             finally:
                 self._intake.take_back(self)
+        if self._failure is not None:
+            raise self._failure
 
     # --- in the writer's thread ------------------------------------------------------------------
 
@@ -135,6 +138,14 @@ class Inbox:
 
     def read_requests(self) -> bool:
         """Admit the requests that are here. False: the rest is not for the writer."""
+        try:
+            return self._read_requests()
+        except Exception as error:
+            # It ends this connection, by way of the event loop, and not the writer (G16).
+            self._failure = error
+            return False
+
+    def _read_requests(self) -> bool:
         try:
             data = self._sock.recv(limits.RECEIVE_BYTES)
         except BlockingIOError:

@@ -224,7 +224,9 @@ class _PrivateLog(RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
+        descriptor = os.open(self.baseFilename, flags, 0o600)
+        # Paths need not be UTF-8, and one that is not must not cost its line.
+        return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def _open_log(place: Place) -> None:

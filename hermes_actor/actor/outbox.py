@@ -97,6 +97,11 @@ class Outbox:
         with self._lock:
             self._shut()
 
+    def give_up(self) -> None:
+        """In either thread: nothing leaves after this, and the event loop ends the connection."""
+        self.close()
+        self._wake()
+
     def _shut(self) -> None:
         self._closed = True
         self._frames.clear()

@@ -32,6 +32,7 @@ class Reception:
         self.rejected = 0
         self._clients: dict[bytes, Connection] = {}
         self._somebody_left = trio.Event()
+        self.last_left = trio.current_time()
 
     # --- in --------------------------------------------------------------------------------------
 
@@ -54,7 +55,9 @@ class Reception:
         sock.setblocking(False)
         try:
             connection = Connection(self._server, sock)
-        except OSError:
+        except Exception as error:
+            if not isinstance(error, OSError):  # of which it is gone again
+                _log.exception("unexpected error while a client was let in")
             sock.close()
             return
         if connection.uid not in (os.getuid(), 0):
@@ -114,6 +117,7 @@ class Reception:
         self.connections.discard(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
+        self.last_left = trio.current_time()
         self._somebody_left.set()
         self._somebody_left = trio.Event()
 
@@ -124,7 +128,11 @@ class Reception:
         """
         for connection in list(self.connections):
             if not connection.awaits_handoff:
-                self._send_away(connection, reason)
+                try:
+                    self._send_away(connection, reason)
+                except Exception:
+                    _log.exception("client pid %d could not be sent away", connection.pid)
+                    connection.cut()
         while any(not connection.awaits_handoff for connection in self.connections):
             await self._somebody_left.wait()
 

@@ -17,7 +17,8 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -26,13 +27,14 @@ from hermes_actor import exits, failpoints, limits
 from hermes_actor.actor.activation import leave_if_replaced, socket_id
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.followers import Followers
-from hermes_actor.actor.housekeeping import expire, show_status, watch
+from hermes_actor.actor.housekeeping import Watch, expire, look_for_foreigners, show_status
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.notify import Supervisor
 from hermes_actor.actor.reception import Reception
 from hermes_actor.actor.status import Foreigners, describe
 from hermes_actor.actor.succession import Succession
+from hermes_actor.actor.tasks import call, repeat
 from hermes_actor.actor.watchdog import WatchedMailbox, tick
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
@@ -192,12 +194,8 @@ class Server:
                 self._nursery = nursery
                 self._begin_period()
                 nursery.start_soon(self._follow_signals, signals)
-                nursery.start_soon(watch, self, self._idle_exit)
-                nursery.start_soon(expire, self)
-                nursery.start_soon(leave_if_replaced, self, self._lock, at_path)
-                nursery.start_soon(tick, self, self._supervisor)
-                if self._on_status is not None:
-                    nursery.start_soon(show_status, self, self._on_status)
+                for name, step in self._periodic(at_path).items():
+                    nursery.start_soon(repeat, name, step)
                 handed_over = await self._own(listener)
                 nursery.cancel_scope.cancel()
         # One whose predecessor was not dismissed leaves it the socket: it takes back.
@@ -205,6 +203,22 @@ class Server:
         if not kept and socket_id(self.place) == at_path:
             remove_socket(self.place)
         listener.close()
+
+    def _periodic(
+        self, at_path: tuple[int, int] | None
+    ) -> dict[str, Callable[[], Awaitable[float]]]:
+        """What is done by the clock, by the name that the log calls it."""
+        steps: dict[str, Callable[[], Awaitable[float]]] = {
+            "the look at home and clients": Watch(self, self._idle_exit).look,
+            "the look for foreign writers": partial(look_for_foreigners, self),
+            "the refusal of late requests": partial(expire, self),
+            "the look at the socket": partial(leave_if_replaced, self, self._lock, at_path),
+        }
+        if (seconds := self._supervisor.tick_seconds) is not None:
+            steps["the watchdog"] = partial(tick, self, self._supervisor, seconds)
+        if self._on_status is not None:
+            steps["the live view"] = partial(show_status, self, self._on_status)
+        return steps
 
     def _begin_period(self) -> None:
         self._turn = trio.Event()
@@ -229,9 +243,12 @@ class Server:
                 accepting.start_soon(self.receive, listener)
                 await self._turn.wait()
                 accepting.cancel_scope.cancel()
-            with contextlib.suppress(HandoffFailed):
-                # One that is stopped finds, when it goes on, that we ended in order.
+            try:
                 await self.succession.dismiss_predecessor()
+            except HandoffFailed:
+                pass  # one that is stopped finds, when it goes on, that we ended in order
+            except Exception:
+                _log.exception("the actor before this one could not be dismissed")
             failpoints.hit("drain.begin")
             await self.reception.send_all_away(self._reason)
             failpoints.hit("drain.away")
@@ -293,7 +310,7 @@ class Server:
     def in_loop(self, function: Callable[[], None]) -> None:
         """Run *function* soon in the event loop; from any thread, even when the loop is gone."""
         with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(function)
+            self._token.run_sync_soon(call, function)
 
     def dirty(self, outbox: Outbox) -> None:
         """Answers wait in *outbox*; they leave together at the end of the batch."""
@@ -304,4 +321,9 @@ class Server:
         # A deque, because the event loop answers too, now and then.
         while self._dirty:
             with contextlib.suppress(IndexError):
-                self._dirty.popleft().flush()
+                outbox = self._dirty.popleft()
+                try:
+                    outbox.flush()
+                except Exception:
+                    _log.exception("answers could not be sent; their connection ends")
+                    outbox.give_up()

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor._version import __version__
@@ -33,11 +35,17 @@ class Foreigners:
         self._commits = 0
         self.seen: dict[int, str] = {}
 
-    def look(self, commits: int) -> None:
-        """After a foreign commit: who has the file open for writing?"""
+    async def look(self, commits: int) -> None:
+        """After a foreign commit: who has the file open for writing?
+
+        In a thread: on a busy host there are tens of thousands of descriptors to look at.
+        """
         if commits != self._commits:
             self._commits = commits
-            self.seen.update(write_openers(self._place.db))
+            found = await trio.to_thread.run_sync(
+                write_openers, self._place.db, abandon_on_cancel=True
+            )
+            self.seen.update(found)
             while len(self.seen) > limits.FOREIGNERS_KEPT:
                 del self.seen[next(iter(self.seen))]
 
@@ -45,8 +53,6 @@ class Foreigners:
 def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any]:
     """The status document. Called in the event loop; touches neither file nor writer."""
     queue, attempt = server.mailbox.statistics(), server.succession.attempt
-    if server.writer is not None:
-        server.foreigners.look(server.writer.core.foreign_commits)
     return {
         "pid": os.getpid(),
         "version": __version__,

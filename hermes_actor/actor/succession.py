@@ -112,8 +112,8 @@ class Succession:
         try:
             await attempt.prepare(self._server.place, self._options)
             await self.dismiss_predecessor()
-        except HandoffFailed as error:
-            await self._call_off(attempt, error)
+        except Exception as error:
+            await self._call_off(attempt, _failed_by(error))
         else:
             self._server.leave_for_successor()
 
@@ -136,16 +136,21 @@ class Succession:
             if not attempt.finished.is_set():
                 await self._call_off(attempt, HandoffFailed("the actor was told to end"))
             return False
-        assert writer is not None
-        message = TakeOver(
-            epoch=writer.epoch, commit_no=writer.commit_no, pinned=attempt.request.allow_older
-        )
         try:
+            assert writer is not None
+            message = TakeOver(
+                epoch=writer.epoch, commit_no=writer.commit_no, pinned=attempt.request.allow_older
+            )
             await attempt.give(message, listener.fileno(), self._lock.fileno())
-        except HandoffFailed as error:
-            await self._call_off(attempt, error, listener)
+        except Exception as error:
+            await self._call_off(attempt, _failed_by(error), listener)
             return False
-        return await attempt.stay(draining)
+        try:
+            return await attempt.stay(draining)
+        except Exception:
+            # It serves. We leave without having watched it; the file is no longer ours.
+            _log.exception("hand-off: unexpected error after the successor began to serve")
+            return True
 
     async def _call_off(
         self, attempt: HandOff, error: HandoffFailed, listener: socket.socket | None = None
@@ -165,3 +170,11 @@ class Succession:
         self.stuck = f"closed: the failed successor, pid {pid}, cannot be ended"
         _log.error("%s", self.stuck)
         await self._server.receive(listener)
+
+
+def _failed_by(error: Exception) -> HandoffFailed:
+    """What ended an attempt. Whatever it raises, the attempt has failed and the actor has not."""
+    if isinstance(error, HandoffFailed):
+        return error
+    _log.error("hand-off: unexpected error", exc_info=error)
+    return HandoffFailed(f"unexpected error: {type(error).__name__}: {error}")

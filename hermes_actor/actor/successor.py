@@ -1,4 +1,4 @@
-"""The old actor's view of its successor: a child with a socket pair, and a pidfd to end it by.
+"""The old actor's view of its successor: a child at the other end of a socket pair.
 
 The passed lock keeps third parties out; it does not keep these two apart. So before the old actor
 opens the database again it has seen the exit of its successor, never only a closed connection.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -45,7 +44,6 @@ class Successor:
         self.pid = process.pid
         self.build = ""
         self._process = process
-        self._pidfd = os.pidfd_open(process.pid)
         self._channel = channel
         self._buffer = FrameBuffer(limits.FRAME_MAX_BYTES)
         self._settled = False
@@ -106,8 +104,9 @@ class Successor:
 
     async def exited(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
-        await trio.lowlevel.wait_readable(self._pidfd)
-        return self._process.wait()
+        # A thread waits: pidfds are missing in older kernels, some containers and macOS, and only
+        # a parent reaps its child, so nothing else can take the exit away from us.
+        return await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
 
     async def settled(self) -> None:
         """Wait until it says that nobody may take back from it; for ever if it never does."""
@@ -129,11 +128,9 @@ class Successor:
 
     async def end(self) -> None:
         """Make sure that it is gone, and see its exit. Waits for as long as that takes."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._process.kill()
         code = await self.exited()
         _log.info("hand-off: successor pid %d has ended with %d", self.pid, code)
-        os.close(self._pidfd)
         self._channel.close()
 
     def let_go(self) -> None:

@@ -6,8 +6,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import trio
-
 from hermes_actor.actor.mailbox import Mailbox
 
 if TYPE_CHECKING:
@@ -52,12 +50,11 @@ class WatchedMailbox(Mailbox):
         return 0.0 if since is None else time.monotonic() - since
 
 
-async def tick(server: Server, supervisor: Supervisor) -> None:
-    """Tell the watchdog, if there is one, that all is well, while it is."""
-    while supervisor.tick_seconds is not None:
-        unseen = server.mailbox.unseen_seconds()
-        if unseen >= _STUCK_SECONDS:
-            _log.critical("the writer has taken nothing for %.0f s", unseen)
-        elif not server.succession.is_over:
-            supervisor.tick()
-        await trio.sleep(supervisor.tick_seconds)
+async def tick(server: Server, supervisor: Supervisor, seconds: float) -> float:
+    """Tell the watchdog that all is well, if it is; again in *seconds*."""
+    unseen = server.mailbox.unseen_seconds()
+    if unseen >= _STUCK_SECONDS:
+        _log.critical("the writer has taken nothing for %.0f s", unseen)
+    elif not server.succession.is_over:
+        supervisor.tick()
+    return seconds

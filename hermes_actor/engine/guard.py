@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_actor.paths import columns_of_orphan
+from hermes_actor.paths import columns_of_orphan, is_gone
 
 if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
@@ -117,7 +117,7 @@ def save_orphan_wal(
     Read through the descriptor that SQLite has: opening and closing the file again could drop
     locks, and the path may lead elsewhere by now.
     """
-    if not place.db.parent.exists():
+    if is_gone(place.db.parent):
         return None
     try:
         source = next(int(name) for name in _descriptors() if _is(name, wal))

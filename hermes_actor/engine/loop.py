@@ -17,6 +17,7 @@ from hermes_actor import limits
 from hermes_actor.engine.jobs import (
     Call,
     CatchUp,
+    Command,
     Forget,
     Hold,
     Job,
@@ -104,8 +105,7 @@ class _Loop:
             stopped = False
             while not stopped:
                 taken = self._source.take(0 if self._searches else pause)
-                jobs = [job for job in taken if job.take()]
-                self._open += jobs
+                jobs = [job for job in taken if self._claim(job)]
                 if taken and not jobs:
                     self._sent()  # what cannot be read was answered while it was taken
                 if jobs:
@@ -125,6 +125,25 @@ class _Loop:
             self._refuse_open(OutcomeUnknown(f"the writer has stopped: {error}"))
             raise
 
+    def _claim(self, job: Job) -> bool:
+        """Whether *job* is ours to run. It is open from here until it is finished."""
+        self._open.append(job)
+        try:
+            if job.take():
+                return True
+        except Exception as error:
+            self._unexpected("taking a request", error)
+            self._finish(job, Outcome(error=self._writer.core.explain(error)))
+            return False
+        self._open.remove(job)
+        return False
+
+    def _unexpected(self, what: str, error: Exception) -> OutcomeUnknown:
+        """An error without a type of ours ends what it happened in, and nothing else (G16)."""
+        _log.error("%s failed, %s", what, self._writer.place.db, exc_info=error)
+        self._writer.abandon()
+        return OutcomeUnknown(f"{what} failed: {type(error).__name__}: {error}")
+
     def _check(self) -> None:
         if self._writer.core.broken is not None:
             self._on_broken()
@@ -138,7 +157,14 @@ class _Loop:
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
         self._open.remove(job)
-        job.finish(outcome)
+        self._answer(job, outcome)
+
+    def _answer(self, to: Job | Command, outcome: Outcome) -> None:
+        """An answer that cannot be given is its client's loss alone."""
+        try:
+            to.finish(outcome)
+        except Exception:
+            _log.exception("an answer could not be given")
 
     def _work(self, jobs: list[Job]) -> bool:
         """Run jobs in order, neighbouring calls together. True after a stop."""
@@ -160,8 +186,11 @@ class _Loop:
     def _run_calls(self, calls: list[Call]) -> None:
         while calls:
             began = self._clock()
-            outcomes = self._writer.run_batch([call.request for call in calls])
-            self._measured(len(outcomes), self._clock() - began)
+            try:
+                outcomes = self._writer.run_batch([call.request for call in calls])
+            except Exception as error:
+                outcomes = [Outcome(error=self._unexpected("a batch", error))] * len(calls)
+            seconds = self._clock() - began
             if self._writer.core.broken is not None:
                 self._on_broken()
             self._writer.core.seams.failpoint("reply.before")
@@ -170,11 +199,11 @@ class _Loop:
             self._sent()
             self._writer.core.seams.failpoint("reply.after")
             calls = calls[len(outcomes) :]
-            waiting = bool(calls) or self._source.waiting()
-            self._upkeep(partial(self._after_batch, waiting))
+            self._upkeep(partial(self._after_batch, len(outcomes), seconds, bool(calls)))
 
-    def _after_batch(self, waiting: bool) -> None:
-        writer = self._writer
+    def _after_batch(self, size: int, seconds: float, more: bool) -> None:
+        self._measured(size, seconds)
+        writer, waiting = self._writer, more or self._source.waiting()
         writer.checkpoint_if_due(waiting=waiting)
         newest = writer.newest
         if not writer.index_lag_is_urgent:
@@ -210,6 +239,10 @@ class _Loop:
                 return
         except HermesActorError as error:
             self._finish(job, Outcome(error=error))
+        except sqlite3.Error as error:
+            self._finish(job, Outcome(error=self._writer.core.explain(error)))
+        except Exception as error:
+            self._finish(job, Outcome(error=self._unexpected(type(job).__name__, error)))
         else:
             self._finish(job, Outcome(result))
         self._sent()
@@ -256,12 +289,13 @@ class _Loop:
         writer = self._writer
         try:
             more = writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-        except HermesActorError as error:
+        except Exception as error:
+            explained = self._writer.core.explain(error)
             for job in self._searches:
-                self._finish(job, Outcome(error=error))
+                self._finish(job, Outcome(error=explained))
             self._searches.clear()
             self._sent()
-            return
+            raise
         for job in list(self._searches):
             outcome = Outcome()
             if more and writer.watermark < job.through:
@@ -276,37 +310,43 @@ class _Loop:
         """Grant the lease, then follow its commands until it ends or a limit is reached."""
         try:
             self._writer.begin_lease(job.deadline)
-        except HermesActorError:
+        except Exception:
             job.end()
             raise
         self._finish(job, Outcome())
         self._sent()
-        end = self._clock() + limits.LEASE_TOTAL_SECONDS
-        while True:
-            allowed = min(limits.LEASE_IDLE_SECONDS, end - self._clock())
-            try:
-                command = job.commands.get(timeout=max(allowed, 0.0))
-            except queue.Empty:
-                command = None
-            if command is None:
-                self._writer.end_lease(None)
-                break
-            try:
-                if command.statement is not None:
-                    outcome = Outcome(self._writer.run_in_lease(command.statement))
-                else:
-                    outcome = self._writer.end_lease(command.commit)
-            except Exception as error:
-                outcome = Outcome(error=error)
-            if self._writer.core.broken is not None:
-                self._on_broken()
-            # The reply goes out before the end is marked: the holder trusts that order.
-            command.finish(outcome)
-            self._sent()
-            if command.statement is None:
-                break
+        try:
+            end = self._clock() + limits.LEASE_TOTAL_SECONDS
+            while self._follow(job, end):
+                pass
+        except Exception as error:
+            self._unexpected("a lease", error)
+        self._writer.abandon()
         job.end()
         self._sent()
+
+    def _follow(self, job: Lease, end: float) -> bool:
+        """Run the next command of a lease. False when the lease is over."""
+        allowed = min(limits.LEASE_IDLE_SECONDS, end - self._clock())
+        try:
+            command = job.commands.get(timeout=max(allowed, 0.0))
+        except queue.Empty:
+            return False
+        if command is None:
+            return False
+        try:
+            if command.statement is not None:
+                outcome = Outcome(self._writer.run_in_lease(command.statement))
+            else:
+                outcome = self._writer.end_lease(command.commit)
+        except Exception as error:
+            outcome = Outcome(error=self._writer.explain(error))
+        if self._writer.core.broken is not None:
+            self._on_broken()
+        # The reply goes out before the end is marked: the holder trusts that order.
+        self._answer(command, outcome)
+        self._sent()
+        return command.statement is not None
 
     def _idle(self) -> float | None:
         return self._upkeep(self._writer.idle_slice)
@@ -315,8 +355,14 @@ class _Loop:
         """Upkeep that fails is tried again later; it never costs a change."""
         try:
             result = work()
-        except (HermesActorError, sqlite3.Error) as error:
-            _log.warning("upkeep of %s failed: %s", self._writer.place.db, error)
+        except Exception as error:
+            expected = isinstance(error, HermesActorError | sqlite3.Error)
+            if expected or repr(error) != repr(self._writer.upkeep_error):
+                _log.warning(
+                    "upkeep of %s failed: %s", self._writer.place.db, error,
+                    exc_info=None if expected else error,
+                )  # fmt: skip
+            self._writer.abandon()
             self._writer.upkeep_error = error
             return limits.UPKEEP_RETRY_SECONDS
         self._writer.upkeep_error = None

@@ -32,7 +32,13 @@ from hermes_actor.engine.indexer import (
 )
 from hermes_actor.engine.own_tables import get_own
 from hermes_actor.engine.write_connection import TransactionLost
-from hermes_actor.errors import Busy, Damaged, HermesActorError, is_storage_failure
+from hermes_actor.errors import (
+    Busy,
+    Damaged,
+    HermesActorError,
+    OutcomeUnknown,
+    is_storage_failure,
+)
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.schema import OWN_INDEXES
@@ -306,6 +312,9 @@ class Upkeep:
             if commit_no is not None:
                 raise
             raise lost.cause from None
+        except OutcomeUnknown:
+            self.meet_anew()  # memory may be behind the file
+            raise
         self._met = self._meeting
         self._all_done = False
 

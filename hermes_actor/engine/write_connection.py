@@ -36,6 +36,7 @@ from hermes_actor.errors import (
     cannot_use,
     from_sqlite,
 )
+from hermes_actor.paths import is_gone
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store.layout import layout_of
 
@@ -219,13 +220,19 @@ class WriteConnection:
             self._commit_failed(error)
         self.seams.failpoint("commit.after")
         self.faults.over()
-        if not self._guard.intact():
-            self._files_changed(commit_no)
-        self._look_again = self.seams.monotonic() + limits.LOOK_AGAIN_SECONDS
-        if commit_no is not None:
-            self._unfolded += commit_no - self.commit_no
-            self.commit_no = commit_no
-        self._note_frames(writes)
+        fresh = 0 if commit_no is None else commit_no - self.commit_no
+        self.commit_no += fresh
+        try:
+            if not self._guard.intact():
+                self._files_changed(commit_no)
+            self._look_again = self.seams.monotonic() + limits.LOOK_AGAIN_SECONDS
+            self._unfolded += fresh
+            self._note_frames(writes)
+        except OSError as error:
+            # R3: what nobody has looked at is not acknowledged. It can be asked for again.
+            raise OutcomeUnknown(
+                f"committed, but the files of {self.place.db} cannot be looked at: {error}"
+            ) from error
 
     def _note_frames(self, writes: int) -> None:
         frames = self.seams.size(self._wal) // _FRAME_BYTES
@@ -284,7 +291,10 @@ class WriteConnection:
             # What a full-text table remembers of a transaction that failed so is not to be trusted.
             self._suspect |= primary_code(error) == sqlite3.SQLITE_IOERR
             return from_sqlite(error, self.place.db)
-        return StorageError(f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError):
+            return cannot_use(self.place.db, error.filename or self.place.folder, error)
+        _log.error("unexpected error of %s", self.place.db, exc_info=error)
+        return StorageError(f"unexpected error: {type(error).__name__}: {error}")
 
     # --- the barrier and the guard ---------------------------------------------------------------
 
@@ -335,7 +345,7 @@ class WriteConnection:
     def look_at_files(self) -> None:
         """In idle time: stop if somebody has replaced the file. When its whole folder is gone,
         nothing can be saved any more, and the host ends in its own way."""
-        if self.recovered and self.place.db.parent.exists() and not self._guard.intact():
+        if self.recovered and not is_gone(self.place.db.parent) and not self._guard.intact():
             self._files_changed(None)
 
     def _files_changed(self, commit_no: int | None) -> None:
@@ -508,7 +518,7 @@ class WriteConnection:
                 self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
         except OutcomeUnknown:
             return
-        except sqlite3.Error as error:
+        except Exception as error:
             _log.warning("the last checkpoint of %s failed: %s", self.place.db, error)
         self._close_connections()
         self.seams.failpoint("close.after")

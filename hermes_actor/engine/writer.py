@@ -25,7 +25,7 @@ from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_in
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
 from hermes_actor.engine.indexer import advance, forget_index
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
-from hermes_actor.engine.receipts import Receipts
+from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.staging import encode_result, keep_part, take_parts
 from hermes_actor.engine.upkeep import Upkeep
@@ -140,7 +140,7 @@ class Writer(Upkeep):
             return self._transaction(requests, self._apply_plainly)
         except _Misstep as misstep:
             # Explained, so that after an I/O error the second try begins on a new connection.
-            self.core.explain(misstep.cause)
+            self.explain(misstep.cause)
             return self._transaction(requests, self._apply_carefully)
 
     def _run_without_index(self, request: Request, lost: TransactionLost) -> Outcome:
@@ -173,16 +173,42 @@ class Writer(Upkeep):
             if not applied:
                 self._roll_back()
                 return outcomes
-            self.commit(self.core.commit_no + applied, writes=applied)
+            tickets = [r.ticket for r in requests[: len(outcomes)] if r.ticket]
+            self._commit(self.core.commit_no + applied, applied, tickets)
         except (TransactionLost, _Misstep):
             self._roll_back()
             raise
-        except (sqlite3.Error, MemoryError) as error:
+        except OutcomeUnknown:
+            raise
+        except Exception as error:
             self._roll_back()
             raise TransactionLost(self.core.explain(error)) from error
-        self.receipts.committed([r.ticket for r in requests[: len(outcomes)] if r.ticket])
         self._tell_changes()
         return outcomes
+
+    def _commit(self, commit_no: int, writes: int, tickets: list[Ticket]) -> None:
+        try:
+            self.commit(commit_no, writes)
+        except OutcomeUnknown:
+            if self.core.broken is None:
+                # It is in the file, and so are the receipts that answer whoever asks again.
+                self.receipts.committed(tickets)
+                self._tell_changes()
+            raise
+        self.receipts.committed(tickets)
+
+    def explain(self, error: Exception) -> Exception:
+        """What the caller is told: a typed error, or that of a wrong value as it is."""
+        wrong_value = isinstance(error, ValueError | TypeError | OverflowError)
+        return error if wrong_value else self.core.explain(error)
+
+    def abandon(self) -> None:
+        """Leave no transaction open after an unexpected error. A broken writer touches nothing."""
+        if self.core.broken is None:
+            try:
+                self._roll_back()
+            except sqlite3.Error as error:
+                _log.error("%s cannot be rolled back: %s", self.place.db, error)
 
     def _apply_all(self, requests: Sequence[Request], apply_one: _Way) -> list[Outcome]:
         seams, outcomes = self.core.seams, list[Outcome]()
@@ -242,7 +268,7 @@ class Writer(Upkeep):
 
     def _apply_again(self, request: Request, commit_no: int, error: Exception) -> Outcome:
         """A change has failed with *error*: without the index, or not at all."""
-        explained = self.core.explain(error) if isinstance(error, sqlite3.Error) else error
+        explained = self.explain(error)
         changed = len(self._changed)
         self._return_to_savepoint(error, explained)
         if may_be_the_index(error):
@@ -392,7 +418,7 @@ class Writer(Upkeep):
                     self._roll_back()
                     return answered
                 self.receipts.record(self.core.conn, commit.ticket, commit_no, encoded)
-            self.commit(commit_no, writes=1)
+            self._commit(commit_no, 1, [commit.ticket] if commit.ticket else [])
         except TransactionLost as lost:
             self._roll_back()
             return Outcome(error=lost.cause)
@@ -401,8 +427,6 @@ class Writer(Upkeep):
         except Exception as error:
             self._roll_back()
             return Outcome(error=self.core.explain(error))
-        if commit.ticket is not None:
-            self.receipts.committed([commit.ticket])
         self._changed = [change_of(commit.operation, commit_no)]
         self._tell_changes()
         return Outcome(Raw(encoded), None, commit_no)

@@ -381,7 +381,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
     """Two owners would be worse than none. It says why, and goes on when the other is gone."""
     hurry = tmp_path / "hurry"
     prelude = while_there(hurry, SUCCESSOR_SERVING_SECONDS=0.5, SUCCESSOR_END_SECONDS=0.1)
-    prelude += "import signal\nsignal.pidfd_send_signal = lambda *_: None\n"
+    prelude += "import subprocess\nsubprocess.Popen.kill = lambda *_: None\n"
     build.around(INHERIT, after=STOP)
     hurry.touch()
     with serving(path, prelude=prelude) as old, load(path):

@@ -431,7 +431,7 @@ def test_foreign_lock_that_outlasts_the_patience(open_store, mode, path):
 
 @pytest.fixture
 def dying(embedded, monkeypatch):
-    """A store whose writer meets a bug at the first call with ``die``."""
+    """A store whose writer thread is ended at the first call with ``die``."""
     run_batch = Writer.run_batch
     reached, go_on = threading.Event(), threading.Event()
 
@@ -439,7 +439,7 @@ def dying(embedded, monkeypatch):
         if any(getattr(request.operation, "key", None) == "die" for request in requests):
             reached.set()
             assert go_on.wait(60)
-            raise ZeroDivisionError("a bug")
+            raise SystemExit("a bug")
         return run_batch(self, requests)
 
     monkeypatch.setattr(Writer, "run_batch", buggy)
@@ -470,6 +470,24 @@ def test_callers_of_a_dead_writer_get_errors(dying, caplog):
         dying.append_message("s", "user", "x")
     assert dying.get_session("s")["id"] == "s"  # reads go on
     assert "a bug" in caplog.text
+
+
+def test_unexpected_error_ends_one_call_alone(embedded, monkeypatch, caplog):
+    """G16: the caller hears of it, the log has the traceback, and the writer goes on."""
+    run_batch = Writer.run_batch
+
+    def buggy(self, requests):
+        if any(getattr(request.operation, "key", None) == "bug" for request in requests):
+            self.begin(time.monotonic() + 60)  # and is left open
+            raise ZeroDivisionError("a bug")
+        return run_batch(self, requests)
+
+    monkeypatch.setattr(Writer, "run_batch", buggy)
+    assert is_a(in_thread(lambda: embedded.set_meta("bug", "v")), OutcomeUnknown)
+    embedded.set_meta("k", "v")
+    assert embedded.get_meta("k") == "v"
+    assert embedded.get_meta("bug") is None
+    assert "ZeroDivisionError: a bug" in caplog.text
 
 
 def test_search_of_a_dead_writer_does_not_hang(dying):
