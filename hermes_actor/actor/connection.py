@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,6 @@ from hermes_actor.actor.conversation import done, failed
 from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.inbox import Inbox
 from hermes_actor.actor.outbox import Outbox
-from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import Closed, HandoffFailed
 from hermes_protocol.framing import FrameError, frame
 
@@ -36,6 +36,8 @@ _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POL
 _ASKS = wire.StatusRequest | wire.CatchUp | wire.Maintain | wire.Drain | wire.Handoff
 
 _log = logging.getLogger("hermes_actor.actor")
+
+_NAME_LENGTH = 200
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int]:
@@ -77,6 +79,7 @@ class Connection:
             is_there=self._is_there,
             who=lambda: f"pid {self.pid} ({self.name})",
             private_sql=server.private_sql,
+            leads=lambda leads: server.credit.favour(self.client_id if leads else None),
         )
         intake = server.mailbox.intake
         self.inbox = Inbox(sock, self.desk, server.credit, intake, server.in_loop)
@@ -124,21 +127,27 @@ class Connection:
 
     async def _converse(self, nursery: trio.Nursery) -> None:
         with trio.fail_after(limits.HELLO_SECONDS):
-            hello = await self.inbox.next_message()
+            hello, landed = await self.inbox.next_message()
+        landed()
         assert isinstance(hello, wire.Hello)
-        self.desk.client_id, self.name, self.build = hello.client_id, hello.name, hello.build
+        self.desk.client_id = hello.client_id
+        # Kept for as long as the connection lives, and shown to people.
+        self.name, self.build = hello.name[:_NAME_LENGTH], hello.build[:_NAME_LENGTH]
         if not await self._server.reception.welcome(self, hello, nursery):
             return
-        while not self._handle(await self.inbox.next_message(), nursery):
-            pass
+        while True:
+            message, landed = await self.inbox.next_message()
+            if isinstance(message, wire.Bye):
+                break
+            self._handle(message, landed, nursery)
         self.desk.forget()
 
-    def _handle(self, message: wire.ClientMessage, nursery: trio.Nursery) -> bool:
-        """Do what a message other than a request asks for. True if it was good-bye."""
-        if isinstance(message, wire.Bye):
-            return True
+    def _handle(
+        self, message: wire.ClientMessage, landed: Callable[[], None], nursery: trio.Nursery
+    ) -> None:
+        """Do what a message asks for; *landed* is called when nothing of it is kept any more."""
         try:
-            self._do(message, nursery)
+            self._do(message, landed, nursery)
         except FrameError:
             raise
         except Exception as error:
@@ -146,26 +155,35 @@ class Connection:
                 raise
             _log.exception("unexpected error in an ask of client pid %d", self.pid)
             self.send_frame(failed(message.ask, error))
-        return False
+            landed()
 
-    def _do(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
+    def _do(
+        self, message: wire.ClientMessage, landed: Callable[[], None], nursery: trio.Nursery
+    ) -> None:
+        if isinstance(message, wire.CatchUp):
+            self.desk.catch_up(message, landed)
+        elif isinstance(message, wire.Maintain):
+            self.desk.maintain(message, landed)
+        elif isinstance(
+            message, wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
+        ):
+            self.desk.lease(message, landed)
+            self.outbox.flush()
+        else:
+            landed()
+            self._do_at_once(message, nursery)
+
+    def _do_at_once(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
         if isinstance(message, wire.StatusRequest):
             self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
-        elif isinstance(message, wire.CatchUp):
-            self.desk.catch_up(message)
-        elif isinstance(message, wire.Maintain):
-            self.desk.maintain(message)
         elif isinstance(message, wire.Drain):
             self.send(wire.Done(ask=message.ask))
             self._server.drain("asked to")
         elif isinstance(message, wire.Handoff):
             self._hand_off(message, nursery)
-        elif isinstance(message, wire.Subscribe):
-            nursery.start_soon(self._server.follow, self.outbox, message.after)
         else:
-            assert not isinstance(message, wire.Hello | wire.Request | wire.Bye)
-            self.desk.lease(message)
-            self.outbox.flush()
+            assert isinstance(message, wire.Subscribe)
+            nursery.start_soon(self._server.follow, self.outbox, message.after)
 
     def _hand_off(self, message: wire.Handoff, nursery: trio.Nursery) -> None:
         try:
@@ -259,7 +277,8 @@ class Connection:
         self.outbox.close()
         self._scope.cancel()
         for job in self._server.mailbox.drop(self.client_id):
-            if job.take():
-                job.finish(Outcome(error=Closed("superseded by a newer connection")))
-        while self.desk.open_requests:  # noqa: ASYNC110 - the writer's thread counts, and soon
-            await trio.sleep(0.0005)
+            job.give_up(Closed("superseded by a newer connection"))
+        if not self.desk.is_settled:
+            settled = trio.Event()
+            self.desk.when_settled(lambda: self._server.in_loop(settled.set))
+            await settled.wait()

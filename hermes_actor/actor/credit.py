@@ -3,6 +3,10 @@
 Credit is taken when the length of a frame is known and before its body is read, and given back
 when its reply is in the outbox. First come, first served; one client holds at most a quarter. A
 full budget means that sockets are not read: back-pressure, never a refusal.
+
+The holder of a lease is the exception. The writer serves nobody else until its lease ends, so what
+the others hold cannot come back before: it does not wait behind them, and may hold two quarters,
+one of them beyond the budget. There is one such client at a time.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class Credit:
         self._by_client: dict[bytes, int] = {}
         self._waiting: deque[tuple[int, bytes, trio.Event]] = deque()
         self._run_in_loop = run_in_loop
+        self._favoured: bytes | None = None
 
     @property
     def used(self) -> int:
@@ -38,7 +43,7 @@ class Credit:
             return True
         amount = min(amount, self._per_client)
         with self._lock:
-            if self._waiting or not self._fits(amount, client):
+            if not self._may_take(amount, client):
                 return False
             self._grant(amount, client)
             return True
@@ -49,7 +54,7 @@ class Credit:
             return
         amount = min(amount, self._per_client)
         with self._lock:
-            if not self._waiting and self._fits(amount, client):
+            if self._may_take(amount, client):
                 # Given back since we looked, perhaps the last of it: nobody would tell us.
                 self._grant(amount, client)
                 return
@@ -64,6 +69,8 @@ class Credit:
                     self._waiting.remove(entry)
                 else:
                     self._release(amount, client)
+            # Who waits behind may fit now, and no other credit need come back for long.
+            self._grant_waiting()
             raise
 
     def give_back(self, amount: int, client: bytes) -> None:
@@ -76,9 +83,23 @@ class Credit:
         if somebody_waits:
             self._run_in_loop(self._grant_waiting)
 
+    def favour(self, client: bytes | None) -> None:
+        """Let *client*, the holder of a lease, pass the others; ``None``: nobody. In any thread."""
+        with self._lock:
+            self._favoured = client
+        if client is not None:
+            self._run_in_loop(self._grant_waiting)
+
+    def _may_take(self, amount: int, client: bytes) -> bool:
+        passes = not self._waiting or client == self._favoured
+        return passes and self._fits(amount, client)
+
     def _fits(self, amount: int, client: bytes) -> bool:
+        more = self._per_client if client == self._favoured else 0
         held = self._by_client.get(client, 0)
-        return self._used + amount <= self._total and held + amount <= self._per_client
+        return (
+            self._used + amount <= self._total + more and held + amount <= self._per_client + more
+        )
 
     def _grant(self, amount: int, client: bytes) -> None:
         self._used += amount
@@ -94,12 +115,16 @@ class Credit:
 
     def _grant_waiting(self) -> None:
         with self._lock:
-            # Somebody over its own share waits for itself and lets the others pass.
+            # One over its own share waits for itself and lets the others pass; one that the budget
+            # has no room for is not passed, except by the favoured client.
+            blocked = False
             for entry in list(self._waiting):
                 amount, client, granted = entry
+                if blocked and client != self._favoured:
+                    continue
                 if self._fits(amount, client):
                     self._waiting.remove(entry)
                     self._grant(amount, client)
                     granted.set()
-                elif self._used + amount > self._total:
-                    break
+                else:
+                    blocked |= self._used + amount > self._total

@@ -21,7 +21,7 @@ from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.errors import Unsupported
-from hermes_protocol.framing import FrameError, OperationError, decode_operation
+from hermes_protocol.framing import OperationError, decode_operation
 from hermes_protocol.operations import SqlLease, SqlStatement
 
 if TYPE_CHECKING:
@@ -81,9 +81,11 @@ class Desk:
         is_there: Callable[[], bool] = lambda: True,
         who: Callable[[], str] = lambda: "a client",
         private_sql: bool = True,
+        leads: Callable[[bool], None] = lambda _leads: None,
     ) -> None:
-        """*answer* takes a frame, in either thread; *room* is called when the window has room;
-        *is_there* tells, in any thread, whether the client still listens; *who*, for people."""
+        """*answer* takes a frame, in either thread; *room* is called when the window has room,
+        *leads* when a lease of the client is granted (true), and when it has ended. *is_there*
+        tells, in any thread, whether the client still listens; *who*, for people."""
         self.client_id = b""
         self.highest_seq = 0
         self.admitted = 0
@@ -94,29 +96,48 @@ class Desk:
         self._room = room
         self._is_there = is_there
         self._who = who
+        self._leads = leads
         self._private_sql = private_sql
+        self._window = limits.WINDOW_REQUESTS
         self._guard = threading.Lock()
         self._requests = 0
         self._asks = 0
         self._leases: dict[int, jobs.Lease] = {}
         self._hold: jobs.Hold | None = None
+        self._on_settled: Callable[[], None] | None = None
         self._on_empty: Callable[[], None] | None = None
 
     @property
     def is_full(self) -> bool:
-        return self._requests + self._asks >= limits.WINDOW_REQUESTS
+        return self._requests + self._asks >= self._window
 
     @property
-    def open_requests(self) -> int:
-        return self._requests
+    def is_settled(self) -> bool:
+        """Whether every request is answered."""
+        return not self._requests
+
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Have *call* called, in either thread, when every request is answered; at once if so."""
+        with self._guard:
+            self._on_settled = call
+        self._tell_if_done()
 
     def when_empty(self, call: Callable[[], None]) -> None:
-        """Have *call* called, in either thread, when everything is answered; at once if it is."""
+        """The same when every ask is answered, too."""
         with self._guard:
             self._on_empty = call
-            is_empty = not self._requests and not self._asks
-        if is_empty:
-            call()
+        self._tell_if_done()
+
+    def _tell_if_done(self) -> None:
+        settled = empty = None
+        with self._guard:
+            if not self._requests:
+                settled, self._on_settled = self._on_settled, None
+                if not self._asks:
+                    empty, self._on_empty = self._on_empty, None
+        for call in (settled, empty):
+            if call is not None:
+                call()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -167,22 +188,25 @@ class Desk:
     def _less_open(self, was_full: bool) -> None:
         if was_full:
             self._room()
-        if self._on_empty is not None and not self._requests and not self._asks:
-            self._on_empty()
+        if self._on_settled is not None or self._on_empty is not None:
+            self._tell_if_done()
 
     # --- asks ------------------------------------------------------------------------------------
 
-    def catch_up(self, message: wire.CatchUp) -> None:
+    # An ask counts in the window, and keeps its credit, until it is answered; then *landed* is
+    # called, in either thread.
+
+    def catch_up(self, message: wire.CatchUp, landed: Callable[[], None]) -> None:
         """Bring the indexes up to a message, between batches."""
-        finish = self._asked(message.ask)
+        finish = self._asked(message.ask, landed)
         deadline = _deadline(message.patience)
         self._mailbox.put(
             self.client_id, jobs.CatchUp(finish, deadline, message.through, message.verify)
         )
 
-    def maintain(self, message: wire.Maintain) -> None:
+    def maintain(self, message: wire.Maintain, landed: Callable[[], None]) -> None:
         """A piece of maintenance, behind what this client has sent before."""
-        finish = self._asked(message.ask)
+        finish = self._asked(message.ask, landed)
         deadline = _deadline(message.patience)
         if message.task == "hold":
             self._hold = jobs.Hold(finish, deadline, self._who(), self._is_there)
@@ -200,7 +224,7 @@ class Desk:
         """The client has said good-bye."""
         self._mailbox.put(self.client_id, jobs.Forget(lambda _outcome: None, self.client_id))
 
-    def _asked(self, ask: int) -> jobs.Finish:
+    def _asked(self, ask: int, landed: Callable[[], None]) -> jobs.Finish:
         with self._guard:
             self._asks += 1
 
@@ -208,6 +232,7 @@ class Desk:
             try:
                 self._answer_ask(ask, outcome)
             finally:
+                landed()
                 with self._guard:
                     was_full = self.is_full
                     self._asks -= 1
@@ -223,42 +248,58 @@ class Desk:
 
     # --- leases ----------------------------------------------------------------------------------
 
-    def lease(self, message: LeaseMessage) -> None:
-        """One step of an interactive transaction."""
+    def lease(self, message: LeaseMessage, landed: Callable[[], None]) -> None:
+        """One step of an interactive transaction; counted like an ask, its commit like a request.
+
+        The holder of a lease has a second window. What it has sent behind the lease waits for the
+        lease: if that kept its commands out, the lease could only run out.
+        """
         if isinstance(message, wire.LeaseOpen):
-            self._open_lease(message)
+            self._open_lease(message, landed)
             return
         lease = self._leases.get(message.lease)
         if lease is not None and lease.ended:
             del self._leases[message.lease]
             lease = None
         if isinstance(message, wire.LeaseCommit):
-            self._commit_lease(message, lease)
-        elif lease is None:
-            self._answer(failed(message.ask, lease_over()))
-        else:
-            statement, ask = None, message.ask
-            if isinstance(message, wire.LeaseRun):
-                self._metrics.statements += 1
-                statement = _statement(message.statement)
-            lease.put(jobs.Command(statement, None, lambda outcome: self._answer_ask(ask, outcome)))
+            self._commit_lease(message, lease, landed)
+            return
+        finish = self._asked(message.ask, landed)
+        if lease is None:
+            finish(Outcome(error=lease_over()))
+            return
+        statement = None
+        if isinstance(message, wire.LeaseRun):
+            self._metrics.statements += 1
+            statement = message.statement
+        lease.put(jobs.Command(statement, None, finish))
 
     @property
     def has_lease(self) -> bool:
         """Whether an interactive transaction is open, or waits for its turn."""
         return any(not lease.ended for lease in self._leases.values())
 
-    def _open_lease(self, message: wire.LeaseOpen) -> None:
+    def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> None:
+        finish = self._asked(message.ask, landed)
         if not self._private_sql:
-            self._answer(failed(message.ask, _switched_off()))
+            finish(Outcome(error=_switched_off()))
             return
         self._metrics.leases += 1
         self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
-        lease = jobs.Lease(self._asked(message.ask), _deadline(message.patience))
+        lease = jobs.Lease(finish, _deadline(message.patience), self._lead)
         self._leases[message.lease] = lease
         self._mailbox.put(self.client_id, lease)
 
-    def _commit_lease(self, message: wire.LeaseCommit, lease: jobs.Lease | None) -> None:
+    def _lead(self, leads: bool) -> None:
+        """In the writer's thread: a lease is about to be granted, or has ended."""
+        self._window = limits.WINDOW_REQUESTS * (2 if leads else 1)
+        self._leads(leads)
+        if leads:
+            self._room()
+
+    def _commit_lease(
+        self, message: wire.LeaseCommit, lease: jobs.Lease | None, landed: Callable[[], None]
+    ) -> None:
         digest = hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest()
         self.highest_seq = max(self.highest_seq, message.seq)
         ticket = self._ticket(message, digest)
@@ -266,6 +307,7 @@ class Desk:
 
         def finish(outcome: Outcome) -> None:
             self._reply(message.seq, outcome)
+            landed()
             self._request_ended()
 
         self._request_began()
@@ -281,16 +323,6 @@ class Desk:
             lease.abandon()
         if self._hold is not None:
             self._hold.abandon()
-
-
-def _statement(raw: msgspec.Raw) -> SqlStatement:
-    try:
-        operation = decode_operation(raw)
-    except OperationError as error:
-        raise FrameError(str(error)) from error
-    if not isinstance(operation, SqlStatement):
-        raise FrameError("a lease runs statements only")
-    return operation
 
 
 def _deadline(patience: float | None) -> float:

@@ -90,8 +90,7 @@ async def expire(server: Server) -> float:
     """Answer requests whose deadline has passed while the writer is busy with something long."""
     server.mailbox.intake.take_back_if_away()
     for job in server.mailbox.take_expired(time.monotonic()):
-        if job.take():
-            job.finish(Outcome(error=DeadlineExceeded("the writer was busy for too long")))
+        job.give_up(DeadlineExceeded("the writer was busy for too long"))
     server.flush_answers()
     return limits.EXPIRY_IDLE_SECONDS if server.mailbox.is_empty else limits.EXPIRY_CHECK_SECONDS
 

@@ -54,8 +54,11 @@ class Inbox:
 
     # --- in the event loop -----------------------------------------------------------------------
 
-    async def next_message(self) -> wire.ClientMessage:
-        """The next message that is not a request; requests are admitted meanwhile."""
+    async def next_message(self) -> tuple[wire.ClientMessage, Callable[[], None]]:
+        """The next message that is not a request; requests are admitted meanwhile.
+
+        It keeps its credit until the function that comes with it is called, in either thread.
+        """
         while True:
             self._read_so_far += 1
             if self._read_so_far % limits.MESSAGES_IN_A_ROW == 0:
@@ -71,8 +74,7 @@ class Inbox:
                     await self._room.wait()
             message, price = await self._read()
             if not isinstance(message, wire.Request):
-                self._credit.give_back(*price)
-                return message
+                return message, self._giver_back(price)
             self._admit(message, price)
             self._writes = True
             # Kept until the next frame comes, the last body of every idle client would add up.
@@ -183,6 +185,16 @@ class Inbox:
 
     def _admit(self, request: wire.Request, price: _Price) -> None:
         self._desk.request(request, partial(self._credit.give_back, *price))
+
+    def _giver_back(self, price: _Price) -> Callable[[], None]:
+        """Gives the credit of a message back, once, however often it is called."""
+        held = [price]
+
+        def give_back() -> None:
+            if held:
+                self._credit.give_back(*held.pop())
+
+        return give_back
 
     def _price(self, length: int) -> _Price:
         free = length <= limits.FREE_FRAME_BYTES

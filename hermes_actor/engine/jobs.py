@@ -12,8 +12,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Raw
+
 from hermes_actor import limits
-from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.errors import DeadlineExceeded, Unsupported
+from hermes_protocol.framing import OperationError, decode_operation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +38,23 @@ __all__ = [
     "Request",
     "Rescue",
     "Stop",
+    "decoded",
+    "lease_over",
 ]
+
+
+def decoded(operation: Operation[Any] | Raw) -> Operation[Any]:
+    """An operation that is perhaps still as it came. Raises :class:`Unsupported`.
+
+    Decoded, an operation can be many times as large as its bytes. So what waits is kept as bytes,
+    and one at a time is decoded, when its turn comes (G8).
+    """
+    if not isinstance(operation, Raw):
+        return operation
+    try:
+        return decode_operation(operation)
+    except OperationError as error:
+        raise Unsupported(f"this actor cannot read the operation: {error}") from None
 
 
 class Request(NamedTuple):
@@ -44,7 +63,7 @@ class Request(NamedTuple):
     The time is of ``Seams.monotonic``. Without a ticket the caller never sends it twice.
     """
 
-    operation: Operation[Any]
+    operation: Operation[Any] | Raw
     deadline: float = float("inf")
     ticket: Ticket | None = None
 
@@ -75,6 +94,11 @@ class Job:
     def take(self) -> bool:
         """Claim the job: true for exactly one of the writer and the one who gives it up."""
         return self._guard.acquire(blocking=False)
+
+    def give_up(self, error: BaseException) -> None:
+        """Finish the job with *error*, unless the writer has taken it."""
+        if self.take():
+            self.finish(Outcome(error=error))
 
 
 class Call(Job):
@@ -125,18 +149,25 @@ class Maintain(Job):
 class Hold(Maintain):
     """Keep all other jobs waiting while one caller copies the content that it then replaces.
 
-    Its finish gives the state. Maintenance that the caller puts here is done meanwhile.
+    Its finish gives the state. Maintenance that the caller puts here is done meanwhile. A hold that
+    is finished with an error has ended.
     """
 
-    __slots__ = ("ended", "holder", "work")
+    __slots__ = ("_finish", "ended", "holder", "work")
 
     def __init__(
         self, finish: Finish, deadline: float, holder: str, is_wanted: Callable[[], bool]
     ) -> None:
-        super().__init__(finish, deadline, "state", is_wanted=is_wanted)
+        super().__init__(self._settle, deadline, "state", is_wanted=is_wanted)
+        self._finish = finish
         self.holder = holder
         self.work: queue.SimpleQueue[Maintain | None] = queue.SimpleQueue()
         self.ended = False
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._finish(outcome)
+        if outcome.error is not None:
+            self.end()
 
     def put(self, job: Maintain) -> None:
         """Bring a piece of work. After the end it is refused, by the side that sees it."""
@@ -150,8 +181,8 @@ class Hold(Maintain):
         with contextlib.suppress(queue.Empty):
             while True:
                 job = self.work.get_nowait()
-                if job is not None and job.take():
-                    job.finish(Outcome(error=_hold_over()))
+                if job is not None:
+                    job.give_up(_hold_over())
 
     def abandon(self) -> None:
         """The holder is gone: others go on at once."""
@@ -187,33 +218,55 @@ class Stop(Job):
 class Command(NamedTuple):
     """One step of a lease: a statement, a commit (with its request), or a rollback."""
 
-    statement: SqlStatement | None
+    statement: SqlStatement | Raw | None
     commit: Request | None
     finish: Finish
 
 
 class Lease(Job):
-    """An interactive transaction: finished when it is granted, then a dialogue of commands."""
+    """An interactive transaction: finished when it is granted, then a dialogue of commands.
 
-    __slots__ = ("commands", "ended")
+    A lease that is finished with an error has ended, whoever finishes it: its commands are refused.
+    """
 
-    def __init__(self, finish: Finish, deadline: float) -> None:
-        super().__init__(finish, deadline)
+    __slots__ = ("_finish", "_granted", "_leads", "commands", "ended")
+
+    def __init__(
+        self,
+        finish: Finish,
+        deadline: float,
+        leads: Callable[[bool], None] = lambda _leads: None,
+    ) -> None:
+        """*leads* is called with true before the lease is granted, with false when it has ended."""
+        super().__init__(self._settle, deadline)
         self.commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self.ended = False
+        self._finish = finish
+        self._leads = leads
+        self._granted = False
+
+    def _settle(self, outcome: Outcome) -> None:
+        if outcome.error is None:
+            self._granted = True
+            self._leads(True)
+        self._finish(outcome)
+        if outcome.error is not None:
+            self.end()
 
     def put(self, command: Command) -> None:
         """Bring a command. After the end it is refused, by whoever of the two sides sees it."""
         self.commands.put(command)
         if self.ended:
-            self.refuse()
+            self._refuse_commands()
 
     def end(self) -> None:
         """Mark the end and refuse what came too late."""
         self.ended = True
-        self.refuse()
+        if self._granted:
+            self._leads(False)
+        self._refuse_commands()
 
-    def refuse(self) -> None:
+    def _refuse_commands(self) -> None:
         while True:
             try:
                 command = self.commands.get_nowait()

@@ -258,11 +258,7 @@ class _Loop:
 
     def _hold(self, job: Hold) -> None:
         """Keep other jobs waiting, and do what the holder brings, until it is done or silent."""
-        try:
-            state = self._maintain(job)
-        except HermesActorError:
-            job.end()
-            raise
+        state = self._maintain(job)
         self._writer.held_by = job.holder
         end = self._clock() + limits.HOLD_TOTAL_SECONDS
         try:
@@ -308,11 +304,7 @@ class _Loop:
 
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then follow its commands until it ends or a limit is reached."""
-        try:
-            self._writer.begin_lease(job.deadline)
-        except Exception:
-            job.end()
-            raise
+        self._writer.begin_lease(job.deadline)
         self._finish(job, Outcome())
         self._sent()
         try:
@@ -328,8 +320,10 @@ class _Loop:
     def _follow(self, job: Lease, end: float) -> bool:
         """Run the next command of a lease. False when the lease is over."""
         allowed = min(limits.LEASE_IDLE_SECONDS, end - self._clock())
+        if allowed <= 0:
+            return False  # whatever the holder has sent ahead: others wait
         try:
-            command = job.commands.get(timeout=max(allowed, 0.0))
+            command = job.commands.get(timeout=allowed)
         except queue.Empty:
             return False
         if command is None:

@@ -24,7 +24,7 @@ from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
 from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
 from hermes_actor.engine.indexer import advance, forget_index
-from hermes_actor.engine.jobs import Outcome, Request, lease_over
+from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.staging import encode_result, keep_part, take_parts
@@ -35,6 +35,7 @@ from hermes_actor.errors import (
     HermesActorError,
     OutcomeUnknown,
     RequestError,
+    Unsupported,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
@@ -325,7 +326,7 @@ class Writer(Upkeep):
 
     def _apply(self, request: Request, commit_no: int) -> Any:
         """Apply a request; with a ticket, write its receipt too and encode the result."""
-        operation, ticket = request.operation, request.ticket
+        operation, ticket = decoded(request.operation), request.ticket
         if isinstance(operation, Staged) and ticket is not None:
             operation = take_parts(self.core.conn, ticket.client, operation)
         result: Any = None
@@ -367,14 +368,17 @@ class Writer(Upkeep):
         if failed is not None:
             raise failed
 
-    def run_in_lease(self, statement: SqlStatement) -> Any:
+    def run_in_lease(self, statement: SqlStatement | Raw) -> Any:
         """One statement of the guest. A failing statement leaves the transaction open."""
         if not self.core.conn.in_transaction:
             raise RequestError("an earlier statement has ended the transaction")
+        operation = decoded(statement)
+        if not isinstance(operation, SqlStatement):
+            raise Unsupported("a lease runs statements only")
         try:
-            return self._apply_operation(statement)
+            return self._apply_operation(operation)
         except sqlite3.Error as error:
-            return self._lease_without_index(statement, error)
+            return self._lease_without_index(operation, error)
 
     def _lease_without_index(self, statement: SqlStatement, error: sqlite3.Error) -> Any:
         """Try a statement that has failed with *error* once more, without the index."""
@@ -427,7 +431,7 @@ class Writer(Upkeep):
         except Exception as error:
             self._roll_back()
             return Outcome(error=self.core.explain(error))
-        self._changed = [change_of(commit.operation, commit_no)]
+        self._changed = [change_of(decoded(commit.operation), commit_no)]
         self._tell_changes()
         return Outcome(Raw(encoded), None, commit_no)
 

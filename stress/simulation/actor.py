@@ -21,7 +21,7 @@ from hermes_actor.actor.conversation import Conversation, welcome
 from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.engine.jobs import Job, Outcome, Stop
+from hermes_actor.engine.jobs import Job, Stop
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.seams import Seams
@@ -225,7 +225,7 @@ class ActorEnd:
             elif isinstance(message, wire.Request):
                 self.desk.request(message, lambda: None)
             elif isinstance(message, wire.CatchUp):
-                self.desk.catch_up(message)
+                self.desk.catch_up(message, lambda: None)
 
     def _greet(self, hello: wire.Hello) -> None:
         writer = self._actor.writer
@@ -250,8 +250,7 @@ class ActorEnd:
         self._listening = False
         self._send = lambda _data: None
         for job in self._actor.mailbox.drop(self.desk.client_id):
-            if job.take():
-                job.finish(Outcome(error=Closed("superseded by a newer connection")))
+            job.give_up(Closed("superseded by a newer connection"))
 
     def go_away(self) -> None:
         self._listening = False

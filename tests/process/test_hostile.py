@@ -126,10 +126,23 @@ def test_bad_frame_ends_an_open_lease_too(path, neighbour):
         assert wire.answer(-1)["t"] == "done"
         wire.send({"t": "lease.run", "ask": -2, "lease": 1, "statement": insert})
         assert wire.answer(-2)["t"] == "done"
-        wire.send({"t": "lease.run", "ask": -3, "lease": 1, "statement": create("no statement")})
+        wire.send(b"\0\0\0\1\xc1")
         assert wire.until_end() == []
     neighbour.append_message("neighbour", "user", "after the lease")
     assert neighbour.get_meta("lease") is None
+
+
+@pytest.mark.parametrize("statement", [create("no statement"), {"op": "unknown"}, 7])
+def test_what_is_no_statement_is_refused_and_its_lease_goes_on(path, statement):
+    insert = select("INSERT INTO state_meta VALUES (hex(randomblob(8)), 'x') RETURNING 1")
+    with closing(Wire(path)) as wire:
+        wire.send({"t": "lease.open", "ask": -1, "lease": 1})
+        wire.send({"t": "lease.run", "ask": -2, "lease": 1, "statement": statement})
+        wire.send({"t": "lease.run", "ask": -3, "lease": 1, "statement": insert})
+        wire.send({"t": "lease.commit", "seq": 1, "lease": 1})
+        assert wire.answer(-2)["code"] == "unsupported"
+        assert wire.answer(-3)["result"]["rows"] == [[1]]
+        assert wire.answer(1)["t"] == "ok"
 
 
 def test_large_frames_of_those_who_are_cut_off_use_up_no_budget(path):

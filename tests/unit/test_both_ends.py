@@ -19,7 +19,6 @@ from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.client.core import ClientCore
-from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import place_of
@@ -88,8 +87,7 @@ class ActorEnd:
     def drop(self):
         """A newer connection of the client has come."""
         for job in self.actor.mailbox.drop(self.desk.client_id):
-            if job.take():
-                job.finish(Outcome(error=errors.Closed("superseded")))
+            job.give_up(errors.Closed("superseded"))
 
 
 SHARES = st.sampled_from([1.0, 1.0, 1.0, 0.97, 0.5, 0.1])

@@ -13,6 +13,7 @@ from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.engine.jobs import Lease
+from hermes_actor.errors import DeadlineExceeded
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import frame
 
@@ -157,3 +158,37 @@ async def test_holder_of_a_lease_is_read_by_the_event_loop(actor):
     assert actor.admitted == 3
     actor.writer_reads()
     assert actor.admitted == 4
+
+
+@with_actor
+async def test_connection_whose_lease_expired_is_read_by_the_writer_again(actor):
+    actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1, patience=0.0)) + request(1))
+    await actor.hear()
+    for job in actor.mailbox.take_expired(float("inf")):
+        job.give_up(DeadlineExceeded("late"))
+    assert not actor.connection.desk.has_lease
+    actor.client.send(request(2))
+    await actor.hear()
+    actor.client.send(request(3))
+    await actor.hear()
+    assert actor.admitted == 2
+    actor.writer_reads()
+    assert actor.admitted == 3
+
+
+@with_actor
+async def test_everything_but_a_request_keeps_its_credit_until_it_is_answered(actor):
+    """However long the path of a piece of maintenance, or the statement of a lease, is."""
+    long = "x" * 20_000
+    statement = msgspec.Raw(msgspec.msgpack.encode(ops.SqlStatement(sql=long)))
+    actor.client.send(
+        HELLO
+        + frame(wire.LeaseOpen(ask=-1, lease=1))
+        + frame(wire.LeaseRun(ask=-2, lease=1, statement=statement))
+        + frame(wire.Maintain(ask=-3, task="restore", path=long))
+    )
+    await actor.hear()
+    assert actor.credit.used > 3 * 2 * len(long)
+    for job in actor.mailbox.take(0):
+        job.give_up(DeadlineExceeded("late"))
+    assert actor.credit.used == 0
