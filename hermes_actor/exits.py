@@ -13,11 +13,14 @@ __all__ = [
     "NOT_SERVING",
     "OK",
     "REFUSED",
+    "USAGE",
 ]
 
 OK = 0
 REFUSED = 1
-"""The command understood and could not do it; 2, wrong usage, is click's."""
+"""The command understood and could not do it, or was declined."""
+USAGE = 2
+"""Wrong usage, which is click's code; a question that has no terminal to be asked at."""
 
 NOT_RUNNING = 3
 """There is no actor."""

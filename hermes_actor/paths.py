@@ -54,6 +54,11 @@ class Place(NamedTuple):
         return self.db.with_name(self.db.name + "-shm")
 
     @property
+    def files(self) -> tuple[Path, Path, Path, Path]:
+        """The database and what SQLite keeps beside it."""
+        return (self.db, self.wal, self.shm, self.db.with_name(self.db.name + "-journal"))
+
+    @property
     def folder(self) -> Path:
         """Mode 0700, created by the first owner."""
         return self.db.with_name(f".{self.db.name}.actor")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -11,6 +13,7 @@ from typing import Any
 
 import click
 
+from hermes_actor import exits
 from hermes_actor._version import __version__
 from hermes_actor.cli.lazy import LazyGroup
 
@@ -147,24 +150,52 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    from hermes_actor.cli.refusing import Refused, show_error
     from hermes_actor.errors import HermesActorError
 
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+    _prepare_streams()
+    as_json = "--json" in arguments[: [*arguments, "--"].index("--")]
+
+    def failed(text: str, code: int) -> int:
+        show_error(text, code, as_json=as_json)
+        return code
+
     try:
         result: Any = main.main(list(arguments), prog_name="hermes-actor", standalone_mode=False)
     except click.exceptions.Abort:
         return 130
+    except Refused as error:
+        return failed(error.message, error.code)
     except click.ClickException as error:
+        if as_json:
+            return failed(error.format_message(), error.exit_code)
         error.show()
         return error.exit_code
     except HermesActorError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+        return failed(f"Error: {error}", exits.REFUSED)
     except OSError as error:
         # A full disk, a folder that may not be written: nothing that a traceback would explain.
         where = f"{error.filename}: " if error.filename else ""
-        print(f"Error: {where}{error.strerror or error}", file=sys.stderr)
+        failed(f"Error: {where}{error.strerror or error}", exits.REFUSED)
         sys.stdout = None  # what is left in it could not be written either
-        return 1
+        return exits.REFUSED
     return result if isinstance(result, int) else 0
+
+
+def _prepare_streams() -> None:
+    """Have every text printed, whatever the streams can encode."""
+    if sys.stdout is None:  # closed by our parent
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+    codecs.register_error("hermes-actor", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="hermes-actor")
+
+
+def _replaced(error: UnicodeError) -> tuple[bytes, int]:
+    """Bytes of a path that is not UTF-8 as they are, for scripts; ``?`` for all that is foreign."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    foreign = error.object[error.start : error.end]
+    raw = (bytes([ord(c) & 0xFF]) if "\udc80" <= c <= "\udcff" else b"?" for c in foreign)
+    return b"".join(raw), error.end

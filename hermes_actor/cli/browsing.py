@@ -57,7 +57,7 @@ def browse(source: str | None, limit: int, only_print: bool, db: Path | None) ->
         # With --print a program may read standard output; people look at the other one.
         talk = sys.stderr if only_print else sys.stdout
         if not rows:
-            print("No sessions found.", file=talk)
+            print(f"No sessions found in {store.path}.", file=talk)
             return
         found = _on_screen(store, rows) if _has_screen() else _by_number(rows, talk)
         command = resume_command(store.path.parent, found["id"]) if found else ""

@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from hermes_actor import exits, limits
-from hermes_actor.cli.files import place_for
+from hermes_actor.cli.files import store_for
 from hermes_actor.cli.manners import (
     complain,
-    confirmed,
+    confirm,
     db_option,
     json_option,
     progress,
@@ -58,7 +58,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
     asked. Readers go on. It is refused unless 2.2 times the size of the file is free on the disk:
     a full disk in the middle would help nobody.
 
-    Exit codes: 0 done, declined or only reported, 1 refused.
+    Exit codes: 0 done or only reported, 1 refused or declined.
 
     \b
     Examples:
@@ -66,10 +66,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
       hermes-actor vacuum
       hermes-actor vacuum --yes --json
     """
-    place = place_for(db)
-    if not place.db.exists():
-        complain(f"there is no store at {place.db}")
-        return exits.REFUSED
+    place = store_for(db)
     found = _space(place)
     if not as_json:
         print(f"file      {size_text(found['bytes'])}, WAL {size_text(found['wal_bytes'])}")
@@ -87,8 +84,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
             f" {size_text(found['needed_bytes'])} needed; nothing was changed"
         )
         return exits.REFUSED
-    if not confirmed("Write the file anew?", yes):
-        return exits.OK
+    confirm("Rewrite the file?", yes)
     began = time.monotonic()
     with waiting_for(place):
         _vacuum(place)
@@ -127,11 +123,15 @@ def _speed(place: Place) -> float:
     descriptor = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         began = time.perf_counter()
-        os.write(descriptor, block)
-        os.fsync(descriptor)
+        with open(descriptor, "wb", buffering=0) as file:
+            while block:
+                block = block[file.write(block) :]
+            os.fsync(descriptor)
         return _SAMPLE_BYTES / max(time.perf_counter() - began, 1e-6)
+    except OSError as error:
+        error.filename = str(trial)  # a write does not name its file
+        raise
     finally:
-        os.close(descriptor)
         trial.unlink(missing_ok=True)
 
 
@@ -159,22 +159,18 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
     you go back to a program that opens the file by itself. If programs are still connected it is
     refused, and they are named: their next call would bring everything back.
 
-    Exit codes: 0 detached or declined, 1 refused or not possible.
+    Exit codes: 0 detached, 1 refused, declined or not possible.
 
     \b
     Example:
       hermes-actor detach
     """
-    place = place_for(db)
-    if not place.db.exists():
-        complain(f"there is no store at {place.db}")
-        return exits.REFUSED
+    place = store_for(db)
     clients = _clients(place)
     if clients:
         complain(f"still connected: {', '.join(clients)}; end them first")
         return exits.REFUSED
-    if not confirmed(f"Remove everything of hermes-actor from {place.db}?", yes):
-        return exits.OK
+    confirm(f"Remove everything of hermes-actor from {place.db}?", yes)
     from hermes_actor.engine.maintenance import detach as remove
 
     if has_owner(place) and (found := ask_status(place)) is not None:

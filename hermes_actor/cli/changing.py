@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from hermes_actor.cli.manners import confirmed, db_option, json_option
+from hermes_actor.cli.manners import confirm, db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import print_json
+from hermes_actor.cli.words import plain, print_json
 from hermes_actor.errors import TitleInUse
+from hermes_actor.store.removal import delegates_of
 from hermes_actor.store.titles import sanitize_title
 
 __all__ = ["delete", "rename", "resolved"]
@@ -35,7 +36,7 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
     Its children stay and lose their parent. Its transcript files in HERMES_HOME/sessions are
     removed too.
 
-    Exit codes: 0 deleted or declined, 1 not found.
+    Exit codes: 0 deleted, 1 not found or declined.
 
     \b
     Examples:
@@ -44,14 +45,20 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
     """
     with opened(db) as store:
         found = resolved(store, session_id)
-        if not confirmed(f"Delete session '{found}' and all its messages?", yes):
-            return
+        confirm(_question(store, found), yes)
         if not store.delete_session(found, store.transcripts):
             refuse(f"Session '{found}' not found.", prefix="")
     if as_json:
         print_json({"deleted": found})
     else:
-        print(f"Deleted session '{found}'.")
+        print(f"Deleted session '{plain(found)}'.")
+
+
+def _question(store: Store, session_id: str) -> str:
+    """What goes, so that it can be agreed to."""
+    delegates = store.read(delegates_of, session_id)
+    more = f", with the {len(delegates)} delegate(s) that worked for it" if delegates else ""
+    return f"Delete session '{plain(session_id)}' and all its messages{more}?"
 
 
 @click.command()
@@ -78,9 +85,9 @@ def rename(session_id: str, words: tuple[str, ...], as_json: bool, db: Path | No
     if as_json:
         print_json({"id": found, "title": title})
     elif title is None:
-        print(f"Session '{found}' has no title now.")
+        print(f"Session '{plain(found)}' has no title now.")
     else:
-        print(f"Session '{found}' renamed to: {title}")
+        print(f"Session '{plain(found)}' renamed to: {plain(title)}")
 
 
 def set_title(store: Store, session_id: str, title: str) -> str | None:

@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 
 from hermes_actor import exits
 from hermes_actor.cli.manners import complain
+from hermes_actor.cli.output import checked_output, force_option
 
 __all__ = ["completion"]
 
@@ -24,12 +25,14 @@ _THEN = {
     "zsh": "in ~/.zshrc, before compinit: fpath+=~/.zfunc",
     "fish": "it is used by the next shell",
 }
+_HEAD = "# Completion of hermes-actor"
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(list(_WHERE)), required=False)
 @click.option("--install", is_flag=True, help="Write the script to where the shell looks for it.")
-def completion(shell: str | None, install: bool) -> int:
+@force_option
+def completion(shell: str | None, install: bool, force: bool) -> int:
     """Print the script that completes commands in a shell: bash, zsh or fish.
 
     Without SHELL it is the one of your login. How to install the script by hand is in its first
@@ -52,7 +55,7 @@ def completion(shell: str | None, install: bool) -> int:
 
     where = _WHERE[shell]
     script = made(main, {}, "hermes-actor", "_HERMES_ACTOR_COMPLETE").source()
-    head = f"# Completion of hermes-actor for {shell}. Put it into {where};\n# {_THEN[shell]}.\n"
+    head = f"{_HEAD} for {shell}. Put it into {where};\n# {_THEN[shell]}.\n"
     if shell == "zsh":
         # The function is found by this line, which must be the first.
         first, _, rest = script.lstrip().partition("\n")
@@ -64,6 +67,15 @@ def completion(shell: str | None, install: bool) -> int:
         return exits.OK
     target = Path(where).expanduser()
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text + "\n")
+    with checked_output(target, force=force or _is_ours(target)).writing() as file:
+        file.write(f"{text}\n".encode())
     print(f"wrote {target}; {_THEN[shell]}", file=sys.stdout)
     return exits.OK
+
+
+def _is_ours(script: Path) -> bool:
+    """Whether an earlier ``--install`` has written *script*."""
+    try:
+        return _HEAD in script.read_text(errors="replace")
+    except OSError:
+        return False

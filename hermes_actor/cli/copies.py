@@ -14,10 +14,10 @@ import click
 
 from hermes_actor import exits
 from hermes_actor.backup import back_up, backup_path, backups_of, stamp, weed
-from hermes_actor.cli.files import place_for
+from hermes_actor.cli.files import new_store_for, store_for
 from hermes_actor.cli.manners import (
     complain,
-    confirmed,
+    confirm,
     db_option,
     json_option,
     progress,
@@ -26,6 +26,7 @@ from hermes_actor.cli.manners import (
     waiting_for,
     yes_option,
 )
+from hermes_actor.cli.output import Output, checked_output, force_option
 from hermes_actor.cli.owner import has_owner, maintain, replace_content
 from hermes_actor.config import load
 from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, StorageError, from_sqlite
@@ -45,30 +46,37 @@ keep_option = click.option(
 )  # fmt: skip
 
 
-def copy_store(place: Place, keep: int | None, to: Path | None = None) -> Path:
-    """Copy the store to the next free name, or *to*, and weed the older copies; the new one."""
+def copy_store(place: Place, keep: int | None) -> Path:
+    """Copy the store to the next free name, and weed the older copies; the new one."""
     if keep is None:
         keep = load(place.db.parent, "updates").read(BACKUP_KEEP)
-    target = to or backup_path(place.db)
+    target = backup_path(place.db)
     with progress(f"copying {place.db.name}") as tell:
         back_up(place.db, target, tell)
-    if to is None:
-        weed(place.db, keep)
+    weed(place.db, keep)
     return target
+
+
+def _copy_to(place: Place, output: Output) -> int:
+    """Copy the store to *output*. Returns the size of the copy."""
+    with progress(f"copying {place.db.name}") as tell, output.filling() as part:
+        back_up(place.db, part, tell)
+        return part.stat().st_size
 
 
 @click.command()
 @db_option
 @keep_option
-@click.option("--to", type=click.Path(path_type=Path), help="Copy to this file; removes no other.")
+@click.option("--to", metavar="FILE", help="Copy to this file; removes no other.")
+@force_option
 @json_option
-def backup(db: Path | None, keep: int | None, to: Path | None, as_json: bool) -> int:
+def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_json: bool) -> int:
     """Copy the store while it is in use, verify the copy, and keep the newest few.
 
     Nobody is stopped or slowed down: the copy is made by a reader inside one snapshot, in small
     steps with pauses. It is one file, mode 0600, with everything that was acknowledged before it
     began, and appears under its name only after it was opened and checked. Without --to it goes to
-    the folder "backups" beside the store.
+    the folder "backups" beside the store. A file that exists is replaced only with --force.
 
     Exit codes: 0 the copy is there, 1 there is no store, or it could not be copied.
 
@@ -78,19 +86,23 @@ def backup(db: Path | None, keep: int | None, to: Path | None, as_json: bool) ->
       hermes-actor backup --keep 14
       hermes-actor backup --to /mnt/usb/state.db
     """
-    place = place_for(db)
-    if not place.db.exists():
-        complain(f"there is no store at {place.db}")
-        return exits.REFUSED
+    place = store_for(db)
+    output = None if to is None else checked_output(to, place, force=force)
     began = time.monotonic()
-    target = copy_store(place, keep, to)
+    if output is None:
+        copy = copy_store(place, keep)
+        name, size = str(copy), copy.stat().st_size
+    else:
+        name, size = output.name, _copy_to(place, output)
+        if output.is_stdout:
+            return exits.OK
     document = {
-        "path": str(target),
-        "bytes": target.stat().st_size,
+        "path": name,
+        "bytes": size,
         "seconds": round(time.monotonic() - began, 3),
         "kept": [str(copy) for copy in backups_of(place.db)],
     }
-    say(document, str(target), as_json)
+    say(document, name, as_json)
     return exits.OK
 
 
@@ -115,7 +127,7 @@ def restore(
     clients wait for that. They go on with the restored content. If the present file is too damaged
     for that and no actor serves it, it is moved aside.
 
-    Exit codes: 0 restored or declined, 1 not restored; then nothing has changed, unless the message
+    Exit codes: 0 restored, 1 declined or not restored; then nothing has changed, unless the message
     says that this is not known.
 
     \b
@@ -124,7 +136,7 @@ def restore(
       hermes-actor restore
       hermes-actor restore ~/.hermes/backups/state-20260301-101500-000000.backup.db --yes
     """
-    place = place_for(db)
+    place = new_store_for(db)
     copies = backups_of(place.db)
     if list_:
         _list(copies, as_json)
@@ -134,8 +146,7 @@ def restore(
         complain(f"there is no copy at {source or backup_path(place.db).parent}")
         return exits.REFUSED
     theirs, ours = _count(source), _count(place.db) if place.db.exists() else "nothing"
-    if not confirmed(f"Replace {place.db} ({ours}) by {source} ({theirs})?", yes):
-        return exits.OK
+    confirm(f"Replace {place.db} ({ours}) by {source} ({theirs})?", yes)
     with waiting_for(place), prepared(place, source) as ready:
         result, kept = put_content(place, lambda: contextlib.nullcontext(ready), keep=not no_backup)
     text = f"restored {place.db} from {source}: {theirs}"

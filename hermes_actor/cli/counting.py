@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.looking import Looking, looking
-from hermes_actor.cli.manners import db_option, json_option
+from hermes_actor.cli.manners import confirm, db_option, json_option, yes_option
 from hermes_actor.cli.words import print_json
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
@@ -92,15 +92,17 @@ def _size(path: Path) -> int:
 
 
 @click.command()
+@yes_option
 @json_option
 @db_option
-def optimize(as_json: bool, db: Path | None) -> None:
+def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     """Merge the full-text indexes and give space back.
 
     The indexes are merged in slices between which others write. Then the actor rewrites the file
-    without holes; other writers wait meanwhile.
+    without holes; other writers wait meanwhile, so you are asked first. How long that takes:
+    hermes-actor vacuum --report.
 
-    Exit codes: 0 done, 1 not possible.
+    Exit codes: 0 done, 1 declined or not possible.
 
     \b
     Example:
@@ -109,12 +111,12 @@ def optimize(as_json: bool, db: Path | None) -> None:
     from hermes_actor.cli.opening import opened
 
     with opened(db, _PATIENCE_SECONDS) as store:
+        confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
         # To standard error with --json: whoever waits wants to see it, whoever parses does not.
         print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)
         before = _size(store.place.db) + _size(store.place.wal)
-        merged = store.merge_indexes() if store.path.exists() else 0
-        if store.path.exists():
-            store.vacuum()
+        merged = store.merge_indexes()
+        store.vacuum()
         after = _size(store.place.db) + _size(store.place.wal)
     if as_json:
         print_json({"indexes": merged, "bytes_before": before, "bytes_after": after})

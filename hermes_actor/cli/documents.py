@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hermes_actor.cli import markdown
-from hermes_actor.cli.exports import Written, parts_of, read_session, writing
-from hermes_actor.cli.manners import confirmed
+from hermes_actor.cli.exports import Written, parts_of, read_session
+from hermes_actor.cli.manners import confirm
 from hermes_actor.cli.opening import Store
+from hermes_actor.cli.output import Output, checked_folder, checked_output
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["delete_verified", "write_documents", "write_prompts"]
 
+_MANIFEST = "manifest.jsonl"
 
-def write_prompts(
-    store: Store, ids: list[str], output: str | None, kind: str, redact: bool
-) -> Written:
+
+def write_prompts(store: Store, ids: list[str], output: Output, kind: str, redact: bool) -> Written:
     """One record or heading per question."""
     count = 0
-    with writing(output or "-") as file:
+    with output.writing() as file:
         for session_id in ids:
             record = store.read(read_session, session_id)
             prompts = _prompts_of(record) if record is not None else []
@@ -71,6 +72,10 @@ def write_documents(
 ) -> dict[str, Path]:
     """Write one file per session, and a line of the manifest for each. The files, by session."""
     files: dict[str, Path] = {}
+    if folder is not None:
+        folder = checked_folder(folder, store.place)
+        # Before the first file: it is added to, not replaced.
+        manifest = checked_output(folder / _MANIFEST, store.place, force=True).path
     for session_id in ids:
         segments = [
             markdown.Segment(record, record.pop("messages"))
@@ -86,19 +91,15 @@ def write_documents(
             sys.stdout.write(text)
             continue
         files[session_id] = path = folder / markdown.file_name(segments[-1].row, kind)
-        if path.exists() and not force:
-            refuse(f"{path} exists; --force overwrites it")
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            refuse(f"cannot write {folder}: {error.strerror}")
-        with writing(str(path)) as file:
+        with checked_output(path, store.place, force=force).writing() as file:
             file.write(text.encode("utf-8", "replace"))
-        _note(folder, path, segments, kind, text)
+        _note(manifest, path, segments, kind, text)
     return files
 
 
-def _note(folder: Path, path: Path, segments: list[markdown.Segment], kind: str, text: str) -> None:
+def _note(
+    manifest: Path, path: Path, segments: list[markdown.Segment], kind: str, text: str
+) -> None:
     line = {
         "exported_at": markdown.iso(time.time()),
         "format": kind,
@@ -108,8 +109,11 @@ def _note(folder: Path, path: Path, segments: list[markdown.Segment], kind: str,
         "session_id": segments[-1].row["id"],
         "sha256": markdown.digest_of(text),
     }
-    with (folder / "manifest.jsonl").open("ab") as manifest:
-        manifest.write(msgspec.json.encode(line, order="sorted") + b"\n")
+    try:
+        with manifest.open("ab") as file:
+            file.write(msgspec.json.encode(line, order="sorted") + b"\n")
+    except OSError as error:
+        refuse(f"cannot write {manifest}: {error.strerror}")
 
 
 def delete_verified(
@@ -121,7 +125,6 @@ def delete_verified(
     count = store.message_count(found)
     if not markdown.verified(path.read_text("utf-8"), found, count):
         refuse(f"{path} does not hold all {count} messages of {found}; nothing was deleted")
-    if not confirmed(f"Delete session '{found}' and all its messages?", yes):
-        return
+    confirm(f"Delete session '{found}' and all its messages?", yes)
     store.delete_session(found, store.transcripts)
     print(f"Deleted session '{found}'.")

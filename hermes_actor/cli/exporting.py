@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hermes_actor.cli.changing import resolved
 from hermes_actor.cli.documents import delete_verified, write_documents, write_prompts
-from hermes_actor.cli.exports import Written, parts_of, read_session, with_activity, writing
+from hermes_actor.cli.exports import Written, parts_of, read_session, with_activity
 from hermes_actor.cli.filters import filter_options, filters_of, find, summary
 from hermes_actor.cli.manners import db_option, progress, say
 from hermes_actor.cli.opening import Store, opened
+from hermes_actor.cli.output import Output, checked_output, force_option
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.store import activity
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["export"]
 
@@ -49,7 +47,7 @@ _UNSUPPORTED = ("html", "trace")
     help="logical joins all parts of a compressed conversation.",
 )
 @filter_options
-@click.option("--force", is_flag=True, help="Overwrite Markdown files that exist.")
+@force_option
 @click.option(
     "--delete-after-verified",
     is_flag=True,
@@ -77,9 +75,10 @@ def export(
     """Write sessions to a file.
 
     OUTPUT is a file for jsonl, `-` for standard output, and a folder for md and qmd (default
-    HERMES_HOME/session-exports). Without a filter every session is exported, most recently active
-    first; --source alone takes all sessions of a source, other filters only those that have ended.
-    Each session is read in one consistent state, and only one is in memory at a time.
+    HERMES_HOME/session-exports). A file that exists is replaced only with --force. Without a
+    filter every session is exported, most recently active first; --source alone takes all sessions
+    of a source, other filters only those that have ended. Each session is read in one consistent
+    state, and only one is in memory at a time.
 
     Exit codes: 0 written, 1 not found, or it cannot be written.
 
@@ -103,10 +102,12 @@ def export(
         target: str | Path = output or "-"
         files: dict[str, Path] = {}
         if only is not None:
-            done = write_prompts(store, ids, output, kind, redact)
+            to = checked_output(target, store.place, force=force)
+            done = write_prompts(store, ids, to, kind, redact)
         elif kind == "jsonl":
+            to = checked_output(target, store.place, force=force)
             one = session_id is not None
-            done = _json_lines(store, ids, output or "-", redact, one=one, parts=parts)
+            done = _json_lines(store, ids, to, redact, one=one, parts=parts)
         else:
             if session_id is None and not asked:
                 refuse(f"--format {kind} needs --session-id or a filter")
@@ -148,10 +149,10 @@ def _dry_run(store: Store, asked: dict[str, Any]) -> None:
 
 
 def _json_lines(
-    store: Store, ids: list[str], output: str, redact: bool, *, one: bool, parts: str
+    store: Store, ids: list[str], output: Output, redact: bool, *, one: bool, parts: str
 ) -> Written:
     read, written = read_session if one else with_activity, 0
-    with writing(output) as file, progress("exporting") as tell:
+    with output.writing() as file, progress("exporting") as tell:
         for session_id in ids:
             for part in parts_of(store, session_id, parts):
                 record = store.read(read, part)

@@ -1,15 +1,9 @@
-"""What an export is made of: sessions read in one state, and files that appear when complete."""
+"""What an export is made of: sessions, each read in one state."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hermes_actor.cli.refusing import refuse
 from hermes_actor.store import lineage
 from hermes_actor.store import messages as stored
 from hermes_actor.store.archive import is_archived
@@ -21,7 +15,7 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
     from hermes_actor.store.rows import Row
 
-__all__ = ["Written", "parts_of", "read_session", "with_activity", "writing"]
+__all__ = ["Written", "parts_of", "read_session", "with_activity"]
 
 
 class Written(NamedTuple):
@@ -57,23 +51,3 @@ def parts_of(store: Store, session_id: str, parts: str) -> list[str]:
     if parts == "single":
         return [session_id]
     return store.read(lineage.compression_lineage, session_id)
-
-
-@contextlib.contextmanager
-def writing(output: str) -> Iterator[IO[bytes]]:
-    """Standard output, or a private file that appears when it is complete."""
-    if output == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(output)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        unfinished.replace(path)
-    except OSError as error:
-        refuse(f"cannot write {output}: {error.strerror}")
-    finally:
-        unfinished.unlink(missing_ok=True)

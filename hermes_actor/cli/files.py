@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from pathlib import Path
+from typing import NoReturn
 
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.sqlite import Connection, connect_reader, sqlite3
 
-__all__ = ["file_for", "place_for"]
+__all__ = [
+    "check_content",
+    "check_file",
+    "file_for",
+    "new_store_for",
+    "no_store",
+    "place_for",
+    "store_for",
+]
+
+_EVERY_VERSION = {
+    "sessions": frozenset({"id", "source", "model_config", "started_at", "ended_at", "end_reason"}),
+    "messages": frozenset({"id", "session_id", "role", "content", "tool_calls", "timestamp"}),
+}
+"""By these columns a store of any version is told from the database of another program."""
 
 
 def file_for(db: Path | None) -> Path:
@@ -37,3 +56,68 @@ def file_for(db: Path | None) -> Path:
 def place_for(db: Path | None) -> Place:
     """The place that an option ``--db`` means."""
     return place_of(file_for(db))
+
+
+def store_for(db: Path | None) -> Place:
+    """The place of a store that exists; refuses if there is none, or if the file is another thing.
+
+    A damaged file passes: what can be done about it is up to the command.
+    """
+    place = place_for(db)
+    if not check_file(place):
+        no_store(db, place)
+    try:
+        with contextlib.closing(connect_reader(place.db)) as conn:
+            check_content(conn, place)
+    except sqlite3.Error:
+        pass
+    return place
+
+
+def new_store_for(db: Path | None) -> Place:
+    """The place of a store that exists or may be made, but no folder for ``--db``.
+
+    A path that was typed may be mistyped; the home of this user is known.
+    """
+    place = place_for(db)
+    if check_file(place):
+        return store_for(db)
+    if db is not None and not place.db.parent.is_dir():
+        refuse(f"there is no folder {place.db.parent} for the store {place.db.name}; make it first")
+    return place
+
+
+def no_store(db: Path | None, place: Place) -> NoReturn:
+    """Refuse, and say which setting led to a file that is not there."""
+    if db is not None:
+        why = "named by --db"
+    else:
+        home = os.environ.get("HERMES_HOME", "").strip()
+        why = f"HERMES_HOME={home}" if home else "HERMES_HOME is not set"
+    refuse(f"there is no store at {place.db} ({why})")
+
+
+def check_file(place: Place) -> bool:
+    """Whether there is a file. Refuses a folder, and a pipe or device, which no reader survives."""
+    try:
+        mode = place.db.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        refuse(f"{place.db} is a folder, not a store")
+    if not stat.S_ISREG(mode):
+        refuse(f"{place.db} is a pipe or a device, not a store")
+    return True
+
+
+def check_content(conn: Connection, place: Place) -> bool:
+    """Whether there is a store in the file: not in an empty one. Refuses that of other programs."""
+    tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    if not tables or "hermes_actor_meta" in tables:
+        return bool(tables)
+    for table, known in _EVERY_VERSION.items():
+        if not known <= {row[1].lower() for row in conn.execute(f"PRAGMA table_info({table})")}:
+            refuse(
+                f"{place.db} is not a store: it has no table {table} of ours; it was not changed"
+            )
+    return True

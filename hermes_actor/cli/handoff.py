@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,28 @@ _PATIENCE_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVIN
 def hand_over(place: Place, python: str, *, allow_older: bool = False) -> dict[str, Any]:
     """Have the actor hand itself over; pid and build of the successor that now serves.
 
-    Raises :class:`HandoffFailed`, after which the old actor serves on, or :class:`NotRunning`.
+    *python* is a path, or a name that ``PATH`` leads to. Raises :class:`HandoffFailed`, after which
+    the old actor serves on, or :class:`NotRunning`.
     """
+    chosen = _absolute(python)
     told = ask(
         place,
-        lambda n: wire.Handoff(ask=n, python=python, allow_older=allow_older),
+        lambda n: wire.Handoff(ask=n, python=chosen, allow_older=allow_older),
         _PATIENCE_SECONDS,
         name="handoff",
     )
     result: dict[str, Any] = decode_result(told, dict[str, Any])
     return result
+
+
+def _absolute(python: str) -> str:
+    """The interpreter for a process that works elsewhere.
+
+    Links stay: a virtual environment is known by the path of its interpreter.
+    """
+    if os.sep not in python:
+        python = shutil.which(python) or python
+    return os.path.abspath(os.path.expanduser(python))
 
 
 @click.command()
@@ -70,8 +84,6 @@ def handoff(db: Path | None, python: str | None, allow_older: str | None, as_jso
         say({"error": str(error)}, f"not running: {error}; the next client starts one", as_json)
         return exits.NOT_RUNNING
     except HandoffFailed as error:
-        if as_json:
-            say({"error": str(error)}, "", as_json)
         complain(f"{error}; the old actor serves on")
         return exits.REFUSED
     say(result, f"pid {result['pid']} serves {place.db} with build {result['build']}", as_json)

@@ -50,7 +50,7 @@ def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
       hermes-actor sessions import backup.jsonl
       ssh elsewhere hermes-actor sessions export - | hermes-actor sessions import -
     """
-    with _source(file) as lines, opened(db) as store:
+    with _source(file) as lines, opened(db, may_be_new=True) as store:
         places, errors = _checked(lines, limited=not no_limits)
         result = _Result()
         if not errors:
@@ -74,19 +74,18 @@ class _Result:
 
 @contextlib.contextmanager
 def _source(file: str) -> Iterator[IO[bytes]]:
-    """The records as a file that can be read twice."""
-    if file == "-":
-        with tempfile.TemporaryFile() as kept:
-            shutil.copyfileobj(sys.stdin.buffer, kept)
-            kept.seek(0)
-            yield kept
-        return
-    try:
-        opened_file = Path(file).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        refuse(f"cannot read {file}: {error.strerror}")
-    with opened_file:
-        yield opened_file
+    """The records as a file that can be read twice: a pipe is kept in a file of ours."""
+    with contextlib.ExitStack() as stack:
+        try:
+            given = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
+            if not given.seekable():
+                kept = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(given, kept)
+                kept.seek(0)
+                given = kept
+        except OSError as error:
+            refuse(f"cannot read {file}: {error.strerror}")
+        yield given
 
 
 def _checked(lines: IO[bytes], *, limited: bool) -> tuple[dict[str, _Place], list[dict[str, Any]]]:

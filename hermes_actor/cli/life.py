@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from hermes_actor import exits, limits
-from hermes_actor.cli.files import place_for
+from hermes_actor.cli.files import new_store_for, place_for
 from hermes_actor.cli.manners import complain, db_option, json_option, say, waiting
 from hermes_actor.client.asking import ask_status
 from hermes_actor.client.ending import end_actor, running_actor
@@ -133,7 +133,7 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
     Example:
       hermes-actor restart
     """
-    place = place_for(db)
+    place = new_store_for(db)
     old = None
     with contextlib.suppress(NotRunning):
         old = running_actor(place)

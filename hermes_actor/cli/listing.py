@@ -54,7 +54,7 @@ def list_(
     if as_json:
         print_json(rows)
     elif not rows:
-        print("No sessions found.")
+        print(f"No sessions found in {store.path}.")
     else:
         page("\n".join(table(rows, by_workspace=workspace is not None)))
 

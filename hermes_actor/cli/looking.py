@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hermes_actor.cli.files import file_for
+from hermes_actor.cli.files import check_content, check_file, file_for, new_store_for, no_store
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import (
@@ -48,18 +48,27 @@ class Looking:
 
     _reader: Reader
 
-    def __init__(self, db: Path | None = None, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        db: Path | None = None,
+        patience: float = PATIENCE_SECONDS,
+        *,
+        may_be_new: bool = False,
+    ) -> None:
         self.path = file_for(db)
         self.place = place_of(self.path)
         check_place(self.place)
-        if self.path.is_dir():
-            raise IsADirectoryError(f"{self.path} is a folder, not a file")
-        if self.path.exists():
+        if check_file(self.place):
             self._reader = Reader(self.place)
-            if self._reader.query(_is_old):
+            if not self._reader.query(check_content, self.place):
+                self._reader = _Empty(self.place)
+            elif self._reader.query(_is_old):
                 self._bring_up_to_date(patience)
+        elif may_be_new:
+            new_store_for(db)
+            self._reader = _Empty(self.place)
         else:
-            self._reader = _NoFile(self.place)
+            no_store(db, self.place)
 
     def _bring_up_to_date(self, patience: float) -> None:
         from hermes_actor.client.channels import share
@@ -102,8 +111,8 @@ def _is_old(conn: Connection) -> bool:
     )
 
 
-class _NoFile(Reader):
-    """Reads of a store that nobody has written to yet: it is empty, and looking creates nothing."""
+class _Empty(Reader):
+    """Reads of a file that is empty, or not there yet: reading changes nothing."""
 
     def _look(self) -> None:
         pass

@@ -11,11 +11,14 @@ from typing import Any
 
 import click
 
+from hermes_actor import exits
+from hermes_actor.cli.refusing import complain, refuse
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import Place
 
 __all__ = [
     "complain",
+    "confirm",
     "confirmed",
     "db_option",
     "in_the_way",
@@ -50,24 +53,31 @@ def say(document: dict[str, Any], text: str, as_json: bool) -> None:
     print(text, flush=True)
 
 
-def complain(text: str) -> None:
-    """What went wrong, where scripts do not read it as a result."""
-    print(f"Error: {text}", file=sys.stderr, flush=True)
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be taken back; ends the command if it is declined."""
+    if not confirmed(question, yes):
+        refuse("Cancelled.", prefix="")
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Ask before something that cannot be taken back; end of input and Ctrl-C decline."""
+    """Whether *question* is answered with yes. End of input and Ctrl-C decline.
+
+    Without a terminal there is no answer, which is wrong usage and not a no: a job that believes
+    to have pruned would go on believing it.
+    """
     if yes:
         return True
+    if not sys.stdin.isatty():
+        refuse("needs --yes without a terminal", code=exits.USAGE)
     try:
-        answer = input(f"{question} [y/N] ")
-    except (EOFError, KeyboardInterrupt):
+        # On standard error: standard output may be read by a program.
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
         answer = ""
-        print()
-    if answer.strip().lower() in ("y", "yes"):
-        return True
-    print("Cancelled.")
-    return False
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in ("y", "yes")
 
 
 def size_text(count: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import exits
+from hermes_actor.cli.files import new_store_for, store_for
 from hermes_actor.cli.lazy import LazyGroup
-from hermes_actor.cli.manners import json_option, say, waiting
+from hermes_actor.cli.manners import confirm, json_option, say, waiting, yes_option
+from hermes_actor.cli.output import Output, checked_output, force_option
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.paths import default_db_path
+from hermes_actor.paths import default_db_path, place_of
 
 if TYPE_CHECKING:
     from hermes_actor.providers.base import SessionDBProvider
@@ -45,11 +46,21 @@ def sessiondb() -> None:
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only tell what would be copied.")
 @click.option(
-    "--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--report", metavar="FILE",
     help="Write counts and checksums of every session there, as JSON.",
 )  # fmt: skip
+@force_option
+@yes_option
 @json_option
-def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_json: bool) -> int:
+def migrate(
+    to: str,
+    from_: str | None,
+    dry_run: bool,
+    report: str | None,
+    force: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
     """Copy all sessions to another provider, and prove that they have arrived.
 
     Everything is copied as it is: ids, times, titles, parents, Telegram topics, archive marks,
@@ -59,9 +70,10 @@ def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_j
 
     A run that was interrupted is carried on by running the command again; after a run that is
     complete, the same command takes along what the source has got since. The target must be
-    empty, or filled by an earlier run and not changed by anybody else.
+    empty, or filled by an earlier run and not changed by others. You are asked before a new file is
+    made.
 
-    Exit codes: 0 copied and verified, 1 refused or not finished; the source is as it was.
+    Exit codes: 0 copied and verified, 1 refused, declined or not finished; the source is as it was.
 
     \b
     Examples:
@@ -71,13 +83,17 @@ def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_j
       hermes-actor sessiondb migrate --from ~/old/state.db --to mysql://root@localhost/hermes
     """
     source, target = _choice(from_), _choice(to)
-    file = source.file
-    if file is not None and not file.exists():
-        refuse(f"there is no store at {file}")
-    if report is not None:
-        _check_writable(report)
+    if source.file is not None:
+        store_for(source.file if from_ is not None else None)
+    if target.file is not None:
+        new_store_for(target.file)
+    stores = [place_of(one.file) for one in (source, target) if one.file is not None]
+    # Now, not after the copy.
+    output = None if report is None else checked_output(report, *stores, force=force)
     if dry_run:
         return _dry_run(source, target, as_json)
+    if target.file is not None and not target.file.exists():
+        confirm(f"Make a new store at {target.file}?", yes)
     with _opened(source) as ours, _opened(target) as theirs, _progress() as tell:
         from hermes_actor.providers.migration.run import Migration
         from hermes_actor.providers.migration.side import Side
@@ -88,8 +104,8 @@ def migrate(to: str, from_: str | None, dry_run: bool, report: Path | None, as_j
         except KeyboardInterrupt:
             print("Interrupted; the same command goes on from here.", file=sys.stderr)
             raise
-    if report is not None:
-        _write(report, result.document())
+    if output is not None:
+        _write(output, result.document())
     document = result.document()
     document.pop("checksums")
     say(document, result.summary(), as_json)
@@ -182,24 +198,9 @@ def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
 # --- the report ------------------------------------------------------------------------------
 
 
-def _check_writable(report: Path) -> None:
-    """Find out before the copy, not after it."""
-    if not report.absolute().parent.is_dir() or not os.access(report.absolute().parent, os.W_OK):
-        refuse(f"cannot write {report}: its folder is missing or not writable")
-
-
-def _write(report: Path, document: dict[str, Any]) -> None:
-    unfinished = report.with_name(f".{report.name}.{os.getpid()}.part")
-    try:
-        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
-        unfinished.replace(report)
-    except OSError as error:
-        refuse(f"everything was copied, but {report} cannot be written: {error.strerror}")
-    finally:
-        unfinished.unlink(missing_ok=True)
+def _write(report: Output, document: dict[str, Any]) -> None:
+    with report.writing() as file:
+        file.write(json.dumps(document, indent=1).encode() + b"\n")
 
 
 # --- progress --------------------------------------------------------------------------------

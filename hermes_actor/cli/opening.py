@@ -33,8 +33,14 @@ R = TypeVar("R")
 class Store(Looking, SessionMethods, MessageMethods, ListMethods, KeepingMethods):
     """The methods of a SessionDB, without a connection to the actor until one is needed."""
 
-    def __init__(self, db: Path | None = None, patience: float = PATIENCE_SECONDS) -> None:
-        super().__init__(db, patience)
+    def __init__(
+        self,
+        db: Path | None = None,
+        patience: float = PATIENCE_SECONDS,
+        *,
+        may_be_new: bool = False,
+    ) -> None:
+        super().__init__(db, patience, may_be_new=may_be_new)
         self._patience = patience
         self._late = _LatePort(self.place, self._now_there_is_a_file)
         self._port = self._late
@@ -61,10 +67,13 @@ class Store(Looking, SessionMethods, MessageMethods, ListMethods, KeepingMethods
 
 
 def opened(
-    db: Path | None, patience: float = PATIENCE_SECONDS
+    db: Path | None, patience: float = PATIENCE_SECONDS, *, may_be_new: bool = False
 ) -> contextlib.AbstractContextManager[Store]:
-    """The store for the time of one command; one line if it cannot be opened."""
-    return kept_open(lambda: Store(db, patience))
+    """The store for the time of one command; one line if it cannot be opened.
+
+    *may_be_new*: the command adds to a store, and the first change makes it.
+    """
+    return kept_open(lambda: Store(db, patience, may_be_new=may_be_new))
 
 
 class _LatePort:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_actor.cli.filters import TIME_FLAGS, filter_options, filters_of, find, summary
-from hermes_actor.cli.manners import confirmed, db_option, json_option, progress
+from hermes_actor.cli.manners import confirm, db_option, json_option, progress
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.cli.words import clock_time, cut, fit, plain, print_json
@@ -40,7 +41,7 @@ def prune(
     \b
     T is a number of days, a span such as 36h or 2w, or a date such as 2026-03-01.
 
-    Exit codes: 0 done, declined, or nothing matched; 1 a filter is wrong.
+    Exit codes: 0 done, or nothing matched; 1 declined, or a filter is wrong.
 
     \b
     Examples:
@@ -127,11 +128,10 @@ def _go_on(
         print("\n".join(preview(rows, asked, len(rows))))
         print(f"Dry run — nothing {done}.")
         return False
-    if as_json and not yes:
-        refuse("--json needs --yes or --dry-run: nobody can be asked")
     if not yes:
-        print("\n".join(preview(rows, asked, _SHOWN)))
-    return confirmed(f"{verb} {len(rows)} session(s), {_span(rows)}?", yes)
+        print("\n".join(preview(rows, asked, _SHOWN)), file=sys.stderr)
+    confirm(f"{verb} {len(rows)} session(s), {_span(rows)}?", yes)
+    return True
 
 
 def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from hermes_actor import exits
 from hermes_actor.backup import stamp, verify
 from hermes_actor.cli.copies import prepared, put_content
-from hermes_actor.cli.files import place_for
+from hermes_actor.cli.files import store_for
 from hermes_actor.cli.manners import (
     complain,
     confirmed,
@@ -93,10 +93,7 @@ def repair(
       hermes-actor repair --index
       hermes-actor repair --orphans --check
     """
-    place = place_for(db)
-    if not place.db.exists():
-        complain(f"there is no store at {place.db}")
-        return exits.REFUSED
+    place = store_for(db)
     if orphans:
         return _put_back(place, only_check=only_check, yes=yes, as_json=as_json)
     for log in orphans_of(place):
@@ -147,7 +144,7 @@ def _save_rows(
     place: Place, found: Sequence[Finding], *, swap: bool, yes: bool, as_json: bool
 ) -> int:
     document: dict[str, Any] = {"findings": [one._asdict() for one in found], "swapped": False}
-    if not swap or not (yes or as_json):
+    if not swap or not yes:
         target = place.db.with_name(f"{place.db.name}.salvaged-{stamp()}")
         with _saved(place, target) as report:
             if not as_json:
@@ -213,8 +210,7 @@ def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> in
                 print("\n".join(lines_of(lacking)), flush=True)
             document: dict[str, Any] = {"log": str(log), **counts_of(lacking), "put_back": False}
             done.append(document)
-            asked = as_json or not lacking or only_check
-            if only_check or not (asked or confirmed(f"Add them to {place.db}?", yes)):
+            if only_check or (lacking and not confirmed(f"Add them to {place.db}?", yes)):
                 left = left or bool(lacking)
                 continue
             with progress("putting back") as tell:

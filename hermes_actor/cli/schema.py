@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from hermes_actor import exits
-from hermes_actor.cli.files import place_for
-from hermes_actor.cli.manners import complain, db_option, json_option
+from hermes_actor.cli.files import place_for, store_for
+from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.errors import from_sqlite
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.schema import (
@@ -55,10 +55,7 @@ def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
 
     Exit codes: 0 printed, 1 the file is not there or cannot be read.
     """
-    place = place_for(db)
-    if not new and not place.db.exists():
-        complain(f"there is no store at {place.db}; --new shows the schema of a new one")
-        return exits.REFUSED
+    place = place_for(db) if new else store_for(db)
     try:
         conn = sqlite3.connect(":memory:") if new else connect_reader(place.db)
         with contextlib.closing(conn):

@@ -23,6 +23,7 @@ from hermes_actor import exits, limits
 from hermes_actor.cli.files import place_for
 from hermes_actor.cli.managers import Command, Manager, manager_of
 from hermes_actor.cli.manners import complain
+from hermes_actor.cli.output import checked_output
 from hermes_actor.client.asking import ask_status
 from hermes_actor.client.ending import end_actor, running_actor
 from hermes_actor.client.spawn import start_lock
@@ -211,7 +212,8 @@ def _write(path: Path, text: str) -> bool:
         if path.read_text() == text:
             return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    with checked_output(path, force=True).writing() as file:
+        file.write(text.encode())
     return True
 
 

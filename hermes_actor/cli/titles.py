@@ -48,7 +48,7 @@ def title(
     """
     if bool(words) + auto + clear > 1:
         raise click.UsageError("give words, or --auto, or --clear")
-    with opened(db) as store:
+    with opened(db, may_be_new=bool(words)) as store:
         found = _found(store, session_id)
         if auto:
             result = _auto(store, found, session_id)

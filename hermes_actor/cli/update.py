@@ -11,7 +11,7 @@ import click
 
 from hermes_actor import exits
 from hermes_actor.cli.copies import copy_store, keep_option
-from hermes_actor.cli.files import place_for
+from hermes_actor.cli.files import check_file, place_for, store_for
 from hermes_actor.cli.handoff import hand_over
 from hermes_actor.cli.manners import complain, db_option
 from hermes_actor.client.asking import ask_status
@@ -20,7 +20,7 @@ from hermes_actor.errors import HandoffFailed, NotRunning
 __all__ = ["update"]
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"allow_interspersed_args": False})
 @db_option
 @keep_option
 @click.option(
@@ -32,7 +32,7 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
 
     Copies the store, runs COMMAND, hands the running actor over to the new code and asks the new
     one over its socket whether it serves. If COMMAND or the hand-off fails, the old actor serves
-    on.
+    on. Options of this command stand in front of COMMAND.
 
     Exit codes: 0 the new build serves (or none was running), 1 the hand-off failed, otherwise the
     exit code of COMMAND.
@@ -43,7 +43,8 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
       hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install .
     """
     place = place_for(db)
-    if place.db.exists():
+    if db is not None or check_file(place):
+        place = store_for(db)
         # Now, and not when we end: COMMAND writes to the same place.
         print(f"copied the store to {copy_store(place, keep)}", flush=True)
     try:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.moments import in_words
 
 __all__ = [
@@ -134,5 +133,15 @@ def page(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on a line; text stays readable."""
-    sys.stdout.write(json_bytes(value).decode() + "\n")
+    """One JSON document on a line; text stays readable, where the stream can encode it."""
+    # Late: every command loads this module, and few print JSON.
+    from hermes_actor.store.surrogates import json_bytes
+
+    text = json_bytes(value).decode()
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        import json
+
+        text = json.dumps(json.loads(text))
+    sys.stdout.write(text + "\n")

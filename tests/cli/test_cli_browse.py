@@ -186,7 +186,9 @@ def test_numbered_form_asks_again(sessions):
 
 
 def test_nothing_to_browse(home):
-    assert home("sessions", "browse").out == "No sessions found.\n"
+    with home.store():
+        pass
+    assert home("sessions", "browse").out == f"No sessions found in {home.db_path}.\n"
 
 
 # --- the state of the picker -----------------------------------------------------------------

@@ -42,8 +42,12 @@ def test_row_007_relative_time_of_nothing(missing):
 
 
 def test_row_008_no_sessions(home):
-    assert home("sessions", "list") == (0, "No sessions found.\n", "")
-    assert not home.db_path.exists(), "looking creates nothing"
+    missing = f"Error: there is no store at {home.db_path} (HERMES_HOME={home.path})\n"
+    assert home("sessions", "list") == (1, "", missing)
+    assert not home.db_path.exists(), "reading creates nothing"
+    with home.store():
+        pass
+    assert home("sessions", "list") == (0, f"No sessions found in {home.db_path}.\n", "")
 
 
 def test_row_009_titled_layout_whole(home):
@@ -113,7 +117,7 @@ def test_row_014_preview_is_the_first_user_message(home):
 
 def test_row_015_hidden_source(home):
     home.add("s", source="tool")
-    assert home("sessions", "list").out == "No sessions found.\n"
+    assert home("sessions", "list").out == f"No sessions found in {home.db_path}.\n"
     assert home("sessions", "list", "--source", "tool").lines[2].endswith("tool   s")
 
 
@@ -193,7 +197,7 @@ def test_workspace_of_a_file_that_records_none(home):
     home.add("s")
     found = home("sessions", "list", "--workspace", "x")
     assert found.code == 1
-    assert "git_repo_root" in found.out
+    assert "git_repo_root" in found.err
 
 
 def test_workspace_filter_comes_before_the_limit(home):
@@ -227,14 +231,15 @@ def test_store_that_cannot_be_opened(home):
     home.db_path.write_bytes(b"this is not a database, whatever its name says" * 50)
     found = home("sessions", "list")
     assert found.code == 1
-    assert found.out.startswith("Error: Could not open session database: ")
-    assert len(found.lines) == 1
+    assert found.out == ""
+    assert found.err.startswith("Error: Could not open session database: ")
+    assert found.err.count("\n") == 1
 
 
 def test_folder_in_the_place_of_the_store(home):
     home.db_path.mkdir()
-    told = f"Error: Could not open session database: {home.db_path} is a folder, not a file\n"
-    assert home("sessions", "list") == (1, told, "")
+    told = f"Error: {home.db_path} is a folder, not a store\n"
+    assert home("sessions", "list") == (1, "", told)
 
 
 def test_old_file_is_brought_up_to_date_first(home):

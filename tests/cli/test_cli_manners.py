@@ -1,6 +1,7 @@
 """Manners of the commands, seen from outside: what they load, how they end, where words go."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -89,21 +90,69 @@ def test_every_command_has_a_form_for_scripts():
 
 
 def command(*arguments, **options):
+    options = {"stdin": subprocess.PIPE, **options}
     return subprocess.Popen(
         [sys.executable, "-m", "hermes_actor", *map(str, arguments)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
     )  # fmt: skip
 
 
 def test_ctrl_c_at_a_question_declines(home):
     home.add("s", "x")
-    with command("sessions", "delete", "s") as process:
-        asked = process.stdout.read(len("Delete session 's' and all its messages? [y/N] "))
+    ours, theirs = os.openpty()
+    with command("sessions", "delete", "s", stdin=theirs) as process:
+        asked = process.stderr.read(len("Delete session 's' and all its messages? [y/N] "))
         assert asked.endswith(b"[y/N] ")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, b"\nCancelled.\n", b"")
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, out, err) == (1, b"", b"\nCancelled.\n")
     assert home.ids() == {"s"}
+
+
+QUESTIONS = [
+    ("sessions", "delete", "s"),
+    ("sessions", "prune", "--older-than", "0"),
+    ("sessions", "archive", "--older-than", "0"),
+    ("sessions", "optimize"),
+    ("sessions", "export", "--format", "md", "--session-id", "s", "--delete-after-verified"),
+    ("vacuum",),
+    ("detach",),
+    ("restore",),
+    ("migrate", "--to", "new.db"),
+    ("repair", "--salvage", "--swap"),
+]
+
+
+@pytest.mark.parametrize("arguments", QUESTIONS, ids=" ".join)
+@pytest.mark.parametrize("json_", [(), ("--json",)])
+def test_question_without_a_terminal_is_wrong_usage(home, monkeypatch, arguments, json_):
+    """A job that believes to have pruned must hear that it has not."""
+    monkeypatch.chdir(home.path)
+    home.add("s", "x", started=10, ended=5)
+    home("backup")
+    found = home(*arguments, *json_, stdin="y\n")
+    assert found.code == 2, found
+    last = found.err.splitlines()[-1]
+    if json_:
+        assert json.loads(last) == {"error": "needs --yes without a terminal", "code": 2}
+    else:
+        assert last == "Error: needs --yes without a terminal"
+    assert home.ids() == {"s"}
+    assert not (home.path / "new.db").exists()
+
+
+@pytest.mark.parametrize("arguments", QUESTIONS, ids=" ".join)
+def test_declined_question_is_not_success(home, monkeypatch, arguments):
+    monkeypatch.chdir(home.path)
+    home.add("s", "x", started=10, ended=5)
+    home("backup")
+    found = home(*arguments, "--json", answer="n\n")
+    assert found.code in (1, 6), found  # 6: what was damaged still is
+    assert "[y/N]" not in found.out
+    assert home.ids() == {"s"}
+    assert not (home.path / "new.db").exists()
 
 
 def test_ctrl_c_elsewhere_is_130(home):
@@ -130,8 +179,15 @@ def test_reader_that_has_had_enough(home):
 
 
 def test_errors_do_not_disturb_who_parses(home):
+    home.add("s", "x")
     found = home("sessions", "delete", "nosuch", "--yes", "--json")
+    assert (found.code, found.out) == (1, "")
+    assert json.loads(found.err) == {"error": "Session 'nosuch' not found.", "code": 1}
+    found = home("sessions", "delete", "nosuch", "--yes")
     assert (found.code, found.out, found.err) == (1, "", "Session 'nosuch' not found.\n")
+    found = home("sessions", "list", "--limit", "many", "--json")
+    assert (found.code, found.out) == (2, "")
+    assert json.loads(found.err)["code"] == 2
     found = home("sessions", "export", "-", "--session-id", "nosuch")
     assert (found.code, found.out) == (1, "")
 
@@ -192,7 +248,10 @@ def test_output_that_cannot_be_written(home, arguments):
         done = subprocess.run(
             [sys.executable, "-m", "hermes_actor", *arguments], stdout=full, stderr=-1
         )
-    assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
+    assert done.returncode == 1
+    said = done.stderr.decode().strip()
+    said = json.loads(said)["error"] if "--json" in arguments else said.removeprefix("Error: ")
+    assert said == "No space left on device"
 
 
 def test_output_that_is_closed(home):

@@ -52,7 +52,7 @@ def test_archive_mark_survives_export_and_import(home):
     assert json.loads(exported)["archived"] == 1
     home("sessions", "delete", "s", "--yes")
     home("sessions", "import", "-", stdin=exported)
-    assert home("sessions", "list").out == "No sessions found.\n"
+    assert home("sessions", "list").out == f"No sessions found in {home.db_path}.\n"
     assert json.loads(home("sessions", "export", "-").out)["archived"] == 1
 
 
@@ -64,6 +64,7 @@ def test_export_and_import_of_lone_surrogates_byte_for_byte(home):
     home("sessions", "export", file)
     assert "hëllo \\ud83d half".encode() in file.read_bytes()
     other = home.path / "other" / "state.db"
+    other.parent.mkdir()
     done = home("sessions", "import", file, "--db", other)
     assert done == (0, "Imported 1, skipped 0, detached 0.\n", "")
     home("sessions", "export", again, "--db", other)
@@ -90,7 +91,7 @@ def test_row_023_ambiguous_prefix(home):
     home.add("2026b")
     file = home.path / "x"
     found = home("sessions", "export", file, "--session-id", "2026")
-    assert found == (1, "Session '2026' not found.\n", "")
+    assert found == (1, "", "Session '2026' not found.\n")
     assert not file.exists()
 
 
@@ -123,7 +124,7 @@ def test_export_to_a_folder_that_is_not_there(home):
     home.add("s")
     found = home("sessions", "export", home.path / "none" / "f")
     assert found.code == 1
-    assert "cannot write" in found.out
+    assert "cannot write" in found.err
 
 
 def test_export_formats_that_are_not_supported(home):
@@ -292,7 +293,7 @@ def test_imported_title_that_is_taken_gets_the_next_number(home):
 
 def test_import_of_a_file_that_is_not_there(home):
     found = home("sessions", "import", home.path / "none")
-    assert (found.code, found.out) == (
+    assert (found.code, found.err) == (
         1,
         f"Error: cannot read {home.path / 'none'}: No such file or directory\n",
     )
@@ -304,16 +305,16 @@ def test_import_of_a_file_that_is_not_there(home):
 @pytest.mark.parametrize("answer", ["n\n", "", "maybe\n"])
 def test_row_029_declined_delete(home, answer):
     home.add("S", "x")
-    found = home("sessions", "delete", "S", stdin=answer)
-    assert found.code == 0
-    assert found.out.startswith("Delete session 'S' and all its messages? [y/N] ")
-    assert found.lines[-1].endswith("Cancelled.")
+    found = home("sessions", "delete", "S", answer=answer)
+    assert (found.code, found.out) == (1, "")
+    assert found.err.startswith("Delete session 'S' and all its messages? [y/N] ")
+    assert found.err.endswith("Cancelled.\n")
     assert home.ids() == {"S"}
 
 
 def test_confirmed_delete(home):
     home.add("S", "x")
-    found = home("sessions", "delete", "S", stdin="  YES \n")
+    found = home("sessions", "delete", "S", answer="  YES \n")
     assert found.out.endswith("Deleted session 'S'.\n")
     assert home.ids() == set()
 
@@ -350,14 +351,14 @@ def test_row_033_rename_to_a_taken_title(home):
     home.add("T", title="x")
     home.add("S")
     found = home("sessions", "rename", "S", "x")
-    assert found == (1, "Error: Title 'x' is already in use by session T\n", "")
+    assert found == (1, "", "Error: Title 'x' is already in use by session T\n")
     assert home.row("S")["title"] is None
 
 
 def test_row_034_rename_to_a_long_title(home):
     home.add("S")
     found = home("sessions", "rename", "S", "x" * 101)
-    assert found == (1, "Error: Title too long: 101 characters, the maximum is 100\n", "")
+    assert found == (1, "", "Error: Title too long: 101 characters, the maximum is 100\n")
 
 
 def test_row_035_rename_shows_what_was_stored(home):
@@ -421,14 +422,14 @@ def test_row_040_prune_with_a_bad_time(home):
     three(home)
     found = home("sessions", "prune", "--older-than", "5x", "--yes")
     assert found.code == 1
-    assert "--older-than" in found.out
+    assert "--older-than" in found.err
     assert len(home.ids()) == 3
 
 
 def test_row_041_prune_of_an_empty_window(home):
     found = home("sessions", "prune", "--newer-than", "1h", "--before", "2d")
     assert found.code == 1
-    assert found.out == (
+    assert found.err == (
         "Error: empty window: started at or after 2026-03-02 09:00 and before 2026-02-28 10:00\n"
     )
 
@@ -436,7 +437,7 @@ def test_row_041_prune_of_an_empty_window(home):
 def test_row_042_archive_needs_a_filter(home):
     found = home("sessions", "archive", "--yes")
     assert found.code == 1
-    assert "needs at least one filter" in found.out
+    assert "needs at least one filter" in found.err
 
 
 def test_row_043_archive_takes_the_whole_lineage(home):
@@ -468,7 +469,7 @@ def test_filter_on_a_column_that_the_file_lacks(home, flag):
     home.add("s", started=100 * DAY, ended=99 * DAY)
     found = home("sessions", "prune", flag, "x", "--yes")
     assert found.code == 1
-    assert f"Error: {flag} cannot be used on {home.db_path}: the file has no column" in found.out
+    assert f"Error: {flag} cannot be used on {home.db_path}: the file has no column" in found.err
     assert home.ids() == {"s"}
 
 
@@ -516,11 +517,13 @@ def test_prune_asks_and_shows_at_most_fifteen(home):
             home.clock.at(NOW - 100 * DAY + number)
             db.create_session(f"s{number:02}", "cli")
             db.end_session(f"s{number:02}", "x")
-    found = home("sessions", "prune", stdin="n\n")
-    assert len([line for line in found.lines if line.startswith("  s")]) == 15
-    assert "  … and 5 more" in found.lines
-    assert "Delete 20 session(s), oldest" in found.out
-    assert found.out.endswith("Cancelled.\n")
+    found = home("sessions", "prune", answer="n\n")
+    assert (found.code, found.out) == (1, "")
+    asked = found.err.splitlines()
+    assert len([line for line in asked if line.startswith("  s")]) == 15
+    assert "  … and 5 more" in asked
+    assert "Delete 20 session(s), oldest" in found.err
+    assert found.err.endswith("Cancelled.\n")
     assert len(home.ids()) == 20
 
 
@@ -534,7 +537,8 @@ def test_prune_never_takes_a_session_that_was_opened_again(home):
 def test_optimize(home):
     home.add("s", *["words " * 50] * 20)
     home.read(lambda db: db.search_messages("words"))
-    found = home("sessions", "optimize")
+    assert home("sessions", "optimize", answer="\n").code == 1
+    found = home("sessions", "optimize", "--yes")
     assert found.code == 0
     assert found.lines[1] == "Optimized 2 FTS index(es)."
     assert found.lines[2].startswith("Database size: ")

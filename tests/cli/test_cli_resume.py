@@ -25,7 +25,7 @@ def test_row_046_latest_activity_counts(home):
 
 def test_row_047_nothing_to_continue(home):
     home.add("t", "x", source="telegram")
-    assert home("resume", "-c") == (1, "No session of source cli to continue.\n", "")
+    assert home("resume", "-c") == (1, "", "No session of source cli to continue.\n")
     assert resumed(home("resume", "-c", "--source", "tui", "--source", "telegram")) == "t"
 
 
@@ -68,23 +68,23 @@ def test_row_052_prefix(home):
     assert resumed(home("resume", "-r", "2026a2")) == "2026a2"
     found = home("resume", "-r", "2026")
     assert found.code == 1
-    assert found.out == "Several sessions begin with '2026':\n  2026a1\n  2026a2\n  2026a3\n"
+    assert found.err == "Several sessions begin with '2026':\n  2026a1\n  2026a2\n  2026a3\n"
 
 
 def test_empty_id_is_not_found(home):
     home.add("only", "q")
-    assert home("resume", "-r", "") == (1, "Session not found: \n", "")
+    assert home("resume", "-r", "") == (1, "", "Session not found: \n")
 
 
 def test_row_053_unknown_name(home):
     home.add("s", "x")
     found = home("resume", "-c", "nosuch")
     assert found.code == 1
-    assert found.lines == [
+    assert found.err.splitlines() == [
         "No session found matching 'nosuch'.",
         "Use 'hermes-actor sessions list' to see the sessions there are.",
     ]
-    assert home("resume", "-r", "nosuch") == (1, "Session not found: nosuch\n", "")
+    assert home("resume", "-r", "nosuch") == (1, "", "Session not found: nosuch\n")
 
 
 def test_row_054_resume_opens_again(home):
@@ -207,7 +207,7 @@ def test_settings_of_the_recap(home):
     (home.path / "config.yaml").write_text("display: {resume_exchanges: many}\n")
     found = home("resume")
     assert found.code == 1
-    assert "display.resume_exchanges" in found.out
+    assert "display.resume_exchanges" in found.err
 
 
 def test_panel_whole(home, monkeypatch):

@@ -30,7 +30,7 @@ def test_row_068_title_before_its_session(home):
 def test_row_069_title_before_its_session_is_taken(home):
     home.add("T", title="Plan")
     assert home("title", "new", "Plan") == (
-        1, "Error: Title 'Plan' is already in use by session T\n", "")  # fmt: skip
+        1, "", "Error: Title 'Plan' is already in use by session T\n")  # fmt: skip
     assert home("title", "new").code == 1
 
 

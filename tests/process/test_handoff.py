@@ -70,6 +70,23 @@ def test_command_says_who_serves_now(path, tmp_path):
         assert told == {"pid": found["pid"], "build": found["build"]}
 
 
+def test_interpreter_by_a_relative_path(path, tmp_path, monkeypatch):
+    """Relative to the person who types it, not to the actor; a link stays, it names a venv."""
+    build = Build(tmp_path / "build", NEWER)
+    monkeypatch.chdir(tmp_path)
+    with serving(path):
+        done = command("handoff", "--db", path, "--python", os.path.relpath(build.python))
+        assert done.returncode == 0, done.stderr
+        assert status(path)["version"] == NEWER
+        back = os.path.relpath(sys.executable)
+        done = command("handoff", "--db", path, "--allow-older", back, "--json")
+        assert done.returncode == 0, done.stderr
+        assert status(path)["version"] == OURS
+        done = command("handoff", "--db", path, "--python", "no/such/python", "--json")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{tmp_path}/no/such/python" in json.loads(done.stderr)["error"]
+
+
 def test_without_an_actor_there_is_nothing_to_hand_over(path):
     done = command("handoff", "--db", path)
     assert done.returncode == 3

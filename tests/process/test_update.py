@@ -1,5 +1,6 @@
 """``hermes-actor update``: copy the store, run the command, hand over; if it is bad, nothing."""
 
+import json
 import os
 import stat
 import subprocess
@@ -119,8 +120,30 @@ def run(build, code, *words):
     return subprocess.run([build.python, "-P", "-c", code, *map(str, words)], timeout=60).returncode
 
 
+def test_store_that_was_mistyped_is_not_updated(path, installed, tmp_path):
+    done = update(path, installed, "--", "touch", tmp_path / "ran")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"Error: there is no store at {path} (named by --db)\n"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_options_of_the_command_stand_behind_it(path, installed, tmp_path):
+    """They are not ours, also without a ``--`` in front of it."""
+    with serving(path, python=installed.python):
+        show = [installed.python, "-c", "import sys; print(sys.argv[1:])"]
+        done = update(path, installed, *show, "--python", "X", "--db", "Y", "--keep")
+        assert "['--python', 'X', '--db', 'Y', '--keep']" in done.stdout
+        assert done.returncode == 0, done.stderr
+        before = copies(path)
+        done = update(path, installed, "--json", "--", "true")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert json.loads(done.stderr)["error"].startswith("No such option")
+        assert copies(path) == before
+
+
 def test_without_a_store_there_is_nothing_to_copy(path, installed, release):
-    done = update(path, installed, "--", *install(release, installed))
+    words = ("update", "--", *install(release, installed))
+    done = command(*words, python=installed.python, HERMES_HOME=str(path.parent))
     assert done.returncode == 0
     assert "copied" not in done.stdout
     assert "no actor was running" in done.stdout
@@ -218,6 +241,7 @@ def test_copy_to_a_place_of_ones_own_removes_no_other(path, tmp_path):
         db.create_session("s", "cli")
         db.append_message("s", "user", "x")
         target = tmp_path / "100 % #1?" / "mine.db"
+        target.parent.mkdir(mode=0o700)
         assert command("backup", "--db", path, "--keep", 1).returncode == 0
         done = command("backup", "--db", path, "--to", target, "--keep", 1)
         assert (done.returncode, done.stdout) == (0, f"{target}\n")

@@ -88,7 +88,7 @@ def migrate(capsys):
     def call(source, target, *words, code=0):
         given = embedded(source) if isinstance(source, Path) else source
         to = embedded(target) if isinstance(target, Path) else target
-        ended = run(["migrate", "--from", given, "--to", to, "--json", *map(str, words)])
+        ended = run(["migrate", "--from", given, "--to", to, "--yes", "--json", *map(str, words)])
         out, err = capsys.readouterr()
         assert ended == code, err
         return json.loads(out) if code == 0 else err + out
@@ -110,7 +110,7 @@ def test_round_trip_gives_the_same_export_byte_for_byte(kind, source, tmp_path):
     assert there.returncode == 0, there.stderr
     assert there.stdout.startswith("Migrated 3 sessions, 36 messages in ")
     assert exported(url) == before
-    returned = command("sessiondb", "migrate", "--from", url, "--to", back)
+    returned = command("sessiondb", "migrate", "--from", url, "--to", back, "--yes")
     assert returned.returncode == 0, returned.stderr
     assert returned.stdout.startswith("Migrated 3 sessions, 36 messages, 36 FTS entries in ")
     told = [command("sessions", "export", "-", "--db", path).stdout for path in (source, back)]
@@ -167,6 +167,7 @@ def test_dry_run_makes_nothing(source, tmp_path, migrate):
 @pytest.fixture(params=["file", "postgresql", "mysql"])
 def target(request, tmp_path):
     if request.param == "file":
+        (tmp_path / "target").mkdir()
         return tmp_path / "target" / "state.db"
     return servers.new_store(request.param)
 
@@ -240,7 +241,7 @@ KILLED = """
 
 
 def killed_after(parts, source, to):
-    words = ["migrate", "--from", embedded(source), "--to", address(to)]
+    words = ["migrate", "--from", embedded(source), "--to", address(to), "--yes"]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(parts), *words],
         env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, timeout=100,
@@ -417,10 +418,10 @@ def test_passwords_are_not_told(source, tmp_path):
 def test_the_source_is_the_store_of_the_home(source, tmp_path):
     """The file there, or what ``sessiondb`` in its settings says."""
     home, moved, back = source.parent, tmp_path / "moved.db", tmp_path / "back.db"
-    done = command("migrate", "--to", moved, "--json", HERMES_HOME=str(home))
+    done = command("migrate", "--to", moved, "--yes", "--json", HERMES_HOME=str(home))
     assert json.loads(done.stdout)["from"] == str(source)
     (home / "config.yaml").write_text("sessiondb: {dsn: 'sqlite:///${MOVED}'}")
-    words = ("migrate", "--to", back, "--json")
+    words = ("migrate", "--to", back, "--yes", "--json")
     done = command(*words, HERMES_HOME=str(home), MOVED=str(moved))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["from"] == str(moved)
@@ -478,7 +479,7 @@ def test_memory_does_not_grow_with_the_store(kind, tmp_path):
             to = embedded(other) if isinstance(other, Path) else other
             done = subprocess.run(
                 [sys.executable, "-c", textwrap.dedent(MEASURED), "migrate", "--from", one,
-                 "--to", to], capture_output=True, text=True, timeout=100,
+                 "--to", to, "--yes"], capture_output=True, text=True, timeout=100,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             most.setdefault(other is back, []).append(int(done.stdout.splitlines()[-1]))

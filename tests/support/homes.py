@@ -28,6 +28,13 @@ class Result(NamedTuple):
         return json.loads(self.out)
 
 
+class _Terminal(io.StringIO):
+    """Standard input with a person in front of it."""
+
+    def isatty(self):
+        return True
+
+
 class Home:
     """A home, and the commands typed in it."""
 
@@ -38,9 +45,13 @@ class Home:
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
-    def __call__(self, *arguments, stdin=""):
+    def __call__(self, *arguments, stdin="", answer=None):
+        """Type a command; *answer* is given at a terminal, *stdin* comes from elsewhere."""
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+        given = (
+            _Terminal(answer) if answer is not None else io.TextIOWrapper(io.BytesIO(data), "utf-8")
+        )
+        self._monkeypatch.setattr(sys, "stdin", given)
         code = run([str(argument) for argument in arguments])
         out, err = self._capsys.readouterr()
         # A slow machine makes a command say that it waits; nothing of that is the result.
