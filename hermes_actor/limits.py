@@ -29,6 +29,7 @@ __all__ = [
     "HANDOFF_RETRY_SECONDS",
     "HANDOFF_STAY_SECONDS",
     "HELLO_SECONDS",
+    "HOLES_AGAIN_SECONDS",
     "HOLES_STEP_ROWS",
     "HOME_CHECK_SECONDS",
     "IDLE_EXIT_SECONDS",
@@ -176,6 +177,9 @@ INDEX_STEP_BYTES = 64 * 1024
 
 HOLES_STEP_ROWS = 2_000
 """Rows that are looked at for holes in one idle slice: about 2 ms when there is none."""
+
+HOLES_AGAIN_SECONDS = 60.0
+"""Between two looks at all rows for holes, while other programs commit to the file."""
 
 INDEX_SLICE_BUSY_SECONDS = 0.010
 """Length of a slice while operations wait."""

@@ -10,12 +10,13 @@ Rules. (1) Only the inserts of the two insert triggers are deferred; updates and
 already indexed, by another program or by an update, are skipped by an anti-join on the document
 sizes, never by OR IGNORE. (4) A file met for the first time starts at its newest message if both
 indexes end there, else at 0; holes below are looked for in idle slices. (5) A watermark beyond the
-newest id ever given is derived again.
+newest id ever given is derived again; one whose messages the indexes lack begins again at 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
@@ -23,6 +24,7 @@ from hermes_actor.engine.faults import may_be_the_index
 from hermes_actor.engine.fulltext import TABLES, is_usable
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.coverage import covers, last_of_next
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 
@@ -33,12 +35,17 @@ if TYPE_CHECKING:
 __all__ = [
     "IndexFailed",
     "advance",
-    "derive_watermark",
+    "check_watermark",
     "fill",
     "forget_index",
+    "look_for_holes",
     "mend_holes",
     "newest_id",
+    "note_schema",
+    "settle_watermark",
 ]
+
+_log = logging.getLogger("hermes_actor.engine")
 
 
 class IndexFailed(sqlite3.DatabaseError):
@@ -54,8 +61,12 @@ def newest_id(conn: Connection) -> int:
     return scalar(conn, "SELECT MAX(id) FROM messages") or 0
 
 
-def derive_watermark(conn: Connection) -> int:
-    """Settle the watermark inside an open transaction and return it."""
+def settle_watermark(conn: Connection) -> int:
+    """The watermark, derived again inside the open transaction if it cannot be true.
+
+    It cannot if it lies above every id that was ever given, as in a file that came from elsewhere:
+    the next messages would get ids below it.
+    """
     newest = newest_id(conn)
     stored = get_own(conn, "watermark")
     if stored is not None and stored <= max(newest, _highest_ever(conn)):
@@ -67,12 +78,39 @@ def derive_watermark(conn: Connection) -> int:
     return newest
 
 
+def check_watermark(conn: Connection) -> int:
+    """The watermark, after a look at what others may have done to the indexes.
+
+    Their emptying or replacing them shows at once, and makes every message count as unindexed.
+    """
+    watermark = settle_watermark(conn)
+    if not covers(conn, watermark):
+        _log.warning("the full-text indexes lack messages that they held; filling them again")
+        watermark = forget_index(conn)
+    return watermark
+
+
+def note_schema(conn: Connection) -> bool:
+    """Keep which schema we know, inside the open transaction; whether it was another one."""
+    (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
+    if get_own(conn, "schema") == cookie:
+        return False
+    set_own(conn, "schema", cookie)
+    return True
+
+
 def forget_index(conn: Connection) -> int:
     """Set the watermark, inside an open transaction, so that every message counts as unindexed."""
+    nothing = look_for_holes(conn)
+    set_own(conn, "watermark", nothing)
+    return nothing
+
+
+def look_for_holes(conn: Connection) -> int:
+    """Have all messages looked at for holes in idle time; the id above which that begins."""
     lowest = scalar(conn, "SELECT MIN(id) FROM messages")
     # Other programs may give ids below 1.
     nothing: int = min(0, 0 if lowest is None else lowest - 1)
-    set_own(conn, "watermark", nothing)
     set_own(conn, "holes_checked", nothing)
     return nothing
 
@@ -95,17 +133,21 @@ def _last(conn: Connection, table: str) -> int:
 def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int:
     """Index rows above *watermark* inside an open transaction, until a time; the new watermark."""
     tables = _usable(conn)
-    while True:
-        upper = _step(conn, watermark)
-        if upper is None:
-            break
-        for table in tables:
-            _index(conn, table, watermark, upper)
+    while (upper := _index_next(conn, tables, watermark)) is not None:
         watermark = upper
         if seams.monotonic() >= until:
             break
     set_own(conn, "watermark", watermark)
     return watermark
+
+
+def _index_next(conn: Connection, tables: Sequence[str], above: int) -> int | None:
+    """Index the rows of one step; up to where, ``None`` if there are none."""
+    upper = _step(conn, above)
+    if upper is not None:
+        for table in tables:
+            _index(conn, table, above, upper)
+    return upper
 
 
 def _step(conn: Connection, watermark: int) -> int | None:
@@ -128,24 +170,38 @@ def fill(conn: Connection, progress: Callable[[float], None]) -> None:
     """Index everything that is not, inside the open transaction of a migration."""
     tables, rows = _usable(conn), scalar(conn, "SELECT COUNT(*) FROM messages") or 1
     above, done = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1, 0
-    step = "SELECT MAX(id) FROM (SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT ?)"
-    while (through := scalar(conn, step, (above, limits.FILL_STEP_ROWS))) is not None:
+    while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
         for table in tables:
             _index(conn, table, above, through)
         above, done = through, done + limits.FILL_STEP_ROWS
         progress(min(1.0, done / rows))
 
 
-def mend_holes(conn: Connection, above: int, watermark: int) -> int:
-    """Index what is missing among the next rows below the watermark; how far it has come.
+def mend_holes(conn: Connection, above: int, watermark: int, seams: Seams, until: float) -> int:
+    """Index what is missing below the watermark, until a time; how far it has come.
 
-    A program that made the tables anew without filling them leaves such holes.
+    A program that has emptied the tables in part, or made them anew, leaves such holes.
     """
-    through = min(above + limits.HOLES_STEP_ROWS, watermark)
-    for table in _usable(conn):
-        _index(conn, table, above, through)
-    set_own(conn, "holes_checked", through)
-    return through
+    tables = _usable(conn)
+    while above < watermark:
+        through = min(last_of_next(conn, above, limits.HOLES_STEP_ROWS) or watermark, watermark)
+        hole = _first_hole(conn, tables, above, through)
+        above = through if hole is None else _index_next(conn, tables, hole - 1) or through
+        if seams.monotonic() >= until:
+            break
+    return above
+
+
+def _first_hole(conn: Connection, tables: Sequence[str], above: int, through: int) -> int | None:
+    lacking = " OR ".join(
+        f"NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id)" for table in tables
+    )
+    hole: int | None = scalar(
+        conn,
+        f"SELECT MIN(m.id) FROM messages m WHERE m.id > ? AND m.id <= ? AND ({lacking or 0})",
+        (above, through),
+    )
+    return hole
 
 
 def _index(conn: Connection, table: str, above: int, through: int) -> None:

@@ -25,12 +25,14 @@ from hermes_actor.engine.fulltext import (
 from hermes_actor.engine.indexer import (
     IndexFailed,
     advance,
-    derive_watermark,
+    check_watermark,
     forget_index,
+    look_for_holes,
     mend_holes,
     newest_id,
+    note_schema,
 )
-from hermes_actor.engine.own_tables import get_own
+from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.engine.write_connection import TransactionLost
 from hermes_actor.errors import (
     Busy,
@@ -67,6 +69,9 @@ class Upkeep:
         self._somebody_waits = somebody_waits
         self._all_done = False
         self._met = self._meeting = (-1, -1)
+        self._holes_due = False
+        self._holes_again = float("-inf")
+        self._holes_through: int | None = None
 
     @property
     def place(self) -> Place:
@@ -111,9 +116,16 @@ class Upkeep:
         What is derived here is in the file only if this transaction commits; until one has, every
         transaction derives it anew.
         """
-        self.core.authorizer.deferring = layout_of(self.core.conn).deferrable
-        self.watermark = derive_watermark(self.core.conn)
-        self.newest = newest_id(self.core.conn)
+        conn = self.core.conn
+        self.core.authorizer.deferring = layout_of(conn).deferrable
+        self.watermark = check_watermark(conn)
+        self.newest = newest_id(conn)
+        # Holes that this does not show are looked for in idle time: at once under a schema that is
+        # not ours, now and then beside a program that commits.
+        if note_schema(conn):
+            look_for_holes(conn)
+            self._holes_through = None
+        self._holes_due |= self._met != (-1, -1) and self._met[1] != seen[1]
         self._meeting = seen
 
     def meet_anew(self) -> None:
@@ -230,18 +242,36 @@ class Upkeep:
             self.core.roll_back()
 
     def _mend_holes(self) -> bool:
-        """Look for unindexed rows below the watermark; true while there is more to look at."""
-        checked = get_own(self.core.conn, "holes_checked")
-        if self.core.broken is not None or checked is None or checked >= self.watermark:
+        """Look for unindexed rows below the watermark; true while there is more to look at.
+
+        Once after the schema has changed, and now and then while other programs commit.
+        """
+        if self.core.broken is not None:
             return False
-        failed = self.begin(self.core.seams.monotonic())
+        seams = self.core.seams
+        checked = self._holes_through or get_own(self.core.conn, "holes_checked")
+        again = self._holes_due and seams.monotonic() >= self._holes_again
+        if checked is None or (checked >= self.watermark and not again):
+            return False
+        failed = self.begin(seams.monotonic())
         if failed is not None:
             raise failed
+        conn = self.core.conn
+        if checked >= self.watermark:
+            checked = look_for_holes(conn)
+            self._holes_due = False
+            self._holes_again = seams.monotonic() + limits.HOLES_AGAIN_SECONDS
+        before, until = conn.total_changes, seams.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
         try:
-            mend_holes(self.core.conn, checked, self.watermark)
+            through = mend_holes(conn, checked, self.watermark, seams, until)
+            if conn.total_changes == before and through < self.watermark:
+                self.core.roll_back()  # nothing to keep but how far we have come
+            else:
+                set_own(conn, "holes_checked", through)
+                self.commit()
         except sqlite3.Error as error:
             return self._rebuild_after(error)
-        self.commit()
+        self._holes_through = through if through < self.watermark else None
         return True
 
     def _rebuild_after(self, error: sqlite3.Error) -> bool:
@@ -266,10 +296,12 @@ class Upkeep:
                 drop_fulltext(conn, table)
                 create_fulltext(conn, table)
             nothing = forget_index(conn)
+            note_schema(conn)
         except sqlite3.Error as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
         self._meeting = (-1, -1)
+        self._holes_through = None
         self.commit()
         self.watermark = nothing
         self.index_blame = None
@@ -299,10 +331,12 @@ class Upkeep:
             raise failed
         try:
             work(self.core.conn)
+            note_schema(self.core.conn)
         except sqlite3.Error as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
         self.commit()
+        self.core.conn.layout_checked = False
 
     def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
         """Like :meth:`WriteConnection.commit`; what was derived at the beginning now holds."""
@@ -344,7 +378,7 @@ class Upkeep:
             self.checkpoint_if_due(waiting=False)
         except Busy:
             return limits.TRUNCATE_AFTER_IDLE_SECONDS
-        self._all_done = self.checkpoints.truncated
+        self._all_done = self.checkpoints.truncated and not self._holes_due
         return limits.FOREIGN_LOOK_SECONDS if self._all_done else limits.TRUNCATE_AFTER_IDLE_SECONDS
 
     def _build_index(self, name: str) -> bool:

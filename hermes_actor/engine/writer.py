@@ -23,7 +23,7 @@ from hermes_actor import limits
 from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
 from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.fulltext import TABLES, drop_triggers
-from hermes_actor.engine.indexer import advance, forget_index
+from hermes_actor.engine.indexer import advance, forget_index, settle_watermark
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_actor.engine.seams import Seams
@@ -39,6 +39,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
+from hermes_actor.store.layout import layout_of
 from hermes_actor.store.sql import keeps_a_part, names_index, names_messages
 from hermes_protocol.messages import Changed
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
@@ -351,12 +352,17 @@ class Writer(Upkeep):
             advance(conn, self.watermark, self.core.seams, float("inf"))
         self.core.authorizer.enter_guest(operation.sql)
         try:
-            return apply(conn, operation)
+            result = apply(conn, operation)
         finally:
             self.core.authorizer.leave_guest()
             # A guest may change the schema, the ids, or the index: look at all of it again.
             conn.layout = None
             self._meeting = (-1, -1)
+        # What follows in this transaction must not get ids that count as indexed, nor have its
+        # triggers passed over if they are not ours any more.
+        self.watermark = settle_watermark(conn)
+        self.core.authorizer.deferring = layout_of(conn).deferrable
+        return result
 
     # --- leases ----------------------------------------------------------------------------
 

@@ -36,7 +36,8 @@ class Layout(NamedTuple):
     trigrams: bool
     """``messages_fts_trigram`` is there."""
     deferrable: bool
-    """Both full-text tables and all six triggers have exactly the shape of version 11."""
+    """Both full-text tables and all six triggers have exactly the shape of version 11, and no id of
+    a message is given twice."""
     whole: bool
     """Whatever their shape, both tables and all six triggers are there, so no change is missed."""
     watermark: bool
@@ -158,7 +159,7 @@ def _read(conn: Connection) -> Layout:
     sessions = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
     objects = dict(
         conn.execute("SELECT name, sql FROM sqlite_master WHERE name GLOB 'messages_fts*'"
-                     " OR name GLOB 'hermes_actor_*'").fetchall()
+                     " OR name GLOB 'hermes_actor_*' OR name = 'messages'").fetchall()
     )  # fmt: skip
     return Layout(
         active="active" in messages,
@@ -166,7 +167,8 @@ def _read(conn: Connection) -> Layout:
         archived="archived" in sessions,
         words="messages_fts" in objects,
         trigrams="messages_fts_trigram" in objects,
-        deferrable=all(
+        deferrable=" autoincrement " in canonical(objects.get("messages", ""))
+        and all(
             name in objects and canonical(objects[name]) == shape
             for name, shape in FTS_SHAPE.items()
         ),

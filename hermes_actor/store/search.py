@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.content import decode_content
+from hermes_actor.store.coverage import covers
 from hermes_actor.store.layout import Layout, layout_of
 from hermes_actor.store.ranked import COLUMNS, Condition, by_rank
 from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
@@ -60,8 +61,9 @@ def index_lag(conn: Connection) -> int | None:
         return None
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
-    # What is missing is for the owner to make anew, if it can.
-    return None if watermark >= newest and layout.whole else newest
+    # What is missing is for the owner to rebuild, if it can.
+    complete = watermark >= newest and layout.whole and covers(conn, watermark)
+    return None if complete else newest
 
 
 def search_messages(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.errors import IndexBehind
+from hermes_actor.store.coverage import last_of_next
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 
@@ -43,8 +44,7 @@ def _fill(conn: Connection, table: str, until: float) -> None:
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     # Holes below the watermark are there too, if somebody has made the table anew.
     above = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1
-    step = "SELECT MAX(id) FROM (SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT ?)"
-    while (through := scalar(conn, step, (above, limits.FILL_STEP_ROWS))) is not None:
+    while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
         if time.monotonic() > until:
             raise IndexBehind(
                 f"nobody indexes this store now, and {newest - above} messages could not be looked"

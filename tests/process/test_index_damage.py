@@ -9,6 +9,7 @@ from support.files import FTS_TABLES, TRIGGERS, names, query, raw
 from support.index_damage import LEAVES, damage
 
 from hermes_actor.errors import StorageError
+from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
 TEXT = "walrus 北京烤鸭 {}"
 INDEXED = (
@@ -153,6 +154,39 @@ def test_damage_that_only_a_search_meets(db, path, kind):
     fill(db)
     DAMAGE[kind](path)
     assert found(db) == [1, 2, 3, 4, 5, 6]
+
+
+RECREATED = (
+    *(f"DROP TRIGGER {trigger}" for trigger in sorted(TRIGGERS)),
+    *(f"DROP TABLE {table}" for table in FTS_TABLES),
+    *statements(FTS_SQL),
+    *statements(FTS_TRIGRAM_SQL),
+)
+"""What an old Hermes does to a table that it cannot read: it makes a new one, and fills it not."""
+
+EMPTIED = {
+    "recreated": script(*RECREATED),
+    "words emptied": script("DELETE FROM messages_fts"),
+    "trigrams emptied": script("DELETE FROM messages_fts_trigram"),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTIED)
+def test_search_right_after_another_program_has_emptied_an_index(db, path, kind):
+    fill(db)
+    EMPTIED[kind](path)
+    assert found(db) == [1, 2, 3, 4, 5, 6]
+    assert_index_is_true(path)
+
+
+@pytest.mark.parametrize("kind", EMPTIED)
+def test_index_that_was_emptied_while_nobody_served_it(open_store, path, kind):
+    with closing(open_store(path)) as db:
+        fill(db)
+    end_actor(path)
+    EMPTIED[kind](path)
+    assert found(open_store(path)) == [1, 2, 3, 4, 5, 6]
+    assert_index_is_true(path)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

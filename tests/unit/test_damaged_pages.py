@@ -54,9 +54,16 @@ def sql(text, *parameters):
     return SqlStatement(sql=text, parameters=list(parameters))
 
 
+def batch(writer, *operations):
+    """As a host does it: what a batch that took long did not come to is brought again."""
+    requests, outcomes = [Request(operation) for operation in operations], []
+    while len(outcomes) < len(requests):
+        outcomes += writer.run_batch(requests[len(outcomes) :])
+    return outcomes
+
+
 def run(writer, *operations):
-    outcomes = writer.run_batch([Request(operation) for operation in operations])
-    assert [outcome.error for outcome in outcomes] == [None] * len(operations)
+    assert [outcome.error for outcome in batch(writer, *operations)] == [None] * len(operations)
 
 
 @pytest.fixture
@@ -133,12 +140,13 @@ def test_batch_beside_damaged_pages(filled, open_writer, kind):
     damage(filled, kind, *FTS_TABLES)
     writer, before = open_writer(), texts(filled)
     for n in range(ROUNDS):
-        outcomes = writer.run_batch([
-            Request(append(f"before {n}")),
-            Request(sql("UPDATE messages SET content = content || '!' WHERE id % 24 = ?", n)),
-            Request(sql("INSERT INTO sessions (id, source, started_at) VALUES ('s', 'cli', 1)")),
-            Request(append(f"after {n}")),
-        ])  # fmt: skip
+        outcomes = batch(
+            writer,
+            append(f"before {n}"),
+            sql("UPDATE messages SET content = content || '!' WHERE id % 24 = ?", n),
+            sql("INSERT INTO sessions (id, source, started_at) VALUES ('s', 'cli', 1)"),
+            append(f"after {n}"),
+        )
         assert [outcome.error is None for outcome in outcomes] == [True, True, False, True]
         numbers = [outcome.commit_no for outcome in outcomes if outcome.error is None]
         assert numbers == list(range(numbers[0], numbers[0] + 3))
