@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hermes_actor.errors import Damaged, HermesActorError, cannot_use, from_sqlite
-from hermes_actor.sqlite import connect_reader, sqlite3
+from hermes_actor.forks import inside, outside
+from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 
 __all__ = ["back_up", "backup_path", "backups_of", "stamp", "verify", "weed"]
 
@@ -77,25 +78,31 @@ def back_up(
 
 
 def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
-    def tell(_status: int, left: int, total: int) -> None:
+    def tell(left: int, total: int) -> None:
         progress(total - left, total)
         time.sleep(_PAUSE_SECONDS)
 
     with (
         contextlib.closing(connect_reader(db)) as source,
-        contextlib.closing(sqlite3.connect(part, isolation_level=None)) as copy,
+        contextlib.closing(connect_alone(part)) as copy,
     ):
-        source.execute("BEGIN")
-        source.execute("SELECT 1 FROM sqlite_master").fetchone()
-        source.backup(copy, pages=_PAGES, progress=tell)
-        # A copy is one file: it needs no WAL beside it until somebody writes it.
-        copy.execute("PRAGMA journal_mode = DELETE")
+        inside(_copy_pages, source, copy, tell)
+
+
+def _copy_pages(source: Connection, copy: Connection, tell: Callable[[int, int], None]) -> None:
+    source.execute("BEGIN")
+    source.execute("SELECT 1 FROM sqlite_master").fetchone()
+    source.backup(
+        copy, pages=_PAGES, progress=lambda _status, left, total: outside(tell, left, total)
+    )
+    # A copy is one file: it needs no WAL beside it until somebody writes it.
+    copy.execute("PRAGMA journal_mode = DELETE")
 
 
 def verify(copy: Path) -> None:
     """Open *copy* and look at all of it. Raises :class:`Damaged` if it is not whole."""
     with contextlib.closing(connect_reader(copy)) as conn:
-        found = [text for (text,) in conn.execute("PRAGMA quick_check(3)")]
+        found = inside(lambda: [text for (text,) in conn.execute("PRAGMA quick_check(3)")])
     if found != ["ok"]:
         raise Damaged(f"the copy {copy} is damaged: {'; '.join(found)}")
 

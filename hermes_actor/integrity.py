@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_actor.errors import from_sqlite, is_storage_failure
+from hermes_actor.forks import inside
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["Finding", "check", "is_of_an_index"]
@@ -49,11 +50,11 @@ def check(db: Path, tell: Callable[[int, int], None] = lambda _done, _total: Non
     """
     try:
         with contextlib.closing(connect_reader(db)) as conn:
-            tables = _tables(conn)
+            tables = inside(_tables, conn)
             found: list[Finding] = []
             for number, table in enumerate(tables):
                 tell(number, len(tables))
-                found += _look_at(conn, table)
+                found += inside(_look_at, conn, table)
             tell(len(tables), len(tables))
             return found
     except sqlite3.Error as error:

@@ -117,13 +117,14 @@ class SessionDB(
             place = place_of(self.db_path)
             check_place(place)
             self._port = _open_port(mode, place, patience)
-            self._reader = Reader(place)
+            self._reader = Reader(place, patience)
             # A file that cannot be read here is better found out now than at the first question.
             self._reader.query(lambda _conn: None)
-        except Exception as error:
+        except BaseException as error:
             if self._port is not None:
                 self._port.release()
-            record_init_error(error)
+            if isinstance(error, Exception):
+                record_init_error(error)
             raise
         self._conn: Facade | None = Facade(self._read_sql, self._submit, self._execute_write)
 

@@ -7,10 +7,13 @@ told apart here; message texts are for people.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from hermes_actor.forks import inside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "WAL_RESET_FIXED",
     "Connection",
+    "connect_alone",
     "connect_reader",
     "connect_writer",
     "primary_code",
@@ -34,12 +38,37 @@ _BACKPORTS: dict[tuple[int, ...], int] = {(3, 44): 6, (3, 50): 7}
 
 
 class Connection(sqlite3.Connection):
-    """A connection that remembers what it has learned about the layout of its file."""
+    """A connection that remembers what it has learned about the layout of its file.
+
+    It belongs to the process that has opened it. A forked child never closes its copy, not even
+    when nothing refers to it: that would run SQLite on locks and memory of the parent.
+    """
 
     layout: Layout | None = None
     layout_cookie: int = -1
     layout_checked: bool = False
     identity: tuple[int, ...] | None = None
+
+    _pid = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            inside(super().close)
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            with contextlib.suppress(sqlite3.Error):  # such as: it is another thread's
+                self.close()
+        elif self._pid:
+            _inherited.append(self)
+
+
+_inherited: list[Connection] = []
+"""Connections of a parent process, kept so that nothing ever closes them."""
 
 
 def connect_writer(path: Path) -> Connection:
@@ -60,8 +89,20 @@ def connect_reader(path: Path) -> Connection:
     return _connect(path, "ro", timeout=1.0, check_same_thread=False)
 
 
+def connect_alone(database: Path | str = ":memory:") -> Connection:
+    """Open what only the caller uses, in autocommit mode: a scratch database, a copy to be made."""
+    return inside(
+        sqlite3.connect,
+        database,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+
+
 def _connect(path: Path, mode: str, *, timeout: float = 0.0, check_same_thread: bool) -> Connection:
-    return sqlite3.connect(
+    return inside(
+        sqlite3.connect,
         f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,
         timeout=timeout,

@@ -24,7 +24,7 @@ from hermes_actor.errors import (
     StorageError,
 )
 from hermes_actor.paths import check_place, place_of
-from hermes_actor.sqlite import Connection, sqlite3
+from hermes_actor.sqlite import Connection, connect_alone
 from hermes_actor.store.schema import SCHEMA_SQL
 from hermes_protocol.operations import MessageRow, SessionRow
 
@@ -117,9 +117,7 @@ class _Empty(Reader):
     def _look(self) -> None:
         pass
 
-    def _open(self) -> Connection:
-        conn = sqlite3.connect(
-            ":memory:", factory=Connection, isolation_level=None, check_same_thread=False
-        )
+    def _connect(self) -> Connection:
+        conn = connect_alone()
         conn.executescript(SCHEMA_SQL)
         return conn

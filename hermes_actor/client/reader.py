@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
+import queue
 import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_actor.errors import CannotRead, Closed, HermesActorError, from_sqlite
+from hermes_actor import limits
+from hermes_actor.errors import CannotRead, Closed, DeadlineExceeded, HermesActorError, from_sqlite
+from hermes_actor.forks import inside
 from hermes_actor.sqlite import Connection, connect_reader, primary_code, sqlite3
 from hermes_actor.store.rows import one_state
 
@@ -32,77 +34,146 @@ _now = time.monotonic
 _KEPT = 4
 """Idle connections that are kept: each costs two descriptors."""
 
+_MOST = 16
+"""Connections at one time. More threads than that wait for one another, which is quicker than to
+share two or three cores; and a process that may open 256 descriptors keeps most of them."""
+
 _LOOK_EVERY_SECONDS = 0.001
 """How long one look at the identity and the layout of the file holds. The owner of another file
 must first get the lock, open the file and sync a commit, which takes longer, so no acknowledged
 change can be missed. (What a search must know exactly, it reads in its own snapshot.)"""
 
-_FORK_SECONDS = 5.0
-"""How long a fork waits for queries of other threads."""
+_WAIT_SECONDS = 0.05
+"""Between two looks for a slot by a thread that waits for one; nearly always it is given one."""
 
 _FRESH_CONNECTION_HELPS = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 )
 
 
-class Reader:
-    """A small pool of read-only connections to one database. Safe to use from any thread.
+class _Slot:
+    """The right to one connection, and that connection while it is open."""
 
-    The pool is a plain list: taking from its end and adding to it are atomic.
+    __slots__ = ("__weakref__", "conn")
+
+    def __init__(self) -> None:
+        self.conn: Connection | None = None
+
+    def close(self) -> None:
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            with contextlib.suppress(sqlite3.Error):
+                conn.close()
+
+
+class Reader:
+    """A bounded pool of read-only connections to one database. Safe to use from any thread.
+
+    *patience*: seconds that a read waits while all connections are in use.
+
+    The pool is a list and a queue of slots: taking from either and adding to it are atomic. A slot
+    that an interrupted thread loses is replaced when it is missed.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, patience: float = limits.PATIENCE_SECONDS) -> None:
         self._place = place
+        self._patience = patience
         self._path = str(place.db)
         self._wal = str(place.wal)
         self._shm = str(place.shm)
-        self._idle: list[Connection] = []
         self._identity: tuple[int, ...] | None = None
-        self._look_again = 0.0
         self._closed = False
+        self._begin()
         _readers.add(self)
+
+    def _begin(self) -> None:
+        """Make the pool: in a forked child once more, without the parent's connections and without
+        those that its other threads had in use."""
+        self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
+        self._idle: list[_Slot] = []
+        self._slots: list[weakref.ref[_Slot]] = []
+        self._look_again = 0.0
+        for _ in range(_MOST):
+            slot = _Slot()
+            self._slots.append(weakref.ref(slot))
+            self._free.put(slot)
 
     def query(self, function: Callable[..., R], *arguments: Any) -> R:
         """``function(connection, *arguments)``, which makes a single statement."""
-        _gate.enter()
-        try:
-            return self._query(function, arguments)
-        finally:
-            _gate.leave()
-
-    def _query(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
         if _now() >= self._look_again:
             self._look()
-        idle = self._idle
+        idle, free = self._idle, self._free
         try:
-            conn = idle.pop()
+            slot = idle.pop()
         except IndexError:
-            conn = self._open()
+            slot = self._wait_for_slot()
         try:
-            result: R = function(conn, *arguments)
+            conn = slot.conn or self._open(slot)
+            result: R = inside(function, conn, *arguments)
         except BaseException as error:
-            return self._failed(conn, error, function, arguments)
+            return self._failed(slot, error, function, arguments)
         # A connection of another file, or of a closed reader, does not come back.
-        if conn.identity is self._identity and len(idle) < _KEPT:
-            idle.append(conn)
-        else:
-            conn.close()
+        is_current = conn.identity is self._identity
+        if is_current and len(idle) < _KEPT and not free.empty():
+            idle.append(slot)
+            return result
+        # Without free slots a thread may wait for this one: it gets the open connection.
+        if not is_current or not free.empty():
+            slot.close()
+        free.put(slot)
         return result
+
+    def _wait_for_slot(self) -> _Slot:
+        """A free slot, or one that another thread gives back."""
+        give_up = _now() + self._patience
+        while True:
+            with contextlib.suppress(queue.Empty):
+                slot = self._free.get(timeout=_WAIT_SECONDS)
+                break
+            with contextlib.suppress(IndexError):
+                return self._idle.pop()
+            self._replace_lost_slots()
+            if _now() >= give_up:
+                raise DeadlineExceeded(
+                    f"all {_MOST} connections with which this process reads {self._path} were in"
+                    f" use for {self._patience:g} s; read from fewer threads at a time"
+                )
+        # Not among the idle ones when the file was looked at last.
+        if slot.conn is not None and slot.conn.identity is self._identity:
+            slot.conn.layout_checked = False
+        else:
+            slot.close()
+        return slot
+
+    def _replace_lost_slots(self) -> None:
+        for number, reference in enumerate(self._slots):
+            if reference() is None:
+                slot = _Slot()
+                self._slots[number] = weakref.ref(slot)
+                self._free.put(slot)
 
     def _failed(
         self,
-        conn: Connection,
+        slot: _Slot,
         error: BaseException,
         function: Callable[..., R],
         arguments: tuple[Any, ...],
     ) -> R:
-        # The connection may be left with an unfinished cursor, which would pin its snapshot.
-        conn.close()
-        if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
-            raise error
-        if primary_code(error) not in _FRESH_CONNECTION_HELPS:
-            raise from_sqlite(error, self._place.db) from error
-        return self._retry(function, arguments)
+        from traceback import clear_frames  # few reads fail
+
+        # An unfinished cursor would pin its snapshot, and keep the file open behind a connection
+        # that is closed. Frames that have ended hold such cursors for as long as *error* lives.
+        inside(clear_frames, error.__traceback__)
+        slot.close()
+        try:
+            if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
+                raise error
+            if primary_code(error) not in _FRESH_CONNECTION_HELPS:
+                raise from_sqlite(error, self._place.db) from error
+            return self._retry(slot, function, arguments)
+        finally:
+            self._free.put(slot)
+            del error  # whose traceback holds this frame
 
     def snapshot(self, function: Callable[..., R], *arguments: Any) -> R:
         """Like :meth:`query`, for several statements: all of them see one state."""
@@ -114,7 +185,7 @@ class Reader:
         self._closed = True
         self._identity = None
         self._look_again = 0.0
-        self._drop(self._idle)
+        self._drop()
 
     def _look(self) -> None:
         """Notice a closed object, another file behind the path, a changed schema."""
@@ -129,42 +200,45 @@ class Reader:
         # sees neither the frames nor the locks of others.
         identity = (found.st_dev, found.st_ino, _inode(self._wal), _inode(self._shm))
         if self._identity != identity:
-            self._drop(self._idle)
+            self._drop()
             self._identity = identity
-        for conn in self._idle:
-            conn.layout_checked = False
+        for slot in tuple(self._idle):
+            if slot.conn is not None:
+                slot.conn.layout_checked = False
         self._look_again = _now() + _LOOK_EVERY_SECONDS
 
-    def _open(self) -> Connection:
-        try:
-            conn = connect_reader(self._place.db)
-            conn.identity = self._identity
-            conn.execute("PRAGMA foreign_keys = ON")
-        except sqlite3.Error as error:
-            raise from_sqlite(error, self._place.db) from error
+    def _open(self, slot: _Slot) -> Connection:
+        conn = slot.conn = inside(self._connect)
+        conn.identity = self._identity
         return conn
 
-    def _retry(self, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    def _connect(self) -> Connection:
+        conn = connect_reader(self._place.db)
+        conn.execute("PRAGMA foreign_keys = ON")
+        return conn
+
+    def _retry(self, slot: _Slot, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
         """A second try on a fresh connection; what fails twice is the file's fault."""
-        self._drop(self._idle)
-        with contextlib.closing(self._open()) as conn:
-            try:
-                return function(conn, *arguments)
-            except sqlite3.Error as error:
-                raise from_sqlite(error, self._place.db) from error
+        self._drop()
+        try:
+            return inside(function, self._open(slot), *arguments)
+        except sqlite3.Error as error:
+            raise from_sqlite(error, self._place.db) from error
+        finally:
+            slot.close()
 
-    @staticmethod
-    def _drop(idle: list[Connection]) -> None:
-        while idle:
-            with contextlib.suppress(IndexError, sqlite3.Error):
-                idle.pop().close()
-
-    def _after_fork(self) -> None:
-        """In a child: leave the parent's connections alone; closing them would run SQLite on
-        locks and memory that belong to the parent."""
-        _inherited.extend(self._idle)
-        self._idle = []
-        self._look_again = 0.0
+    def _drop(self) -> None:
+        """Close the connections that are not in use."""
+        slots: list[_Slot] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                slots.append(self._idle.pop())
+        with contextlib.suppress(queue.Empty):
+            while True:
+                slots.append(self._free.get_nowait())
+        for slot in slots:
+            slot.close()
+            self._free.put(slot)
 
 
 def _inode(path: str) -> int:
@@ -179,61 +253,13 @@ def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[
         return function(conn, *arguments)
 
 
-class _Gate:
-    """Keeps forks and queries apart.
-
-    A child of a process in which some thread is inside SQLite inherits SQLite's own mutexes as
-    they are, and hangs in the first call that needs one.
-    """
-
-    def __init__(self) -> None:
-        self._inside: list[int] = []
-        self._open = threading.Event()
-        self._open.set()
-
-    def enter(self) -> None:
-        while True:
-            # In this order: whoever closes the gate then sees us, or we see it closed.
-            self._inside.append(threading.get_ident())
-            if self._open.is_set():
-                return
-            self.leave()
-            self._open.wait(_FORK_SECONDS)
-
-    def leave(self) -> None:
-        self._inside.remove(threading.get_ident())
-
-    def close(self) -> None:
-        """Before a fork: wait until no other thread is inside, for as long as a query may take."""
-        self._open.clear()
-        give_up, me = _now() + _FORK_SECONDS, threading.get_ident()
-        while any(thread != me for thread in tuple(self._inside)) and _now() < give_up:
-            time.sleep(0.0002)
-
-    def open(self) -> None:
-        self._open.set()
-
-    def open_in_child(self) -> None:
-        """The other threads are not here."""
-        me = threading.get_ident()
-        self._inside = [thread for thread in self._inside if thread == me]
-        self._open = threading.Event()
-        self._open.set()
-
-
-_gate = _Gate()
-
 _readers: weakref.WeakSet[Reader] = weakref.WeakSet()
-_inherited: list[Connection] = []
-"""Connections of a parent process, kept so that nothing ever finalises them."""
 
 
-def _leave_to_the_parent() -> None:
-    _gate.open_in_child()
+def _begin_in_child() -> None:
+    """The connections are the parent's, and the threads that have some are not here."""
     for reader in list(_readers):
-        reader._after_fork()
+        reader._begin()
 
 
-os.register_at_fork(
-    before=_gate.close, after_in_parent=_gate.open, after_in_child=_leave_to_the_parent
-)
+os.register_at_fork(after_in_child=_begin_in_child)

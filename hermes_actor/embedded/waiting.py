@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.forks import outside
 
 if TYPE_CHECKING:
     from hermes_actor.engine import jobs
@@ -62,7 +63,7 @@ class Queue:
 
     def take(self, timeout: float | None) -> list[jobs.Job]:
         try:
-            taken = [self._jobs.get(timeout=timeout)]
+            taken = [outside(self._jobs.get, timeout=timeout)]
         except queue.Empty:
             return []
         while len(taken) < limits.BATCH_MAX_OPERATIONS and not self._jobs.empty():

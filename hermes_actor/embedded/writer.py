@@ -19,6 +19,7 @@ from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, Closed, HermesActorError, NotAllowed, Owned
+from hermes_actor.forks import inside
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import Answer, Lease
@@ -58,7 +59,7 @@ class EmbeddedWriter:
         # Daemon, and stopped by atexit: a program that forgets to close must still end, and its
         # writer must still close the file properly.
         self._thread = threading.Thread(
-            target=self._run, args=(opened,), name=f"writer {place.db.name}", daemon=True
+            target=inside, args=(self._run, opened), name=f"writer {place.db.name}", daemon=True
         )
         self._thread.start()
         try:
@@ -153,7 +154,8 @@ class EmbeddedWriter:
             _held.discard(self._lock)
 
     def _run(self, opened: Waiter) -> None:
-        """The writer thread."""
+        """The writer thread: inside SQLite, as far as forks are concerned, except where it waits
+        for jobs, for the commands of a lease, or for a foreign lock."""
         try:
             self._writer = Writer(
                 self.place, somebody_waits=self._queue.waiting, on_epoch=self._lock.describe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import connect_alone
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import SCHEMA_SQL
 
@@ -17,7 +17,7 @@ __all__ = ["missing_columns", "parse_schema_columns", "stored_version"]
 
 def parse_schema_columns(sql: str) -> dict[str, dict[str, str]]:
     """``{table: {column: "TYPE [NOT NULL] [DEFAULT x]"}}`` of the tables that *sql* creates."""
-    scratch = sqlite3.connect(":memory:")
+    scratch = connect_alone()
     try:
         scratch.executescript(sql)
         tables = scratch.execute(

@@ -36,6 +36,7 @@ from hermes_actor.errors import (
     IndexBehind,
     OutcomeUnknown,
 )
+from hermes_actor.forks import outside
 from hermes_actor.sqlite import sqlite3
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ class _Loop:
         if allowed <= 0:
             return False  # whatever the holder has sent ahead: others wait
         try:
-            command = job.commands.get(timeout=allowed)
+            command = outside(job.commands.get, timeout=allowed)
         except queue.Empty:
             return False
         if command is None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_actor import failpoints
+from hermes_actor.forks import outside
 from hermes_actor.sqlite import Connection, connect_reader, connect_writer
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except FileNotFoundError:
         return 0
+
+
+def _sleep(seconds: float) -> None:
+    outside(time.sleep, seconds)
 
 
 _CHUNK_BYTES = 1 << 20
@@ -63,7 +68,7 @@ class Seams:
     """Clock, sleep, files, connections and failpoints of one engine."""
 
     monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = _sleep
     identity: Callable[[str], tuple[int, int] | None] = _identity
     size: Callable[[str], int] = _size
     write_again: Callable[[str], None] = _write_again

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import connect_alone
 from hermes_actor.store.copying import COPIED_TABLES, bookmark_of
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
@@ -59,7 +59,7 @@ class Facts(NamedTuple):
 @cache
 def columns_of() -> dict[str, tuple[str, ...]]:
     """The columns of every table that is copied, as the file format has them."""
-    with closing(sqlite3.connect(":memory:")) as conn:
+    with closing(connect_alone()) as conn:
         conn.executescript(SCHEMA_SQL + TOPICS_SQL + OWN_SQL)
         return {
             table: tuple(row[1] for row in conn.execute(f"PRAGMA table_info({table})"))

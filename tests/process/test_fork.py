@@ -247,3 +247,187 @@ def test_fork_while_an_embedded_writer_ends_keeps_no_lock_in_the_child(path):
     tell(found)
     """
     assert run_python(code, path) == 1
+
+
+BUSY_THREADS = """
+import os, signal, sys, threading
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+from hermes_actor.backup import back_up
+
+path, forks, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+mode = "embedded" if kind in ("embedded", "lease") else "actor"
+db = SessionDB(path, mode=mode)
+db.create_session("s", "cli")
+with db.pipeline() as lines:
+    for n in range(200):
+        lines.append_message("s", "user", f"line {n} " * 20)
+stop, work = threading.Event(), [0, 0, 0]
+
+
+def open_and(number):
+    other = SessionDB(path, mode=mode)
+    other.get_session("s")
+    if kind == "close":
+        other.close()
+
+
+def put_in_a_lease(conn):
+    conn.execute("INSERT OR REPLACE INTO state_meta VALUES ('k', 'v')")
+    conn.execute("SELECT COUNT(*) FROM messages").fetchall()
+
+
+KINDS = {
+    "close": open_and,
+    "drop": open_and,
+    "embedded": lambda number: db.append_message("s", "user", "x" * 200),
+    "lease": lambda number: db._execute_write(put_in_a_lease),
+    "backup": lambda number: back_up(path, path.with_name(f"copy-{number}.db")),
+}
+
+
+def busy(number):
+    while not stop.is_set():
+        KINDS[kind](number)
+        work[number] += 1
+
+
+threads = [threading.Thread(target=busy, args=(number,)) for number in range(len(work))]
+for thread in threads:
+    thread.start()
+hung = []
+for number in range(forks):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        assert db.get_session("s")["id"] == "s"
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        hung.append(number)
+        if len(hung) == 2:
+            break
+stop.set()
+for thread in threads:
+    thread.join()
+db.close()
+tell({"hung": hung, "work": work})
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "forks"),
+    [("close", 150), ("drop", 150), ("embedded", 300), ("lease", 200), ("backup", 100)],
+)
+def test_child_can_read_whatever_other_threads_did_in_sqlite(path, kind, forks):
+    told = run_python(BUSY_THREADS, path, forks, kind)
+    assert told["hung"] == []
+    # They have got on, too: a fork keeps them waiting only for as long as it takes.
+    assert all(told["work"])
+
+
+TWO_FORK = """
+import concurrent.futures.thread, logging, os, sys, threading  # two that lock at a fork, too
+from pathlib import Path
+
+slow, go_on = threading.Event(), threading.Event()
+
+
+def before():
+    # Registered before the client's, so it runs after them, and before those that lock.
+    if threading.current_thread().name == "slow":
+        slow.set()
+        go_on.wait(60)
+
+
+os.register_at_fork(before=before)
+
+from support.child import tell
+from hermes_actor import SessionDB
+
+db = SessionDB(Path(sys.argv[1]), mode="actor")
+db.create_session("s", "cli")
+
+
+def fork():
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+thread = threading.Thread(target=fork, name="slow")
+thread.start()
+slow.wait(60)
+fork()  # from beginning to end, while the other one is about to fork
+read = threading.Thread(target=db.get_session, args=("s",))
+read.start()
+read.join(1)
+during = read.is_alive()
+go_on.set()
+thread.join()
+read.join(60)
+tell({"waits": during, "ends": not read.is_alive()})
+"""
+
+
+def test_fork_keeps_readers_away_although_another_fork_ends(path):
+    assert run_python(TWO_FORK, path) == {"waits": True, "ends": True}
+
+
+IN_A_QUERY = """
+import os, signal, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path = Path(sys.argv[1])
+db = SessionDB(path, mode="actor")
+db.create_session("s", "cli")
+
+
+def fork_inside(conn):
+    found = conn.execute("SELECT id FROM sessions").fetchall()
+    return os.fork(), found
+
+
+child, found = db._reader.query(fork_inside)
+if not child:
+    signal.alarm(20)
+    assert db.get_session("s")["id"] == "s"
+    if not os.fork():
+        signal.alarm(20)
+        assert db.get_session("s")["id"] == "s"
+        os._exit(0)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+tell([os.waitpid(child, 0)[1], len(found)])
+"""
+
+
+def test_fork_in_the_middle_of_a_query(path):
+    assert run_python(IN_A_QUERY, path) == [0, 1]
+
+
+def test_lease_survives_a_fork_by_its_holder(path):
+    code = """
+    import os, sys
+    from pathlib import Path
+    from support.child import tell
+    from hermes_actor import SessionDB
+
+    db = SessionDB(Path(sys.argv[1]), mode="embedded")
+
+    def fork_inside(conn):
+        conn.execute("INSERT INTO state_meta VALUES ('k', 'v')")
+        child = os.fork()  # the writer waits for the next command meanwhile
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        conn.execute("UPDATE state_meta SET value = 'w'")
+
+    db._execute_write(fork_inside)
+    found = db.get_meta("k")
+    db.close()
+    tell(found)
+    """
+    assert run_python(code, path) == "w"

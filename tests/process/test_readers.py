@@ -6,7 +6,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 from support.actors import actor_pid, contents, end_actor, own, wait_for
@@ -14,7 +17,10 @@ from support.processes import TESTS, run_python
 from support.wire import Wire, append, request, status
 
 from hermes_actor import SessionDB
-from hermes_actor.errors import HermesActorError
+from hermes_actor.client.reader import Reader
+from hermes_actor.errors import DeadlineExceeded, HermesActorError
+from hermes_actor.holders import snapshot_holders
+from hermes_actor.paths import place_of
 from hermes_actor.sqlite import connect_reader
 
 
@@ -275,3 +281,92 @@ def test_last_reader_that_closes_leaves_the_wal_of_a_killed_actor_to_the_next(pa
         assert actor_pid(path) not in (None, killed)
     assert contents(path, "s") == [str(n) for n in range(21)]
     assert own(path, "epoch") == 2
+
+
+# --- a bounded number of connections --------------------------------------------------------------
+
+CROWD = """
+import sys, threading, time
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+path, threads = Path(sys.argv[1]), int(sys.argv[2])
+db = SessionDB(path, mode="actor")
+guard, now, most, errors = threading.Lock(), 0, 0, []
+
+
+def slowly(conn):
+    global now, most
+    with guard:
+        now += 1
+        most = max(most, now)
+    time.sleep(0.02)
+    with guard:
+        now -= 1
+    return conn.execute("SELECT 1").fetchone()
+
+
+def read():
+    for _ in range(5):
+        try:
+            db._reader.query(slowly)
+        except Exception as error:
+            errors.append(repr(error))
+
+
+crowd = [threading.Thread(target=read) for _ in range(threads)]
+for thread in crowd:
+    thread.start()
+for thread in crowd:
+    thread.join()
+tell({"most": most, "errors": errors})
+"""
+
+
+def test_crowd_of_threads_shares_a_bounded_number_of_connections(path, db):
+    told = run_python(CROWD, path, 80)
+    assert told["errors"] == []
+    assert told["most"] == 16
+
+
+def test_read_says_so_when_all_connections_stay_in_use(path, db):
+    reader, go_on = Reader(place_of(path), patience=0.3), threading.Event()
+    with closing(reader), ThreadPoolExecutor(16) as threads:
+        busy = [threads.submit(reader.query, lambda _conn: go_on.wait(60)) for _ in range(16)]
+        wait_for(lambda: reader._free.empty())
+        with pytest.raises(DeadlineExceeded, match=r"all 16 connections .*state\.db were in use"):
+            reader.query(lambda _conn: None)
+        go_on.set()
+        assert all(one.result(60) for one in busy)
+        assert reader.query(lambda conn: conn.execute("SELECT 1").fetchone()) == (1,)
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from hermes_actor import SessionDB
+
+db, kept = SessionDB(Path(sys.argv[1]), mode="actor"), []
+
+
+def read(conn):
+    cursor = conn.execute("SELECT * FROM messages")
+    cursor.fetchone()
+    raise KeyboardInterrupt
+
+
+try:
+    db._reader.query(read)
+except KeyboardInterrupt as error:
+    kept.append(error)  # as an interactive Python keeps the last one
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_interrupted_read_pins_no_snapshot_however_long_its_error_is_kept(path, db):
+    for n in range(20):
+        db.append_message("s", "user", str(n))
+    with process(INTERRUPTED, path):
+        assert snapshot_holders(Path(f"{path}-shm")) == []

@@ -34,6 +34,7 @@ BASE = {
     "exits",
     "failpoints",
     "filesystems",
+    "forks",
     "holders",
     "ids",
     "integrity",
@@ -211,6 +212,17 @@ def test_import_has_its_only_home(name, homes):
         for one in imports()
         if re.match(name, one.name)
         and not any(one.module == home or one.module.startswith(f"{home}.") for home in homes)
+    ]
+    assert wrong == []
+
+
+def test_connections_of_clients_are_opened_where_forks_are_kept_away():
+    """The processes of commands and actors have no threads that fork."""
+    wrong = [
+        module
+        for module, file in modules().items()
+        if re.search(r"\bsqlite3\.connect\(", file.read_text("utf-8"))
+        and layer_of(module) not in {"engine", "actor", "cli"}
     ]
     assert wrong == []
 

@@ -12,9 +12,10 @@ import unicodedata
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.forks import inside
+from hermes_actor.sqlite import Connection, connect_alone, sqlite3
 from hermes_actor.store.text_query import TRIGRAM, Route
 
 __all__ = ["And", "Node", "Not", "Or", "Phrase", "parse", "snippets", "words_of"]
@@ -64,11 +65,10 @@ def words_of(text: str) -> list[str]:
 
 def parse(match: str, route: Route) -> Node | None:
     """The tree of a MATCH expression; ``None`` if it is not one, or can match nothing."""
-    with closing(_table(route, ())) as conn:
-        try:
-            conn.execute("SELECT 1 FROM hits WHERE hits MATCH ?", (match,)).fetchall()
-        except sqlite3.OperationalError:
-            return None
+    try:
+        _ask("SELECT 1 FROM hits WHERE hits MATCH ?", match, route, ())
+    except sqlite3.OperationalError:
+        return None
     reader = _Reader(_TOKEN.findall(match), route)
     return reader.expression(1)
 
@@ -141,19 +141,18 @@ def _combined(operator: str, left: Node | None, right: Node | None) -> Node | No
 
 def snippets(match: str, route: Route, texts: Iterable[tuple[int, str]]) -> dict[int, str]:
     """The snippet of each text, by id. One that FTS5 would not have found has none."""
-    with closing(_table(route, texts)) as conn:
-        return dict(
-            conn.execute(
-                "SELECT rowid, snippet(hits, 0, '>>>', '<<<', '...', 40) FROM hits"
-                " WHERE hits MATCH ?",
-                (match,),
-            ).fetchall()
-        )
+    sql = "SELECT rowid, snippet(hits, 0, '>>>', '<<<', '...', 40) FROM hits WHERE hits MATCH ?"
+    return dict(_ask(sql, match, route, texts))
 
 
-def _table(route: Route, texts: Iterable[tuple[int, str]]) -> sqlite3.Connection:
-    conn = sqlite3.connect(":memory:", isolation_level=None)
-    tokenizer = ", tokenize='trigram'" if route is Route.TRIGRAMS else ""
-    conn.execute(f"CREATE VIRTUAL TABLE hits USING fts5(content{tokenizer})")
-    conn.executemany("INSERT INTO hits(rowid, content) VALUES (?, ?)", texts)
-    return conn
+def _ask(sql: str, match: str, route: Route, texts: Iterable[tuple[int, str]]) -> list[Any]:
+    """The rows that *sql* finds in a scratch index of *texts*, called ``hits``."""
+
+    def run(conn: Connection) -> list[Any]:
+        tokenizer = ", tokenize='trigram'" if route is Route.TRIGRAMS else ""
+        conn.execute(f"CREATE VIRTUAL TABLE hits USING fts5(content{tokenizer})")
+        conn.executemany("INSERT INTO hits(rowid, content) VALUES (?, ?)", texts)
+        return conn.execute(sql, (match,)).fetchall()
+
+    with closing(connect_alone()) as conn:
+        return inside(run, conn)

@@ -21,7 +21,8 @@ from sqlalchemy.dialects.mysql import LONGTEXT, VARCHAR
 from sqlalchemy.types import TypeEngine
 
 from hermes_actor.errors import BadValue
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.forks import inside
+from hermes_actor.sqlite import connect_alone
 
 __all__ = [
     "KEPT_NUL",
@@ -78,8 +79,8 @@ def _as_sqlite_text(value: Any) -> str:
         raise BadValue(f"type {type(value).__name__!r} cannot be stored")
     if math.isnan(value):
         return ""
-    with closing(sqlite3.connect(":memory:")) as conn:
-        (text,) = conn.execute("SELECT CAST(? AS TEXT)", (value,)).fetchone()
+    with closing(connect_alone()) as conn:
+        (text,) = inside(lambda: conn.execute("SELECT CAST(? AS TEXT)", (value,)).fetchone())
     return str(text)
 
 

@@ -1,0 +1,135 @@
+"""Keeps forks and SQLite apart.
+
+A child of a process in which another thread is inside SQLite inherits SQLite's mutexes as they are,
+and hangs in the first call that needs one. So everything that calls SQLite in a client's process
+goes through :func:`inside`, and a fork waits until no other thread is in there.
+
+A thread that is inside has a mark, which lives no longer than the call that has made it. So an
+exception that a signal handler raises, wherever it strikes, leaves nothing that a fork waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from typing import ParamSpec, TypeVar
+
+__all__ = ["inside", "outside"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FORK_SECONDS = 5.0
+"""How long a fork waits for other threads: longer than nearly every query takes."""
+
+_LOOK_SECONDS = 0.0002
+"""Between two looks, of either side."""
+
+_now = time.monotonic
+
+
+class _Mark:
+    """Says where a thread is; its newest mark counts."""
+
+    __slots__ = ("__weakref__", "is_inside", "thread")
+
+    def __init__(self, is_inside: bool) -> None:
+        self.thread = get_ident()
+        self.is_inside = is_inside
+
+
+_marks: dict[weakref.ref[_Mark], None] = {}
+"""The marks of all threads, older ones first."""
+
+_forking: list[int] = []
+"""The threads that are about to fork."""
+
+
+def inside(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call *function*, which calls SQLite. Waits while another thread forks."""
+    mark = _Mark(True)
+    reference = weakref.ref(mark)
+    try:
+        # In this order: a thread that begins to fork now sees us, or we see it.
+        _marks[reference] = None
+        if _forking:
+            _let_forks_pass()
+        return function(*args, **kwargs)
+    finally:
+        _marks.pop(reference, None)
+
+
+def outside(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call *function*, which waits for something, in the middle of work that is inside.
+
+    No fork waits for it. The caller must not be in the middle of a call of SQLite.
+    """
+    try:
+        return _pause(function, *args, **kwargs)
+    finally:
+        if _forking:
+            _let_forks_pass()
+
+
+def _pause(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    mark = _Mark(False)
+    reference = weakref.ref(mark)
+    try:
+        _marks[reference] = None
+        return function(*args, **kwargs)
+    finally:
+        _marks.pop(reference, None)
+
+
+def _let_forks_pass() -> None:
+    """Return, inside again, when no other thread forks."""
+    me, give_up = get_ident(), _now() + 2 * _FORK_SECONDS
+    while any(thread != me for thread in tuple(_forking)):
+        if _now() > give_up:
+            # No fork takes that long: one was interrupted before it could note its end.
+            _forking.clear()
+        _pause(time.sleep, _LOOK_SECONDS)
+
+
+def _is_any_inside() -> bool:
+    """Whether a thread that is not about to fork is inside."""
+    newest: dict[int, bool] = {}
+    for reference in list(_marks):
+        mark = reference()
+        if mark is None:
+            _marks.pop(reference, None)
+        else:
+            newest[mark.thread] = mark.is_inside
+    return any(there for thread, there in newest.items() if thread not in _forking)
+
+
+def _before_fork() -> None:
+    _forking.append(get_ident())
+    give_up = _now() + _FORK_SECONDS
+    while _is_any_inside() and _now() < give_up:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _after_fork_in_parent() -> None:
+    me = get_ident()
+    _forking[:] = [thread for thread in _forking if thread != me]
+
+
+def _after_fork_in_child() -> None:
+    """The other threads are not here."""
+    _forking.clear()
+    me = get_ident()
+    for reference in list(_marks):
+        mark = reference()
+        if mark is None or mark.thread != me:
+            _marks.pop(reference, None)
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
