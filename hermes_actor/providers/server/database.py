@@ -8,8 +8,9 @@ import random
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -50,12 +51,38 @@ class Outcome(NamedTuple):
 
 
 class _Try:
-    """What is known about a change over several tries."""
+    """What is known about a change over several tries.
 
-    __slots__ = ("uncertain",)
+    A try whose commit got no answer leaves the change *uncertain*. A later try settles that when it
+    gets past the note of the change, and not before: one that waited for the note in vain, because
+    the first transaction still runs, has learnt nothing.
+    """
+
+    __slots__ = ("before", "uncertain")
 
     def __init__(self) -> None:
-        self.uncertain = False
+        self.uncertain = self.before = False
+
+    def begin(self) -> None:
+        self.before = self.uncertain
+
+    def commits(self) -> None:
+        """The note is past; from here on the change may be committed without an answer."""
+        self.before, self.uncertain = False, True
+
+    def undone(self) -> None:
+        """The server has undone this try; what is unknown of earlier ones stays unknown."""
+        self.uncertain = self.before
+
+
+class Forked(Protocol):
+    """Has a thread, or a lock, that a forked child does not have."""
+
+    def after_fork(self) -> None: ...
+
+
+_all: weakref.WeakSet[Database] = weakref.WeakSet()
+"""Every store of this process, those on an engine of the caller included."""
 
 
 class Database:
@@ -65,8 +92,11 @@ class Database:
         self.dialect = dialect
         self.engine = engine
         self.tickets = Tickets()
+        self.ports: weakref.WeakSet[Forked] = weakref.WeakSet()
+        """What begins again, as the connections do, in a child that was forked."""
         self._owned = owned
         self._closed = False
+        _all.add(self)
 
     def open(self, patience: float) -> None:
         """Reach the server and see to the schema. Raises what is wrong with either."""
@@ -82,6 +112,8 @@ class Database:
         """In a child: the connections are the parent's, and so is its client id."""
         self.engine.dispose(close=False)
         self.tickets.after_fork()
+        for port in list(self.ports):
+            port.after_fork()
 
     def read(
         self, function: Callable[..., R], arguments: tuple[Any, ...], patience: float, one: bool
@@ -103,12 +135,12 @@ class Database:
         known = _Try()
 
         def attempt() -> list[Outcome]:
+            known.begin()
             with self.engine.connect() as conn:
                 with conn.begin() as transaction:
                     self._limit(conn, deadline)
                     outcomes = self._apply(ServerConnection(conn, self.dialect), conn, tickets)
-                    # From here on the change may be committed although nobody tells us.
-                    known.uncertain = True
+                    known.commits()
                     transaction.commit()
                 known.uncertain = False
                 self._sweep(conn, tickets)
@@ -168,7 +200,7 @@ class Database:
                 cause = getattr(error, "orig", None) or error
                 _let_go(error)
             if found.way is Way.AGAIN:
-                known.uncertain = False
+                known.undone()
                 undone += 1
             late = time.monotonic() + pause >= deadline
             if found.way is Way.RAISE or late or (found.once and undone > 1):
@@ -228,7 +260,7 @@ class _Databases:
 
     def _after_fork(self) -> None:
         self._guard = threading.Lock()
-        for database, _ in self._users.values():
+        for database in list(_all):
             database.after_fork()
 
 

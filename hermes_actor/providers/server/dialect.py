@@ -115,6 +115,14 @@ class ServerDialect(ABC):
         """Make all tables and indexes that are missing."""
 
     @abstractmethod
+    def renew_words(self, conn: Connection) -> None:
+        """Bring the words of messages to the form of format 2, or take them away."""
+
+    def lacks_words(self, conn: Connection) -> bool:
+        """Whether there are messages without words, which then have to be filled in."""
+        return False
+
+    @abstractmethod
     def prepare(self, conn: Connection) -> None:
         """Find out, at every opening, what the server can do."""
 
@@ -147,9 +155,9 @@ class ServerDialect(ABC):
     def begin_snapshot(self, conn: Connection) -> None:
         """Let all statements of the transaction that begins now see one state."""
 
+    @abstractmethod
     def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The columns of a message as they are inserted."""
-        return values
+        """The columns of a message as they are inserted: those of *values* and its ``words``."""
 
     # --- search ------------------------------------------------------------------------------
 
@@ -162,7 +170,9 @@ class ServerDialect(ABC):
         """The part of a text that SQLite's LIKE sees."""
 
     @abstractmethod
-    def contains_words(self, tree: Node) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+    def contains_words(
+        self, conn: ServerConnection, tree: Node
+    ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
         """Which messages match a tree of words, and how well."""
 
     @abstractmethod

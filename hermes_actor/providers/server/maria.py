@@ -30,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import ArgumentError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.sql.expression import cast as sql_cast
 
 from hermes_actor.errors import BadConfig, Busy
@@ -38,10 +38,16 @@ from hermes_actor.providers.base import Capabilities
 from hermes_actor.providers.server import maria_search as searching
 from hermes_actor.providers.server.connection import ServerConnection
 from hermes_actor.providers.server.dialect import Judgement, Place, ServerDialect, Step
-from hermes_actor.providers.server.maria_errors import DUPLICATE_KEY, judge, number_of
+from hermes_actor.providers.server.maria_errors import (
+    DUPLICATE_KEY,
+    NOT_WAITED_FOR,
+    judge,
+    number_of,
+)
 from hermes_actor.providers.server.tables import changes, metadata
 from hermes_actor.providers.server.text_search import And, Node, Not, Or, Phrase
 from hermes_actor.providers.server.values import KEPT_NUL
+from hermes_actor.providers.server.words import fill_words
 
 __all__ = ["MariaDialect"]
 
@@ -126,6 +132,18 @@ class MariaDialect(ServerDialect):
         if not searching.has_words(conn):
             conn.execute(text(searching.ADD_WORDS))
 
+    def renew_words(self, conn: Connection) -> None:
+        # Only text that is not ASCII was cut in another way: accents as characters of their own.
+        fill_words(
+            conn.engine,
+            self,
+            text(
+                "LENGTH(content) <> CHAR_LENGTH(content)"
+                " OR LENGTH(tool_calls) <> CHAR_LENGTH(tool_calls)"
+                " OR LENGTH(tool_name) <> CHAR_LENGTH(tool_name)"
+            ),
+        )
+
     def prepare(self, conn: Connection) -> None:
         """Nothing to find out."""
 
@@ -175,13 +193,16 @@ class MariaDialect(ServerDialect):
     # --- search ------------------------------------------------------------------------------
 
     def like(self, column: ColumnElement[Any] | Column[Any], pattern: str) -> ColumnElement[bool]:
-        # MySQL knows no folding of A to Z alone: é is É here.
-        return func.lower(column, type_=Text()).like(pattern.lower(), escape="\\")
+        # MySQL knows no folding of A to Z alone: é is É here. Both sides by the server, which has
+        # other rules than Python for letters such as İ and ς.
+        return func.lower(column, type_=Text()).like(func.lower(pattern), escape="\\")
 
     def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
         return func.substring_index(column, KEPT_NUL, 1, type_=Text())
 
-    def contains_words(self, tree: Node) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+    def contains_words(
+        self, conn: ServerConnection, tree: Node
+    ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
         return searching.words_match(tree), searching.words_rank(tree)
 
     def contains_parts(self, tree: Node) -> ColumnElement[bool]:
@@ -216,12 +237,31 @@ class MariaDialect(ServerDialect):
         last = place[0]
         for number, op, session_id, is_old in conn.tuples(statement):
             # A number is drawn before its change is committed, so one that is missing may come
-            # yet, unless what came after it has been there for a while.
-            if number > last + 1 and not is_old:
+            # yet: it is passed over when what came after it has been there for a while, and no
+            # open transaction has it.
+            if number > last + 1 and not (is_old and self._are_free(conn, last, number)):
                 break
             steps.append(Step((number,), number, op, session_id))
             last = number
         return steps
+
+    @staticmethod
+    def _are_free(conn: ServerConnection, after: int, before: int) -> bool:
+        """Whether no open transaction has inserted a change between two numbers.
+
+        An inserted row is locked until its transaction ends, so asking for a lock without waiting
+        finds it out, and needs no privilege.
+        """
+        one = select(changes.c.commit_no).where(
+            changes.c.commit_no > after, changes.c.commit_no < before
+        )
+        try:
+            conn.execute(one.with_for_update(read=True, nowait=True)).fetchall()
+        except DBAPIError as error:
+            if number_of(error) not in NOT_WAITED_FOR:
+                raise
+            return False
+        return True
 
     def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
         while not stop.wait(_POLL_SECONDS):

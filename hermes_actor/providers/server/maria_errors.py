@@ -11,9 +11,11 @@ from hermes_actor.providers.selection import masked
 from hermes_actor.providers.server import situations as s
 from hermes_actor.providers.server.dialect import Judgement
 
-__all__ = ["DUPLICATE_KEY", "judge", "number_of"]
+__all__ = ["DUPLICATE_KEY", "NOT_WAITED_FOR", "judge", "number_of"]
 
 DUPLICATE_KEY = 1062
+NOT_WAITED_FOR = frozenset({1205, 3572})
+"""A row is locked, and the statement does not wait."""
 
 _NUMBERS: dict[int, s.Situation] = {
     1213: s.DEADLOCK,

@@ -20,7 +20,6 @@ from sqlalchemy import (
     and_,
     func,
     inspect,
-    literal,
     literal_column,
     not_,
     or_,
@@ -28,7 +27,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import LONGTEXT, match
 
 from hermes_actor.providers.server.tables import messages
-from hermes_actor.providers.server.text_search import Node, Not, Or, Phrase, words_of
+from hermes_actor.providers.server.text_search import (
+    Node,
+    Not,
+    Or,
+    Phrase,
+    looked_for,
+    words_of,
+)
 from hermes_actor.providers.server.values import KEPT_NUL, encode_text
 from hermes_actor.store.titles import escape_like
 
@@ -57,6 +63,8 @@ _SHORT = 4
 _LONGEST = 80
 """Characters of a word that count; servers index up to 84."""
 _MARK = "__"
+_LONGEST_PHRASE = 50
+"""Words of a phrase that FULLTEXT is asked for; servers refuse some hundred."""
 # What InnoDB leaves out if nobody has told it otherwise, and is not short.
 _LEFT_OUT = frozenset({"about", "from", "that", "this", "what", "when", "where", "will", "with"})
 
@@ -81,35 +89,57 @@ def words_column(values: Mapping[str, Any]) -> str:
 
 
 def words_match(tree: Node) -> ColumnElement[bool]:
-    if isinstance(tree, Phrase):
-        return _against(tree) > 0
+    """Which messages match a tree of words.
+
+    All phrases of one node are one expression for the server: as conditions of their own, some
+    hundred of them overrun its stack.
+    """
     if isinstance(tree, Not):
         return and_(words_match(tree.kept), not_(words_match(tree.dropped)))
-    join = or_ if isinstance(tree, Or) else and_
-    return join(*map(words_match, tree.parts))
+    parts = (tree,) if isinstance(tree, Phrase) else tree.parts
+    phrases = [part for part in parts if isinstance(part, Phrase)]
+    simple = [phrase for phrase in phrases if not _is_read_again(phrase)]
+    needed = "" if isinstance(tree, Or) else "+"
+    conditions = [words_match(part) for part in parts if not isinstance(part, Phrase)]
+    conditions += [_words_in_a_row(phrase) for phrase in phrases if _is_read_again(phrase)]
+    if simple:
+        conditions.append(_against(" ".join(needed + _written(one) for one in simple)) > 0)
+    return or_(*conditions) if isinstance(tree, Or) else and_(*conditions)
 
 
 def words_rank(tree: Node) -> ColumnElement[Any]:
-    """The sum over all phrases that are looked for."""
-    if isinstance(tree, Phrase):
-        return _against(tree)
-    parts = (tree.kept,) if isinstance(tree, Not) else tree.parts
-    total: ColumnElement[Any] = literal(0.0)
-    for part in parts:
-        total = total + words_rank(part)
-    return total
+    """How often the phrases that are looked for occur, rare ones counting more."""
+    return _against(" ".join(map(_written, looked_for(tree))))
 
 
-def _against(phrase: Phrase) -> ColumnElement[Any]:
-    *before, last = phrase.words
-    if phrase.prefix:
-        quoted = f'+"{" ".join(map(_marked, before))}" ' if before else ""
-        wanted = f"{quoted}+{last[:_LONGEST]}*"
-    elif before:
-        wanted = f'"{" ".join(map(_marked, phrase.words))}"'
-    else:
-        wanted = f"+{_marked(last)}"  # a phrase of one word would be looked for in the text again
+def _against(wanted: str) -> ColumnElement[Any]:
     return match(_words, against=wanted).in_boolean_mode()
+
+
+def _written(phrase: Phrase) -> str:
+    """A phrase as FULLTEXT is asked for it; one that it does not know loses its order."""
+    *before, last = phrase.words
+    if _is_read_again(phrase) or phrase.prefix:
+        return " ".join([*map(_marked, before), f"{last[:_LONGEST]}{'*' * phrase.prefix}"])
+    if before:
+        return f'"{" ".join(map(_marked, phrase.words))}"'
+    return _marked(last)  # a phrase of one word would be looked for in the text again
+
+
+def _is_read_again(phrase: Phrase) -> bool:
+    """Whether FULLTEXT cannot answer for the order of the words: it knows no phrase whose last
+    word goes on, and none of many words."""
+    return len(phrase.words) > (1 if phrase.prefix else _LONGEST_PHRASE)
+
+
+def _words_in_a_row(phrase: Phrase) -> ColumnElement[bool]:
+    """FULLTEXT finds the messages that have all the words, LIKE those that have them in a row."""
+    *before, last = phrase.words
+    end = last[:_LONGEST] if phrase.prefix else f"{_marked(last)} "
+    row = escape_like(" ".join([*map(_marked, before), end]))
+    in_a_row = func.concat(" ", _words, " ", type_=Text()).like(f"% {row}%", escape="\\")
+    wanted = [*map(_marked, before), f"{last[:_LONGEST]}*" if phrase.prefix else _marked(last)]
+    return and_(_against(" ".join(f"+{word}" for word in dict.fromkeys(wanted))) > 0, in_a_row)
 
 
 def part_match(phrase: Phrase) -> ColumnElement[bool]:
@@ -121,5 +151,5 @@ def part_match(phrase: Phrase) -> ColumnElement[bool]:
         func.coalesce(messages.c.tool_calls, ""),
     )
     seen = func.lower(func.substring_index(joined, KEPT_NUL, 1), type_=Text())
-    wanted = escape_like((encode_text(phrase.text) or "").lower())
-    return seen.like(f"%{wanted}%", escape="\\")
+    wanted = escape_like(encode_text(phrase.text) or "")
+    return seen.like(func.lower(f"%{wanted}%"), escape="\\")

@@ -42,6 +42,11 @@ class ServerPort:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.after_fork()
+        database.ports.add(self)
+
+    def after_fork(self) -> None:
+        """Begin again: a child has none of the threads, and its changes are its own."""
         self._guard = threading.Lock()
         self._queue: SimpleQueue[_Sent | None] = SimpleQueue()
         self._writer: threading.Thread | None = None

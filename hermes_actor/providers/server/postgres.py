@@ -25,10 +25,16 @@ from hermes_actor.providers.base import Capabilities
 from hermes_actor.providers.server import postgres_changes as following
 from hermes_actor.providers.server import postgres_search as searching
 from hermes_actor.providers.server.connection import ServerConnection
-from hermes_actor.providers.server.dialect import Judgement, Place, ServerDialect, Step
+from hermes_actor.providers.server.dialect import (
+    Judgement,
+    Place,
+    ServerDialect,
+    Settings,
+    Step,
+)
 from hermes_actor.providers.server.postgres_connection import engine_of_url
 from hermes_actor.providers.server.postgres_errors import judge
-from hermes_actor.providers.server.tables import messages, metadata
+from hermes_actor.providers.server.tables import metadata
 from hermes_actor.providers.server.text_search import Node
 from hermes_actor.providers.server.values import KEPT_NUL
 
@@ -36,12 +42,12 @@ __all__ = ["PostgresDialect"]
 
 _log = logging.getLogger("hermes_actor.providers")
 
-_WORDS_COLUMN = (
-    "ALTER TABLE messages ADD COLUMN IF NOT EXISTS words tsvector"
-    f" GENERATED ALWAYS AS ({searching.WORDS}) STORED"
-)
+_WORDS_COLUMN = "ALTER TABLE messages ADD COLUMN words tsvector"
 _WORDS_INDEX = (
     "CREATE INDEX IF NOT EXISTS hermes_actor_messages_words ON messages USING gin (words)"
+)
+_WORDLESS_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_messages_wordless ON messages (id) WHERE words IS NULL"
 )
 _CHANGES_COLUMN = (
     "ALTER TABLE hermes_actor_changes ADD COLUMN IF NOT EXISTS xid bigint NOT NULL"
@@ -64,9 +70,13 @@ class PostgresDialect(ServerDialect):
     """One transaction per change, READ COMMITTED; order and uniqueness come from row locks."""
 
     name: ClassVar[str] = "postgresql"
-    messages: ClassVar[Table] = messages
+    messages: ClassVar[Table] = searching.messages_with_words
     trigrams = True
     """Whether the server has ``pg_trgm``; searches are right without it, but look at every row."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._stems = searching.Stems()
 
     # --- connecting --------------------------------------------------------------------------
 
@@ -116,15 +126,21 @@ class PostgresDialect(ServerDialect):
         # All or nothing, so nothing is there; what SQLAlchemy would look for may be visible in
         # another schema.
         metadata.create_all(conn, checkfirst=False)
-        for statement in (_CHANGES_COLUMN, _CHANGES_INDEX):
+        for statement in (_CHANGES_COLUMN, _CHANGES_INDEX, _WORDS_COLUMN, _WORDLESS_INDEX):
             conn.execute(text(statement))
-        self.make_words(conn)
         for index in self.search_indexes(conn):
             conn.execute(index)
 
-    def make_words(self, conn: Connection) -> None:
-        """Make the column of words, unless it is there; every row is written anew for it."""
-        conn.execute(text(_WORDS_COLUMN))
+    def renew_words(self, conn: Connection) -> None:
+        # The column was one that the server made from the text, with an analysis of its own.
+        conn.execute(text("ALTER TABLE messages DROP COLUMN words"))
+        for statement in (_WORDS_COLUMN, _WORDLESS_INDEX, _WORDS_INDEX):
+            conn.execute(text(statement))
+
+    def lacks_words(self, conn: Connection) -> bool:
+        return bool(
+            conn.execute(text("SELECT EXISTS (SELECT FROM messages WHERE words IS NULL)")).scalar()
+        )
 
     def search_indexes(self, conn: Connection) -> list[Executable]:
         """What makes missing indexes for searches; the one that takes longest comes first."""
@@ -211,8 +227,13 @@ class PostgresDialect(ServerDialect):
     def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
         return func.split_part(column, searching.mark(KEPT_NUL), 1)
 
-    def contains_words(self, tree: Node) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
-        query = searching.words_query(tree)
+    def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "words": searching.words_column(values)}
+
+    def contains_words(
+        self, conn: ServerConnection, tree: Node
+    ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        query = searching.words_query(tree, self._stems.of(conn, tree))
         return searching.words_match(query), searching.words_rank(query)
 
     def contains_parts(self, tree: Node) -> ColumnElement[bool]:

@@ -19,6 +19,7 @@ from hermes_actor.providers.server.values import (
     StoredText,
     encode_text,
 )
+from hermes_actor.providers.server.words import IS_WORDLESS, fill_words
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Executable, Table
@@ -121,17 +122,15 @@ def _keep_sequence(table: str, column: str) -> str:
 
 
 def drop_search(conn: Connection) -> None:
-    """Without the generated column and the two indexes a row costs a fraction."""
-    conn.execute(text("ALTER TABLE messages DROP COLUMN IF EXISTS words"))
-    conn.execute(text("DROP INDEX IF EXISTS hermes_actor_messages_parts"))
+    """Without words and the two indexes a row costs a fraction."""
+    for index in ("hermes_actor_messages_words", "hermes_actor_messages_parts"):
+        conn.execute(text(f"DROP INDEX IF EXISTS {index}"))
 
 
 def build_search(database: Database) -> None:
-    """The column first, which nobody may read meanwhile; then two indexes at a time."""
+    """The words of the copied rows first; then two indexes at a time."""
     dialect, engine = cast("PostgresDialect", database.dialect), database.engine
-    with dialect.schema_lock(engine) as conn:
-        conn.execute(_NO_LIMIT)
-        dialect.make_words(conn)
+    fill_words(engine, dialect, IS_WORDLESS)
     with ThreadPoolExecutor(1) as beside:
         with dialect.schema_lock(engine) as conn:
             longest, *others = dialect.search_indexes(conn)

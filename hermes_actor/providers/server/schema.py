@@ -9,6 +9,7 @@ from sqlalchemy import insert, select, update
 
 from hermes_actor.errors import IncompatibleFormat
 from hermes_actor.providers.server.tables import FORMAT, own_meta
+from hermes_actor.providers.server.words import IS_WORDLESS, fill_words
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MIGRATIONS", "ensure_schema"]
 
-MIGRATIONS: dict[int, Callable[[Connection, ServerDialect], None]] = {}
-"""What brings a store of format *n* to format *n* + 1. Additive, as those of the file."""
+MIGRATIONS: dict[int, Callable[[Connection, ServerDialect], None]] = {
+    1: lambda conn, dialect: dialect.renew_words(conn),
+}
+"""What brings a store of format *n* to format *n* + 1."""
 
 _FORMAT_OF = select(own_meta.c.value).where(own_meta.c.key == "format")
 
@@ -27,13 +30,17 @@ def ensure_schema(engine: Engine, dialect: ServerDialect) -> None:
     """Make the tables that are missing, or bring them up to date.
 
     A store that is as it should be costs one look. Otherwise one process at a time does the work;
-    the others wait for it and find it done.
+    the others wait for it and find it done. Messages without words get them: those of a store of an
+    older format, and those of a client of an older version that still writes to it.
     """
     if _format_now(engine, dialect) != FORMAT:
         with dialect.schema_lock(engine) as conn:
             _bring_up_to_date(conn, dialect)
     with engine.connect() as conn:
         dialect.prepare(conn)
+        lacks_words = dialect.lacks_words(conn)
+    if lacks_words:
+        fill_words(engine, dialect, IS_WORDLESS)
 
 
 def _format_now(engine: Engine, dialect: ServerDialect) -> int | None:

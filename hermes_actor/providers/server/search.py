@@ -94,7 +94,7 @@ def _matching(
     if plan.route is Route.TRIGRAMS:
         parts = statement.where(conn.dialect.contains_parts(tree))
         return parts.order_by(messages.c.timestamp.desc(), messages.c.id)
-    condition, rank = conn.dialect.contains_words(tree)
+    condition, rank = conn.dialect.contains_words(conn, tree)
     return statement.where(condition).order_by(rank.desc(), messages.c.id)
 
 

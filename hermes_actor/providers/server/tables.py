@@ -43,8 +43,11 @@ __all__ = [
     "state_meta",
 ]
 
-FORMAT = 1
-"""Version of this schema, kept under ``format`` in ``hermes_actor_meta``."""
+FORMAT = 2
+"""Version of this schema, kept under ``format`` in ``hermes_actor_meta``.
+
+Format 2: the words of a message are cut by the client, on every server.
+"""
 
 # MySQL bounds an index entry to 3072 bytes, four for each character. A title has at most 100
 # characters, an id of ours 22; the rest is room.

@@ -8,8 +8,7 @@ on the query being valid. Operators by how tightly they bind: terms side by side
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ from hermes_actor.forks import inside
 from hermes_actor.sqlite import Connection, connect_alone, sqlite3
 from hermes_actor.store.text_query import TRIGRAM, Route
 
-__all__ = ["And", "Node", "Not", "Or", "Phrase", "parse", "snippets", "words_of"]
+__all__ = ["And", "Node", "Not", "Or", "Phrase", "looked_for", "parse", "snippets", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,46 @@ class Not:
 
 Node: TypeAlias = Phrase | And | Or | Not
 
-_WORD = re.compile(r"[^\W_]+")
-_TOKEN = re.compile(r'"((?:[^"]|"")*)"|([\w\x1a]+)|(\S)')
+# FTS5 takes everything outside of ASCII for part of a bare word.
+_TOKEN = re.compile(r'"((?:[^"]|"")*)"|([\w\x1a\x80-\U0010ffff]+)|(\S)')
 _OPERATORS = {"OR": 1, "AND": 2, "NOT": 3}
 
 
+_folding: dict[int, str] = {ord(c): c.lower() if c.isalnum() else " " for c in map(chr, range(128))}
+"""What FTS5's tokenizer makes of a character: a letter without case and accent, nothing for an
+accent of its own, a blank for what separates words."""
+
+
 def words_of(text: str) -> list[str]:
-    """The words that FTS5's tokenizer sees: letters and digits, without case and accents."""
-    plain = unicodedata.normalize("NFD", text) if not text.isascii() else text
-    if plain is not text:
-        plain = "".join(c for c in plain if not unicodedata.combining(c))
-    return [unicodedata.normalize("NFC", word) for word in _WORD.findall(plain.lower())]
+    """The words that FTS5's tokenizer sees in *text*."""
+    if not text.isascii():
+        unknown = {character for character in set(text) if ord(character) not in _folding}
+        if unknown:
+            _folding.update(inside(_ask_fts5, unknown))
+    return text.translate(_folding).split()
+
+
+def _ask_fts5(characters: set[str]) -> dict[int, str]:
+    """How FTS5 folds *characters*.
+
+    It decides character by character, by tables of its own that no rule of Unicode gives: it keeps
+    ``й``, and the two accents of ``ệ``. So it is asked, once for each character.
+    """
+    folded = dict.fromkeys(map(ord, characters), " ")
+    with closing(connect_alone()) as conn:
+        conn.execute("CREATE VIRTUAL TABLE texts USING fts5(content)")
+        conn.execute("CREATE VIRTUAL TABLE words USING fts5vocab(texts, instance)")
+        conn.executemany(
+            "INSERT INTO texts(rowid, content) VALUES (?, ?)",
+            # A lone surrogate is no character; no file takes it either.
+            [(ord(c), f"a{c}b") for c in characters if not 0xD800 <= ord(c) < 0xE000],
+        )
+        for code, term, count in conn.execute(
+            "SELECT doc, term, count(*) FROM words GROUP BY doc"
+        ).fetchall():
+            if count == 1:
+                folded[code] = term[1:-1]
+    return folded
 
 
 def parse(match: str, route: Route) -> Node | None:
@@ -127,16 +155,40 @@ class _Reader:
 
 
 def _combined(operator: str, left: Node | None, right: Node | None) -> Node | None:
-    """A term without a word matches nothing."""
+    """Two sides of an operator as one node. A term without a word matches nothing.
+
+    A chain of one operator becomes one node with many parts: however long a query is, its tree is
+    only as deep as there are operators of different binding.
+    """
     if operator == "OR":
         parts = tuple(part for part in (left, right) if part is not None)
-        return Or(parts) if len(parts) == 2 else (parts[0] if parts else None)
+        return _joined(Or, parts) if len(parts) == 2 else (parts[0] if parts else None)
     if left is None or (right is None and operator == "AND"):
         return None
+    if right is None:
+        return left
     if operator == "AND":
-        assert right is not None
-        return And((left, right))
-    return left if right is None else Not(left, right)
+        return _joined(And, (left, right))
+    if isinstance(left, Not):  # a NOT b NOT c
+        return Not(left.kept, _joined(Or, (left.dropped, right)))
+    return Not(left, right)
+
+
+def _joined(kind: type[And | Or], parts: tuple[Node, ...]) -> Node:
+    return kind(
+        tuple(one for part in parts for one in (part.parts if isinstance(part, kind) else (part,)))
+    )
+
+
+def looked_for(tree: Node) -> Iterator[Phrase]:
+    """The phrases whose presence makes a hit."""
+    if isinstance(tree, Phrase):
+        yield tree
+    elif isinstance(tree, Not):
+        yield from looked_for(tree.kept)
+    else:
+        for part in tree.parts:
+            yield from looked_for(part)
 
 
 def snippets(match: str, route: Route, texts: Iterable[tuple[int, str]]) -> dict[int, str]:
