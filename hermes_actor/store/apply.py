@@ -60,7 +60,8 @@ def _missing_session(
     SQLite does not say which row a foreign key looked for, and this is the most frequent mistake
     of callers: it gets a sentence of its own.
     """
-    if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+    code = getattr(error, "sqlite_errorcode", None)  # errors of our own are IntegrityErrors, too
+    if code != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
         return None
     for name in ("session_id", "parent_session_id"):
         key = getattr(operation, name, None)

@@ -35,9 +35,11 @@ def test_words_are_found_by_their_stem(db):
     db.append_message("s", "user", "the agents were running in circles")
     (hit,) = db.search_messages("run agent")
     assert hit["snippet"] == "the >>>agents<<< were >>>running<<< in circles  "
-    assert db.search_messages("the") == []
-    assert len(db.search_messages("circ*")) == 1
-    assert db.search_messages("runn*") == []
+    assert len(db.search_messages("the")) == 1
+    assert len(db.search_messages("circ*")) == len(db.search_messages("runn*")) == 1
+    assert db.search_messages('"agent run"') == []
+    assert db.search_messages("circles NOT agents") == []
+    assert len(db.search_messages("circles NOT agent")) == 1
 
 
 def test_files_hosts_and_numbers_are_words_as_in_a_file(db):

@@ -26,6 +26,7 @@ from hermes_actor.errors import (
     Unsupported,
 )
 from hermes_actor.providers.server import receipts, registry, schema, tables
+from hermes_actor.providers.server.dialect import Judgement, Way
 from hermes_actor.providers.server.session_db import ServerSessionDB
 from hermes_actor.store.apply import APPLY
 from hermes_protocol import operations as ops
@@ -416,3 +417,127 @@ def test_the_clock_of_the_server_does_not_matter(db, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 12.5)
     db.append_message("s", "user", "x")
     assert db.get_messages("s")[0]["timestamp"] == 12.5
+
+
+def test_a_pipeline_in_a_forked_child_is_written(db):
+    """The thread that writes pipelines is the parent's; a child that waited for it would hang."""
+    with db.pipeline() as p:
+        p.append_message("s", "user", "of the parent")
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            with db.pipeline() as p:
+                p.append_message("s", "user", "of the child")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with db.pipeline() as p:
+        p.append_message("s", "user", "of the parent again")
+    assert [m["content"] for m in db.get_messages("s")] == [
+        "of the parent", "of the child", "of the parent again"]  # fmt: skip
+
+
+def test_a_child_on_a_ready_engine_is_a_client_of_its_own(stores, db):
+    given = type(db)()
+    given.initialize(engine=engine_of(db))
+    try:
+        given.append_message("s", "user", "before")
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                given.append_message("s", "user", "of the child")
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        given.append_message("s", "user", "of the parent")
+        contents = [m["content"] for m in given.get_messages("s")]
+        assert contents == ["before", "of the child", "of the parent"]
+    finally:
+        given.close()
+
+
+TITLES = ["ΟΔΥΣΣΕΥΣ", "İstanbul", "straße", "Éa", "a%b_c\\d", "K\u212aelvin", "日本", "x'y\"z"]
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_title_with_any_letters_is_numbered_again_and_again(db, title):
+    db.set_session_title("s", title)
+    for number in range(2, 5):
+        db.continue_session("s" if number == 2 else f"s{number - 1}", f"s{number}")
+        assert db.get_session_title(f"s{number}") == f"{title} #{number}"
+
+
+def test_a_follower_waits_for_a_change_whose_transaction_is_open(db):
+    """Its number is drawn when it begins; a follower that passes it over would miss it."""
+    db.create_session("quick", "cli")
+    with db.subscribe() as changes, engine_of(db).connect() as holder:
+        with holder.begin():
+            lock = sqlalchemy.text("SELECT id FROM sessions WHERE id = 's' FOR UPDATE")
+            holder.execute(lock)
+            slow = threading.Thread(target=db.append_message, args=("s", "user", "slow"))
+            slow.start()
+            time.sleep(0.3)
+            db.append_message("quick", "user", "quick")
+            early = [changes.get(timeout=0.5) for _ in range(4)]
+        slow.join()
+        late = [changes.get(timeout=10) for _ in range(2 - len([one for one in early if one]))]
+    seen = [one.session_id for one in [*early, *late] if one is not None]
+    assert sorted(seen) == ["quick", "s"]
+
+
+def test_a_change_stays_unknown_until_a_try_gets_past_its_note(monkeypatch, db):
+    """After a lost commit, a try that waits for the note in vain has learnt nothing."""
+    database = db._port.database
+    lost = sqlalchemy.exc.OperationalError("COMMIT", None, Exception("gone"), True)
+    ways = iter([Way.RECONNECT, Way.AGAIN, Way.RAISE])
+    busy = Busy("the note is locked")
+    monkeypatch.setattr(database, "_judge", lambda _error: Judgement(next(ways), busy))
+
+    def apply(*_arguments):
+        if not tried:
+            tried.append(1)
+            return [None]
+        raise lost
+
+    tried = []
+    monkeypatch.setattr(database, "_apply", apply)
+    commit = sqlalchemy.engine.RootTransaction.commit
+
+    def commit_and_lose(self):
+        commit(self)
+        raise lost
+
+    monkeypatch.setattr(sqlalchemy.engine.RootTransaction, "commit", commit_and_lose)
+    with pytest.raises(OutcomeUnknown):
+        db.append_message("s", "user", "x")
+
+
+def test_a_store_of_format_1_is_brought_up_to_date(stores, kind, db):
+    """Words that an older version has cut in another way are cut again when it is opened."""
+    db.append_message("s", "user", "e\u0301clair and café")
+    db.append_message("s", "user", "plain running")
+    first_format = {
+        "postgresql": [
+            "ALTER TABLE messages DROP COLUMN words",
+            "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS"
+            " (to_tsvector('english'::regconfig, coalesce(content, ''))) STORED",
+            "UPDATE hermes_actor_meta SET value = '1' WHERE key = 'format'",
+        ],
+        "mysql": [
+            "UPDATE messages SET words = 'e__ clair cafe' WHERE id = 1",
+            "UPDATE hermes_actor_meta SET value = '1' WHERE `key` = 'format'",
+        ],
+    }
+    with engine_of(db).begin() as conn:
+        for statement in first_format[kind]:
+            conn.execute(sqlalchemy.text(statement))
+    db.close()
+    again = stores.open("store")
+    assert len(again.search_messages("éclair")) == len(again.search_messages("cafe")) == 1
+    assert len(again.search_messages("running")) == 1
+    again.append_message("s", "user", "the next one")
+    assert len(again.search_messages("the")) == 1

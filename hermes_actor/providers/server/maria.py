@@ -44,7 +44,7 @@ from hermes_actor.providers.server.maria_errors import (
     judge,
     number_of,
 )
-from hermes_actor.providers.server.tables import changes, metadata
+from hermes_actor.providers.server.tables import changes, messages, metadata
 from hermes_actor.providers.server.text_search import And, Node, Not, Or, Phrase
 from hermes_actor.providers.server.values import KEPT_NUL
 from hermes_actor.providers.server.words import fill_words
@@ -133,15 +133,12 @@ class MariaDialect(ServerDialect):
             conn.execute(text(searching.ADD_WORDS))
 
     def renew_words(self, conn: Connection) -> None:
-        # Only text that is not ASCII was cut in another way: accents as characters of their own.
+        # Only text that is not ASCII was cut in another way.
+        searched = (messages.c.content, messages.c.tool_name, messages.c.tool_calls)
         fill_words(
             conn.engine,
             self,
-            text(
-                "LENGTH(content) <> CHAR_LENGTH(content)"
-                " OR LENGTH(tool_calls) <> CHAR_LENGTH(tool_calls)"
-                " OR LENGTH(tool_name) <> CHAR_LENGTH(tool_name)"
-            ),
+            or_(*(func.length(column) != func.char_length(column) for column in searched)),
         )
 
     def prepare(self, conn: Connection) -> None:

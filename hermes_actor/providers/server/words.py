@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, TextClause, bindparam, literal_column, select, update
+from sqlalchemy import ColumnElement, bindparam, literal_column, select, update
 
 from hermes_actor.providers.server.tables import messages
 
@@ -21,9 +21,7 @@ _AT_ONCE = 500
 _COLUMNS = (messages.c.id, messages.c.content, messages.c.tool_name, messages.c.tool_calls)
 
 
-def fill_words(
-    engine: Engine, dialect: ServerDialect, which: ColumnElement[bool] | TextClause
-) -> None:
+def fill_words(engine: Engine, dialect: ServerDialect, which: ColumnElement[bool]) -> None:
     """Write the words of the messages *which*, oldest first.
 
     In short transactions: writers go on meanwhile, and a process that dies is followed by one that
