@@ -120,6 +120,7 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     "bye": wire.Bye(),
     "catch-up": wire.CatchUp(ask=-1, through=2, patience=5.0),
     "catch-up.verify": wire.CatchUp(ask=-5, through=0, verify=True),
+    "catch-up.damaged": wire.CatchUp(ask=-6, through=0, verify=True, damaged=41),
     "catch-up.defaults": wire.CatchUp(ask=-128, through=0),
     "maintain": wire.Maintain(ask=-6, task="restore", path="/srv/copy", patience=9.0),
     "maintain.replace": wire.Maintain(

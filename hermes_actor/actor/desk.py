@@ -200,9 +200,10 @@ class Desk:
         """Bring the indexes up to a message, between batches."""
         finish = self._asked(message.ask, landed)
         deadline = _deadline(message.patience)
-        self._mailbox.put(
-            self.client_id, jobs.CatchUp(finish, deadline, message.through, message.verify)
+        job = jobs.CatchUp(
+            finish, deadline, message.through, damaged=message.damaged, verify=message.verify
         )
+        self._mailbox.put(self.client_id, job)
 
     def maintain(self, message: wire.Maintain, landed: Callable[[], None]) -> None:
         """A piece of maintenance, behind what this client has sent before."""

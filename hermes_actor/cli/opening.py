@@ -106,10 +106,10 @@ class _LatePort:
     def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
         return self.open(patience).send(operations, patience)
 
-    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
         port = self.open(patience)
         with self._waiting():
-            port.catch_up(through, patience, verify=verify)
+            port.catch_up(through, patience, damaged=damaged)
 
     def lease(self, patience: float) -> Lease:
         return self.open(patience).lease(patience)

@@ -63,10 +63,11 @@ def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> 
     *tell* gets the tables that are done, and all. Raises a :class:`StorageError` if not even the
     list of tables can be read.
     """
-    from hermes_actor.engine.fulltext import TABLES, create_fulltext, drop_triggers
+    from hermes_actor.engine.fulltext import create_fulltext, drop_triggers
     from hermes_actor.engine.opening import open_database
     from hermes_actor.engine.own_tables import set_own
     from hermes_actor.engine.seams import Seams
+    from hermes_actor.store.coverage import TABLES
 
     try:
         with contextlib.closing(connect_reader(db)) as source:

@@ -72,9 +72,15 @@ class Channel:
             line.send(b"".join(waiting))
         return answers
 
-    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
         self._ask(
-            lambda ask: wire.CatchUp(ask=ask, through=through, patience=patience, verify=verify),
+            lambda ask: wire.CatchUp(
+                ask=ask,
+                through=through,
+                patience=patience,
+                verify=damaged is not None,  # for an actor that does not know the other yet
+                damaged=damaged,
+            ),
             time.monotonic() + patience,
         )
 

@@ -73,10 +73,11 @@ class WriterPort(Protocol):
         """Send several operations, in order, without waiting for any."""
         ...
 
-    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
         """Return when both full-text indexes cover all messages up to *through*.
 
-        *verify*: a search has met damage; they are looked at first, and made anew if need be.
+        *damaged*: a search has found one of them damaged, under this number of the schema; they
+        are rebuilt first, unless the schema has changed since.
         """
         ...
 

@@ -92,11 +92,10 @@ class EmbeddedWriter:
             answers.append(EmbeddedAnswer(self, waiter, job))
         return answers
 
-    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
         waiter = Waiter()
-        self._wait(
-            waiter, jobs.CatchUp(waiter.finish, time.monotonic() + patience, through, verify)
-        )
+        deadline = time.monotonic() + patience
+        self._wait(waiter, jobs.CatchUp(waiter.finish, deadline, through, damaged=damaged))
 
     def lease(self, patience: float) -> Lease:
         waiter = Waiter()

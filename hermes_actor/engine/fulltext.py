@@ -13,54 +13,27 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.coverage import TABLES, can_serve, is_usable, works
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, LEFTOVER, statements
+from hermes_actor.store.schema import LEFTOVER, statements
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "TABLES",
     "abandon_leftover",
     "broken_parts",
     "create_fulltext",
     "drop_fulltext",
     "drop_triggers",
     "empty_leftover",
-    "find_damage",
     "is_inline",
-    "is_usable",
 ]
-
-TABLES = {"messages_fts": FTS_SQL, "messages_fts_trigram": FTS_TRIGRAM_SQL}
 
 _EVENTS = ("insert", "delete", "update")
 _SHADOWS = ("data", "idx", "content", "docsize", "config")
 _STEP_ROWS = 200
-_PROBE = "hermes_actor_probe"
-
-
-def is_usable(conn: Connection, table: str) -> bool:
-    """Whether *table* exists and the linked SQLite can serve it."""
-    return _works(conn, f"SELECT rowid FROM {table} LIMIT 0")
-
-
-def _can_serve(conn: Connection, table: str) -> bool:
-    """Whether the linked SQLite has the module and the tokenizer of *table*."""
-    create = statements(TABLES[table])[0].replace(f"EXISTS {table} ", f"EXISTS temp.{_PROBE} ")
-    return _works(conn, create) and _works(conn, f"DROP TABLE temp.{_PROBE}")
-
-
-def _works(conn: Connection, sql: str) -> bool:
-    try:
-        conn.execute(sql).fetchall()
-    except sqlite3.DatabaseError as error:
-        # Damage shows as CORRUPT or ERROR; a missing module or tokenizer as ERROR.
-        if primary_code(error) not in (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT):
-            raise
-        return False
-    return True
 
 
 def broken_parts(conn: Connection) -> list[str]:
@@ -71,27 +44,9 @@ def broken_parts(conn: Connection) -> list[str]:
         triggers = {f"{table}_{event}" for event in _EVENTS}
         if triggers <= present and is_usable(conn, table):
             continue
-        if triggers & present or _can_serve(conn, table):
+        if triggers & present or can_serve(conn, table):
             broken.append(table)
     return broken
-
-
-def find_damage(conn: Connection) -> str | None:
-    """Look at the full-text tables themselves, inside a transaction; what is wrong, if anything."""
-    if broken_parts(conn):
-        return "a table or a trigger is missing"
-    for table in TABLES:
-        if not is_usable(conn, table):
-            continue
-        try:
-            conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
-            (sizes,) = conn.execute(f"SELECT COUNT(*) FROM {table}_docsize").fetchone()
-            (texts,) = conn.execute(f"SELECT COUNT(*) FROM {table}_content").fetchone()
-        except sqlite3.DatabaseError as error:
-            return f"{table}: {error}"
-        if sizes != texts:
-            return f"{table}: {sizes} sizes of {texts} texts"
-    return None
 
 
 def is_inline(conn: Connection, table: str) -> bool:
@@ -105,13 +60,13 @@ def drop_fulltext(conn: Connection, table: str) -> None:
     At once, however large it is: what it kept stays as *leftovers*, see :func:`empty_leftover`.
     """
     drop_triggers(conn, table)
-    if not _can_serve(conn, table):
+    if not can_serve(conn, table):
         return
     try:
         _set_aside(conn, table)
     except sqlite3.OperationalError:
         # An SQLite that is built to refuse changes of its schema table.
-        if not _works(conn, f"DROP TABLE IF EXISTS {table}"):
+        if not works(conn, f"DROP TABLE IF EXISTS {table}"):
             raise
 
 
@@ -172,6 +127,6 @@ def _writable_schema(conn: Connection) -> Iterator[None]:
 
 def create_fulltext(conn: Connection, table: str) -> None:
     """Create a full-text table and its triggers, empty, if the linked SQLite can serve it."""
-    if _can_serve(conn, table):
+    if can_serve(conn, table):
         for statement in statements(TABLES[table]):
             conn.execute(statement)

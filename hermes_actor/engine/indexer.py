@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.engine.faults import may_be_the_index
-from hermes_actor.engine.fulltext import TABLES, is_usable
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.coverage import covers, last_of_next
+from hermes_actor.store.coverage import TABLES, covers, is_usable, last_of_next
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 

@@ -112,13 +112,26 @@ class Call(Job):
 
 
 class CatchUp(Job):
-    """Bring the full-text indexes up to a message; *verify*: make them anew if they are damaged."""
+    """Bring the full-text indexes up to a message.
 
-    __slots__ = ("through", "verify")
+    *damaged*: rebuild them first, unless the schema has another number by now. *verify*: rebuild
+    them if one cannot be used.
+    """
 
-    def __init__(self, finish: Finish, deadline: float, through: int, verify: bool = False) -> None:
+    __slots__ = ("damaged", "through", "verify")
+
+    def __init__(
+        self,
+        finish: Finish,
+        deadline: float,
+        through: int,
+        *,
+        damaged: int | None = None,
+        verify: bool = False,
+    ) -> None:
         super().__init__(finish, deadline)
         self.through = through
+        self.damaged = damaged
         self.verify = verify
 
 

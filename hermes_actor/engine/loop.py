@@ -220,8 +220,8 @@ class _Loop:
 
     def _run_other(self, job: Job) -> None:
         if isinstance(job, CatchUp):
-            if job.verify:
-                self._upkeep(self._writer.verify_index)
+            if job.verify or job.damaged is not None:
+                self._upkeep(partial(self._writer.rebuild_if_damaged, job.damaged))
             self._searches.append(job)
             return
         result = None

@@ -16,16 +16,15 @@ from sqlite_utils import Database
 from hermes_actor import limits
 from hermes_actor.engine.columns import missing_columns, stored_version
 from hermes_actor.engine.fulltext import (
-    TABLES,
     broken_parts,
     create_fulltext,
     drop_fulltext,
     is_inline,
-    is_usable,
 )
 from hermes_actor.engine.indexer import fill, forget_index, newest_id
 from hermes_actor.engine.own_tables import create_own_tables, set_own
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.coverage import TABLES, is_usable
 from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
 
 if TYPE_CHECKING:

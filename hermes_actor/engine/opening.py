@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from hermes_actor import limits
 from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.columns import missing_columns, stored_version
-from hermes_actor.engine.fulltext import TABLES, broken_parts, create_fulltext
+from hermes_actor.engine.fulltext import broken_parts, create_fulltext
 from hermes_actor.engine.own_tables import create_own_tables
 from hermes_actor.errors import CannotOpen, DiskFull, HermesActorError, IOFailed, from_sqlite
 from hermes_actor.journal import apply_wal_with_fallback
 from hermes_actor.sqlite import Connection, sqlite3
+from hermes_actor.store.coverage import TABLES
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import (
     DEFERRED_INDEX_SQL,

@@ -14,13 +14,11 @@ from hermes_actor import limits
 from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, decide
 from hermes_actor.engine.fulltext import (
-    TABLES,
     abandon_leftover,
     broken_parts,
     create_fulltext,
     drop_fulltext,
     empty_leftover,
-    find_damage,
 )
 from hermes_actor.engine.indexer import (
     IndexFailed,
@@ -42,6 +40,7 @@ from hermes_actor.errors import (
     is_storage_failure,
 )
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.coverage import TABLES
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.schema import OWN_INDEXES
 
@@ -125,6 +124,8 @@ class Upkeep:
         if note_schema(conn):
             look_for_holes(conn)
             self._holes_through = None
+            if broken_parts(conn):
+                self.blame_index("a table or a trigger cannot be used")
         self._holes_due |= self._met != (-1, -1) and self._met[1] != seen[1]
         self._meeting = seen
 
@@ -133,9 +134,9 @@ class Upkeep:
         self._met = self._meeting = (-1, -1)
         self._all_done = False
 
-    def blame_index(self, error: BaseException | None) -> None:
-        """A statement failed by an index, and no trial without it could be made: rebuild it."""
-        self.index_blame = str(error)
+    def blame_index(self, reason: object) -> None:
+        """An index is damaged, and no trial without it could be made: rebuild it."""
+        self.index_blame = str(reason)
         self._all_done = False
 
     def rebuild_index(self) -> None:
@@ -230,14 +231,19 @@ class Upkeep:
         self.checkpoint_if_due(waiting=self._somebody_waits())
         return watermark < newest
 
-    def verify_index(self) -> None:
-        """A search has met damage: make the indexes anew if they are to blame."""
+    def rebuild_if_damaged(self, schema: int | None) -> None:
+        """Rebuild the indexes if one cannot be used, or was found damaged under this *schema*.
+
+        Under another one they have been rebuilt since. Whether they are damaged is for others to
+        find out: that takes as long as reading them, and changes would wait.
+        """
         failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed
-        damage = find_damage(self.core.conn)
-        if damage is not None:
-            self._rebuild_index(damage)
+        if self.core.conn.layout_cookie == schema:
+            self._rebuild_index("a search has found it damaged")
+        elif broken_parts(self.core.conn):
+            self._rebuild_index("a table or a trigger cannot be used")
         else:
             self.core.roll_back()
 

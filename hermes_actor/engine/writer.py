@@ -22,7 +22,7 @@ from msgspec import Raw
 from hermes_actor import limits
 from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
 from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
-from hermes_actor.engine.fulltext import TABLES, drop_triggers
+from hermes_actor.engine.fulltext import drop_triggers
 from hermes_actor.engine.indexer import advance, forget_index, settle_watermark
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
@@ -39,6 +39,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
+from hermes_actor.store.coverage import TABLES
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.sql import keeps_a_part, names_index, names_messages
 from hermes_protocol.messages import Changed

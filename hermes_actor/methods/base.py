@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import Closed, Damaged, OpenError
+from hermes_actor.errors import Closed, Damaged, OpenError, SqlError
+from hermes_actor.sqlite import sqlite3
 from hermes_actor.store import search
+from hermes_actor.store.coverage import read_indexes
 from hermes_actor.store.surrogates import without_surrogates
 
 if TYPE_CHECKING:
@@ -54,8 +56,12 @@ class Methods:
         which it may take as its last argument.
         """
 
+        schema = -1
+
         def ask(conn: Connection) -> tuple[int | None, R | None]:
+            nonlocal schema
             behind = search.index_lag(conn)
+            schema = conn.layout_cookie
             return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
         port = self._port
@@ -63,10 +69,10 @@ class Methods:
             raise Closed("this SessionDB is closed")
         try:
             behind, result = self._reader.snapshot(ask)
-        except Damaged:
-            # A damaged index is the owner's to find out and to make anew; a damaged table shows
-            # again below.
-            port.catch_up(0, self._patience, verify=True)
+        except Damaged as error:
+            if not self._index_is_to_blame(error, time.monotonic() + self._patience):
+                raise
+            port.catch_up(0, self._patience, damaged=schema)
             behind, result = self._reader.snapshot(ask)
         if behind is None:
             return result  # type: ignore[return-value]
@@ -79,3 +85,27 @@ class Methods:
                 raise
             return self._reader.snapshot(alone, *arguments, until)
         return self._reader.snapshot(function, *arguments)
+
+    def _index_is_to_blame(self, error: Damaged, until: float) -> bool:
+        """Whether a search failed by a damaged index, and not by a damaged table.
+
+        Found out here, because it may mean to read all of the index: the owner would keep every
+        writer waiting meanwhile.
+        """
+        if getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB:
+            return True
+
+        def read(conn: Connection) -> None:
+            conn.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+            try:
+                read_indexes(conn)
+            finally:
+                conn.set_progress_handler(None, 0)
+
+        try:
+            self._reader.snapshot(read)
+        except Damaged:
+            return True
+        except SqlError:
+            return False  # interrupted: there is no time left to tell
+        return False

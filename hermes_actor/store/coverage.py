@@ -1,22 +1,82 @@
-"""How far the full-text indexes reach, as anybody can see it in the file.
+"""How far the full-text indexes reach, and whether they can be used, as any connection sees it.
 
-The watermark says up to which message both indexes are complete. It is true only while nobody else
-empties, drops or replaces the tables; a look at a few rows shows whether somebody has.
+The watermark says up to which message both indexes are complete. It is true only while no other
+program empties, drops or replaces the tables; a look at a few rows shows whether one has.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import in_list, scalar
+from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["covers", "last_of_next"]
+__all__ = [
+    "TABLES",
+    "can_serve",
+    "check_usable",
+    "covers",
+    "is_usable",
+    "last_of_next",
+    "read_indexes",
+    "works",
+]
+
+TABLES = {"messages_fts": FTS_SQL, "messages_fts_trigram": FTS_TRIGRAM_SQL}
 
 _PROBES = 16
+_PROBE = "hermes_actor_probe"
+
+
+def is_usable(conn: Connection, table: str) -> bool:
+    """Whether *table* exists and the linked SQLite can serve it."""
+    return works(conn, f"SELECT rowid FROM {table} LIMIT 0")
+
+
+def check_usable(conn: Connection) -> None:
+    """Raise what FTS5 raises for a damaged index, if a table is there and cannot be opened.
+
+    SQLite says ERROR then, as it does about a question that it cannot parse.
+    """
+    for table in TABLES:
+        if not is_usable(conn, table) and can_serve(conn, table):
+            error = sqlite3.DatabaseError(f"database disk image is malformed ({table})")
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT_VTAB
+            error.sqlite_errorname = "SQLITE_CORRUPT_VTAB"
+            raise error
+
+
+def can_serve(conn: Connection, table: str) -> bool:
+    """Whether the linked SQLite has the module and the tokenizer of *table*."""
+    create = statements(TABLES[table])[0].replace(f"EXISTS {table} ", f"EXISTS temp.{_PROBE} ")
+    return works(conn, create) and works(conn, f"DROP TABLE temp.{_PROBE}")
+
+
+def works(conn: Connection, sql: str) -> bool:
+    """Whether a statement about a full-text table runs; other errors than its own are raised."""
+    try:
+        conn.execute(sql).fetchall()
+    except sqlite3.DatabaseError as error:
+        # Damage shows as CORRUPT or ERROR; a missing module or tokenizer as ERROR.
+        if primary_code(error) not in (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT):
+            raise
+        return False
+    return True
+
+
+def read_indexes(conn: Connection) -> None:
+    """Read all that the indexes keep; raises what SQLite raises when it cannot be read."""
+    for table in TABLES:
+        for shadow in ("data", "idx", "content", "docsize", "config"):
+            name = f"{table}_{shadow}"
+            if scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = ?", (name,)):
+                columns = [row[1] for row in conn.execute(f"PRAGMA table_info({name})")]
+                conn.execute(f"SELECT TOTAL(LENGTH({columns[-1]})) FROM {name}").fetchall()
 
 
 def covers(conn: Connection, watermark: int) -> bool:
@@ -31,7 +91,7 @@ def covers(conn: Connection, watermark: int) -> bool:
     held = f"WHERE id IN {in_list(len(probes))}"
     return all(
         scalar(conn, f"SELECT COUNT(*) FROM {table}_docsize {held}", probes) == len(probes)
-        for table in ("messages_fts", "messages_fts_trigram")
+        for table in TABLES
     )
 
 

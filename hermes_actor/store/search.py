@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.content import decode_content
-from hermes_actor.store.coverage import covers
+from hermes_actor.store.coverage import check_usable, covers
 from hermes_actor.store.layout import Layout, layout_of
 from hermes_actor.store.ranked import COLUMNS, Condition, by_rank
 from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
@@ -105,6 +105,7 @@ def search_messages(
         # A malformed question finds nothing; a failing disk is not a malformed question.
         if primary_code(error) != sqlite3.SQLITE_ERROR:
             raise
+        check_usable(conn)
         return []
     for hit in hits:
         hit["context"] = _context(conn, layout, hit)

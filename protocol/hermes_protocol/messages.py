@@ -179,14 +179,17 @@ class GoAway(_Message, frozen=True, kw_only=True, tag="goaway"):
 class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
     """Bring both full-text indexes up to a message id.
 
-    ``verify``: a reader has met damage in a search; they are looked at first, and made anew if
-    they are to blame.
+    ``damaged``: a reader has found an index damaged, on a connection of its own, while the schema
+    had this number (``PRAGMA schema_version``). Both are rebuilt, unless the schema has changed
+    since. ``verify``: earlier readers leave it to the actor to find out; it only looks whether a
+    table or a trigger is missing or cannot be used, because writers wait meanwhile.
     """
 
     ask: int
     through: int
     patience: float | None = None
     verify: bool = False
+    damaged: int | None = None
 
 
 class Maintain(_Message, frozen=True, kw_only=True, tag="maintain"):

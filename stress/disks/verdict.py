@@ -17,7 +17,7 @@ from pathlib import Path
 from disks.bench import digest_of, request_of
 from disks.power_cuts import Image
 from disks.recording import Promises
-from hermes_actor.engine.fulltext import find_damage
+from hermes_actor.engine.fulltext import broken_parts
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
@@ -208,6 +208,10 @@ def _structure(writer: Writer) -> None:
     demand(found == [("ok",)], f"integrity check: {found[:3]}")
     demand(not conn.execute("PRAGMA foreign_key_check").fetchall(), "foreign key check")
     conn.execute("BEGIN")
-    damage = find_damage(conn)
+    demand(not broken_parts(conn), "a full-text table or a trigger is missing")
+    for table in ("messages_fts", "messages_fts_trigram"):
+        try:
+            conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+        except sqlite3.DatabaseError as error:
+            demand(False, f"{table}: {error}")
     conn.execute("ROLLBACK")
-    demand(damage is None, f"index: {damage}")

@@ -1,14 +1,15 @@
 """G7: a damaged full-text index never blocks or loses a change, and is made anew."""
 
+import threading
 import time
 from contextlib import closing
 
 import pytest
 from support.actors import end_actor
 from support.files import FTS_TABLES, TRIGGERS, names, query, raw
-from support.index_damage import LEAVES, damage
+from support.index_damage import LEAVES, damage, overwrite
 
-from hermes_actor.errors import StorageError
+from hermes_actor.errors import Damaged, StorageError
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
 TEXT = "walrus 北京烤鸭 {}"
@@ -169,6 +170,49 @@ EMPTIED = {
     "words emptied": script("DELETE FROM messages_fts"),
     "trigrams emptied": script("DELETE FROM messages_fts_trigram"),
 }
+
+
+def test_table_that_cannot_be_opened_is_no_answer(open_store, path):
+    """SQLite says ERROR then, as for a question that it cannot parse, which finds nothing."""
+    db = open_store(path)
+    fill(db)
+    script("DELETE FROM messages_fts_config")(path)
+    # A reader that has never opened the table; the owner has.
+    assert search(open_store(path), "walrus") == [1, 2, 3, 4, 5, 6]
+    assert search(db, "AND AND") == []
+
+
+def test_damaged_messages_are_not_taken_for_a_damaged_index(open_store, path):
+    with closing(open_store(path)) as db:
+        fill(db)
+        for _ in range(20):
+            db.append_message("kept", "user", TEXT.format("x " * 300))
+        assert len(found(db)) == 26
+    end_actor(path)
+    leaves = "SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf' ORDER BY path"
+    overwrite(path, query(path, leaves)[2][0])
+    db = open_store(path)
+    before = query(path, "PRAGMA schema_version")
+    with pytest.raises(Damaged):
+        db.search_messages("walrus", limit=100)
+    assert query(path, "PRAGMA schema_version") == before
+
+
+def test_many_that_find_an_index_damaged_have_it_rebuilt_once(db, path):
+    fill(db)
+    script("UPDATE messages_fts_data SET block = x'ff' WHERE id > 10")(path)
+    answers = []
+    searches = [
+        threading.Thread(target=lambda: answers.append(search(db, "walrus"))) for _ in range(8)
+    ]
+    for thread in searches:
+        thread.start()
+    for thread in searches:
+        thread.join()
+    assert answers == [[1, 2, 3, 4, 5, 6]] * 8
+    # A writer inside this process keeps no such figures.
+    assert db._port.statistics().get("index", {"rebuilds": 1})["rebuilds"] == 1
+    assert_index_is_true(path)
 
 
 @pytest.mark.parametrize("kind", EMPTIED)

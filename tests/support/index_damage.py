@@ -35,3 +35,13 @@ def damage(path: Path, kind: str, *tables: str) -> None:
         for table in tables:
             foreign.execute(PAGES[kind].format(table=table))
         foreign.execute("COMMIT")
+
+
+def overwrite(path: Path, page: int) -> None:
+    """What a bad disk does to a page of a file that nobody serves."""
+    with raw(path) as foreign:
+        ((size,),) = foreign.execute("PRAGMA page_size").fetchall()
+        foreign.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xaa" * size)

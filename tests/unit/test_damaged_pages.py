@@ -3,8 +3,8 @@
 import sqlite3
 
 import pytest
-from support.files import FTS_TABLES, query, raw
-from support.index_damage import LEAVES, PAGES, damage
+from support.files import FTS_TABLES, query
+from support.index_damage import LEAVES, PAGES, damage, overwrite
 
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
@@ -76,16 +76,6 @@ def filled(open_writer, path):
         writer.complete_indexes()
     writer.close()
     return path
-
-
-def overwrite(path, page):
-    """What a bad disk does to a page of a file that nobody serves."""
-    with raw(path) as foreign:
-        ((size,),) = foreign.execute("PRAGMA page_size").fetchall()
-        foreign.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    with path.open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"\xaa" * size)
 
 
 def changes(kind, n):
@@ -195,6 +185,34 @@ def test_statement_of_a_lease_that_fails_by_itself_leaves_the_index_alone(filled
     assert writer.index_slice(0.1) is False
     assert writer.index_rebuilds == 0
     assert_index_is_true(filled)
+
+
+def test_index_is_rebuilt_once_however_many_have_found_it_damaged(filled, open_writer, path):
+    damage(filled, "leaves of zeros", *FTS_TABLES)
+    writer = open_writer()
+    ((schema,),) = query(path, "PRAGMA schema_version")
+    for _ in range(3):
+        writer.rebuild_if_damaged(schema)
+    assert writer.index_rebuilds == 1
+    writer.complete_indexes()
+    assert_index_is_true(path)
+    writer.rebuild_if_damaged(None)
+    assert writer.index_rebuilds == 1
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_asking_about_damage_costs_the_writer_the_same_for_every_index(
+    filled, open_writer, path, damaged
+):
+    """It reads no page of an index: changes of others would wait for as long as that takes."""
+    writer, said = open_writer(), []
+    run(writer, append("later"))
+    writer.core.conn.set_trace_callback(said.append)
+    schema = query(path, "PRAGMA schema_version")[0][0] if damaged else None
+    writer.rebuild_if_damaged(schema)
+    assert writer.index_rebuilds == damaged
+    costly = ("integrity-check", "COUNT(*)", "DROP TABLE messages_fts", "DELETE FROM messages_fts")
+    assert [text for text in said if any(word in text for word in costly)] == []
 
 
 @pytest.mark.parametrize("kind", ["leaves of zeros", "missing texts"])

@@ -77,10 +77,10 @@ class AsyncChannel:
             raise OutcomeUnknown(f"some changes were sent, and then: {error}") from error
         return answers
 
-    async def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+    async def catch_up(self, through: int, patience: float) -> None:
         """Return when both full-text indexes cover all messages up to *through*."""
         await self._ask(
-            lambda ask: wire.CatchUp(ask=ask, through=through, patience=patience, verify=verify),
+            lambda ask: wire.CatchUp(ask=ask, through=through, patience=patience),
             time.monotonic() + patience,
         )
 

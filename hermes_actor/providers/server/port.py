@@ -82,7 +82,7 @@ class ServerPort:
                 self._last = sent[-1].answer
         return [cast("Answer", one.answer) for one in sent]
 
-    def catch_up(self, through: int, patience: float, *, verify: bool = False) -> None:
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
         """Nothing to do: the indexes of a server are part of its transactions."""
 
     def lease(self, patience: float) -> NoReturn:
