@@ -252,6 +252,8 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
     "session.title.move": ops.SessionTitle(id="s1", title=TEXT, move=True),
     "session.continue": ops.SessionContinue(old="s1", new="s2", now=TIME),
     "session.delete": ops.SessionDelete(id="s1"),
+    "session.delete_if": ops.SessionDeleteIf(id="s1", messages=0),
+    "session.delete_if.full": ops.SessionDeleteIf(id="s1", messages=2, newest=7),
     "sessions.prune": ops.SessionsPrune(started_before=TIME),
     "sessions.prune.full": ops.SessionsPrune(started_before=TIME, source="cron", max_rows=1),
     "sessions.prune_ghosts": ops.SessionsPruneGhosts(started_before=TIME),

@@ -60,23 +60,27 @@ def browse(source: str | None, limit: int, only_print: bool, db: Path | None) ->
             print(f"No sessions found in {store.path}.", file=talk)
             return
         found = _on_screen(store, rows) if _has_screen() else _by_number(rows, talk)
-        command = resume_command(store.path.parent, found["id"]) if found else ""
+        command = resume_command(store.path.parent, found["id"]) if found else []
     if found is None:
         print("Cancelled.", file=talk)
     elif only_print:
         print(found["id"])
     else:
-        print(f"Resuming session: {found['id']}", flush=True)
+        print(f"Resuming session: {plain(found['id'])}", flush=True)
         _become(command)
 
 
-def _become(command: str) -> None:
-    words = shlex.split(command)
+def _become(command: list[str]) -> None:
     try:
-        os.execvp(words[0], words)
-    except (OSError, IndexError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is empty"
-        refuse(f"cannot run {command!r}: {why}; set actor.resume_command, or use --print")
+        os.execvp(command[0], command)
+    except OSError as error:
+        reason = error.strerror
+    except IndexError:
+        reason = "it is empty"
+    except ValueError as error:  # a NUL in the id
+        reason = str(error)
+    shown = shlex.join(command)
+    refuse(f"cannot run {shown!r}: {reason}; set actor.resume_command, or use --print")
 
 
 # --- the whole screen ------------------------------------------------------------------------

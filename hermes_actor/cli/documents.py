@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -15,15 +15,24 @@ from hermes_actor.cli.manners import confirm
 from hermes_actor.cli.opening import Store
 from hermes_actor.cli.output import Output, checked_folder, checked_output
 from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.words import plain
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
 
-__all__ = ["delete_verified", "write_documents", "write_prompts"]
+__all__ = ["Document", "delete_verified", "write_documents", "write_prompts"]
 
 _MANIFEST = "manifest.jsonl"
+
+
+class Document(NamedTuple):
+    """A file that holds a session, and the ids of the messages that were written to it."""
+
+    session_id: str
+    path: Path
+    messages: list[int]
 
 
 def write_prompts(store: Store, ids: list[str], output: Output, kind: str, redact: bool) -> Written:
@@ -69,9 +78,9 @@ def write_documents(
     *,
     redact: bool,
     force: bool,
-) -> dict[str, Path]:
-    """Write one file per session, and a line of the manifest for each. The files, by session."""
-    files: dict[str, Path] = {}
+) -> list[Document]:
+    """Write one file per session, and a line of the manifest for each."""
+    written: list[Document] = []
     if folder is not None:
         folder = checked_folder(folder, store.place)
         # Before the first file: it is added to, not replaced.
@@ -90,11 +99,13 @@ def write_documents(
         if folder is None:
             sys.stdout.write(text)
             continue
-        files[session_id] = path = folder / markdown.file_name(segments[-1].row, kind)
+        path = folder / markdown.file_name(segments[-1].row, kind)
         with checked_output(path, store.place, force=force).writing() as file:
             file.write(text.encode("utf-8", "replace"))
         _note(manifest, path, segments, kind, text)
-    return files
+        stored = [message["id"] for segment in segments for message in segment.messages]
+        written.append(Document(session_id, path, stored))
+    return written
 
 
 def _note(
@@ -116,15 +127,21 @@ def _note(
         refuse(f"cannot write {manifest}: {error.strerror}")
 
 
-def delete_verified(
-    store: Store, session_id: str | None, files: dict[str, Path], *, yes: bool
-) -> None:
-    if session_id is None or not files:
-        refuse("--delete-after-verified needs --session-id and a file")
-    ((found, path),) = files.items()
-    count = store.message_count(found)
-    if not markdown.verified(path.read_text("utf-8"), found, count):
-        refuse(f"{path} does not hold all {count} messages of {found}; nothing was deleted")
-    confirm(f"Delete session '{found}' and all its messages?", yes)
-    store.delete_session(found, store.transcripts)
-    print(f"Deleted session '{found}'.")
+def delete_verified(store: Store, written: Document, *, yes: bool) -> None:
+    """Read a document back; if it is whole, remove the session, as far as it is in it."""
+    session_id, path, ids = written
+    shown = plain(session_id)
+    try:
+        text = path.read_bytes().decode()  # as it is: line ends are part of messages
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"{path} cannot be read back: {error}; nothing was deleted")
+    if not markdown.verified(text, session_id, len(ids)):
+        refuse(f"{path} does not hold all {len(ids)} messages of {shown}; nothing was deleted")
+    confirm(f"Delete session '{shown}' and all its messages?", yes)
+    newest = max(ids, default=0)
+    if not store.delete_session_if(session_id, len(ids), newest, store.transcripts):
+        refuse(
+            f"session '{shown}' has messages or delegates that are not in {path}; nothing was"
+            " deleted; export it again"
+        )
+    print(f"Deleted session '{shown}'.")

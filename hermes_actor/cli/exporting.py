@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hermes_actor.cli.changing import resolved
-from hermes_actor.cli.documents import delete_verified, write_documents, write_prompts
+from hermes_actor.cli.documents import Document, delete_verified, write_documents, write_prompts
 from hermes_actor.cli.exports import Written, parts_of, read_session, with_activity
 from hermes_actor.cli.filters import filter_options, filters_of, find, summary
 from hermes_actor.cli.manners import db_option, progress, say
@@ -51,7 +51,7 @@ _UNSUPPORTED = ("html", "trace")
 @click.option(
     "--delete-after-verified",
     is_flag=True,
-    help="Read the Markdown file back, then delete the session.",
+    help="Read the Markdown file back; if it is whole, delete what it holds.",
 )
 @click.option("--dry-run", is_flag=True, help="Only name the sessions that a filter selects.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
@@ -93,6 +93,13 @@ def export(
         refuse(f"--format {kind} is not supported; use jsonl, md or qmd")
     if kind == "jsonl" and output is None and not dry_run:
         raise click.UsageError("OUTPUT is required for jsonl (- for standard output)")
+    if delete_after_verified:
+        if session_id is None or kind == "jsonl" or only is not None or output == "-":
+            raise click.UsageError("--delete-after-verified needs --session-id and a Markdown file")
+        if redact or parts != "single":
+            raise click.UsageError(
+                "--delete-after-verified needs the whole session, without --redact and --lineage"
+            )
     asked = filters_of(given)
     with opened(db) as store:
         if dry_run:
@@ -100,7 +107,7 @@ def export(
             return
         ids = _selected(store, session_id, asked)
         target: str | Path = output or "-"
-        files: dict[str, Path] = {}
+        files: list[Document] = []
         if only is not None:
             to = checked_output(target, store.place, force=force)
             done = write_prompts(store, ids, to, kind, redact)
@@ -116,11 +123,12 @@ def export(
             files = write_documents(store, ids, folder, kind, parts, redact=redact, force=force)
             done = Written(len(files), _sessions(len(files)))
         if target != "-":
-            paths = [str(path) for path in files.values()]
+            paths = [str(file.path) for file in files]
             report = {"exported": done.number, "output": str(target), "files": paths}
             say(report, f"Exported {done.what} to {target}", as_json)
         if delete_after_verified:
-            delete_verified(store, session_id, files, yes=yes)
+            for file in files:
+                delete_verified(store, file, yes=yes)
 
 
 def _selected(store: Store, session_id: str | None, asked: dict[str, Any]) -> list[str]:

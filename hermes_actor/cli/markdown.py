@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Segment", "document", "file_name", "iso", "prompts_document", "verified"]
 
 _PENDING = "pending"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DIGEST = re.compile(r"^- SHA-256: `(\w+)`$", re.MULTILINE)
 _EXPORTED = re.compile(r"^- Exported messages: (\d+)$", re.MULTILINE)
 _SESSION = re.compile(r"^- Session: `(.*)`$", re.MULTILINE)
@@ -39,11 +40,20 @@ def iso(moment: float | None) -> str | None:
 
 
 def file_name(row: Row, extension: str) -> str:
-    """``<id>-<slug>.<ext>``, in letters that every file system has."""
-    slug = (
-        re.sub(r"[^A-Za-z0-9._-]+", "-", str(row["title"] or "session")).strip(".-_").lower()[:60]
-    )
-    return f"{row['id']}-{slug or 'session'}.{extension}"
+    """``<id>-<slug>.<ext>``, in letters that every file system has.
+
+    An id that is not a plain name is cleaned, and a digest of it keeps it apart from others.
+    """
+    session_id = str(row["id"])
+    if not _PLAIN_ID.fullmatch(session_id):
+        digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+        session_id = f"{_slug(session_id) or 'id'}-{digest[:12]}"
+    slug = _slug(str(row["title"] or "")).lower()
+    return f"{session_id}-{slug or 'session'}.{extension}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-_")[:60]
 
 
 def document(segments: list[Segment], kind: str, now: float) -> str:

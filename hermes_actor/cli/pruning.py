@@ -13,6 +13,7 @@ from hermes_actor.cli.manners import confirm, db_option, json_option, progress
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.refusing import refuse
 from hermes_actor.cli.words import clock_time, cut, fit, plain, print_json
+from hermes_actor.store.removal import with_delegates
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
@@ -37,6 +38,8 @@ def prune(
 
     Without a time flag only sessions that started more than 90 days ago are taken, whatever other
     filters there are. Filters are joined by AND. Sessions that have not ended are never touched.
+    Delegates, which newer files mark, go with the session that they worked for, and are shown with
+    it; while one of them is open, that session stays.
 
     \b
     T is a number of days, a span such as 36h or 2w, or a date such as 2026-03-01.
@@ -55,12 +58,13 @@ def prune(
     asked = filters_of(given)
     with opened(db) as store:
         rows = find(store, asked, archived=None if include_archived else False)
+        rows = store.read(with_delegates, rows)
         if not _go_on(rows, asked, "Delete", "deleted", dry_run=dry_run, yes=yes, as_json=as_json):
             return
         with progress("deleting") as tell:
-            ids = [row["id"] for row in rows]
+            ids = [row["id"] for row in rows if "delegate_of" not in row]
             removed = store.remove_sessions(
-                ids, store.transcripts, lambda done: tell(done, len(ids))
+                ids, store.transcripts, lambda done: tell(done, len(rows))
             )
     if as_json:
         print_json({"pruned": removed})
@@ -80,7 +84,7 @@ def archive(dry_run: bool, yes: bool, as_json: bool, db: Path | None, **given: A
     At least one filter is needed. Every part of a compressed conversation is hidden with it.
     Archived sessions are still found by id, by search and by export, and a prune leaves them alone.
 
-    Exit codes: 0 done, declined, or nothing matched; 1 no filter, or a wrong one.
+    Exit codes: 0 done, or nothing matched; 1 declined, no filter, or a wrong one.
 
     \b
     Examples:
@@ -135,13 +139,15 @@ def _go_on(
 
 
 def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:
-    """What matches, oldest first."""
+    """What matches, oldest first, each with the delegates that go with it."""
     lines = [f"{len(rows)} session(s) match ({summary(asked)}; {_span(rows)}):"]
     for row in rows[:shown]:
         model = str(row["model"] or "-").rpartition("/")[2]
         count, title = row["message_count"] or 0, cut(plain(row["title"] or ""), 36)
+        if "delegate_of" in row:
+            title = f"delegate of {plain(row['delegate_of'])}"
         lines.append(
-            f"  {row['id']}  {clock_time(row['started_at']):<17} {fit(row['source'], 10)}"
+            f"  {plain(row['id'])}  {clock_time(row['started_at']):<17} {fit(row['source'], 10)}"
             f" {fit(model, 24, 24)} {count:>4} msgs  {title}"
         )
     if len(rows) > shown:
@@ -150,5 +156,5 @@ def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:
 
 
 def _span(rows: list[Row]) -> str:
-    first, last = clock_time(rows[0]["started_at"]), clock_time(rows[-1]["started_at"])
-    return f"oldest {first}, newest {last}"
+    times = [row["started_at"] for row in rows]
+    return f"oldest {clock_time(min(times))}, newest {clock_time(max(times))}"

@@ -186,28 +186,32 @@ def _print_panel(lines: list[tuple[str, str, str]]) -> None:
     Console(no_color=not coloured(), highlight=False).print(panel)
 
 
-def resume_command(home: Path, session_id: str) -> str:
-    """What to type to go on with a session."""
+def resume_command(home: Path, session_id: str) -> list[str]:
+    """The words of the command that goes on with a session; its id never becomes two of them."""
     template = load(home, "actor").read(settings.ACTOR_RESUME_COMMAND)
-    return template.replace("{id}", shlex.quote(session_id))
+    try:
+        words = shlex.split(template)
+    except ValueError as error:
+        refuse(f"actor.resume_command: {error}: {template}")
+    return [word.replace("{id}", session_id) for word in words]
 
 
 def _hint(store: Store, session_id: str, as_json: bool) -> None:
     row = store.get_session(session_id)
     assert row is not None
     facts: dict[str, Any] = store.read(_counted, row)
-    command = resume_command(store.path.parent, session_id)
+    command = shlex.join(resume_command(store.path.parent, session_id))
     if as_json:
         print_json({"session_id": session_id, "title": row["title"], "command": command, **facts})
         return
     if not facts["messages"]:
         return
     print("Resume this session with:")
-    print(f"  {command}")
+    print(f"  {plain(command)}")
     if row["title"]:
         print(f"  hermes -c {_quoted(plain(row['title']))}")
     print()
-    print(f"Session:         {session_id}")
+    print(f"Session:         {plain(session_id)}")
     if row["title"]:
         print(f"Title:           {plain(row['title'])}")
     print(f"Duration:        {_duration(facts['duration'])}")

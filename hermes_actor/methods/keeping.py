@@ -38,6 +38,8 @@ class KeepingMethods(UpkeepMethods):
     ) -> list[str]:
         """Remove those sessions that have ended, and their files. Returns their ids.
 
+        Delegates go with the session that they worked for, and one that is still open keeps it.
+
         *progress* is told the number so far; what it raises ends the removal there.
         """
         removed: list[str] = []
@@ -46,13 +48,26 @@ class KeepingMethods(UpkeepMethods):
             more = True
             while more:
                 pruned = self._submit(operation)
-                for session_id in pruned.ids:
-                    self._remove_session_files(sessions_dir, session_id)
+                self._remove_files(sessions_dir, pruned.ids)
                 removed += pruned.ids
                 more = pruned.more
                 if progress is not None:
                     progress(len(removed))
         return removed
+
+    def delete_session_if(
+        self, session_id: str, messages: int, newest: int, sessions_dir: Path | None = None
+    ) -> bool:
+        """Remove a session if it has exactly *messages* messages, *newest* being the last id.
+
+        So only what the caller has seen goes. ``False``, and nothing is removed, if it has changed,
+        or if delegates would go with it.
+        """
+        operation = ops.SessionDeleteIf(id=session_id, messages=messages, newest=newest)
+        if not self._submit(operation):
+            return False
+        self._remove_files(sessions_dir, [session_id])
+        return True
 
     def import_session(
         self, session: SessionRow, messages: list[MessageRow], archived: bool = False

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hermes_actor.methods.base import Methods
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store import meta
 from hermes_actor.store.removal import delegates_of
+from hermes_actor.store.sessions import get_session
 
 __all__ = ["UpkeepMethods"]
 
@@ -35,8 +38,7 @@ class UpkeepMethods(Methods):
         delegates = self._reader.snapshot(delegates_of, session_id) if sessions_dir else []
         if not self._submit(ops.SessionDelete(id=session_id)):
             return False
-        for removed in (session_id, *delegates):
-            self._remove_session_files(sessions_dir, removed)
+        self._remove_files(sessions_dir, (session_id, *delegates))
         return True
 
     def prune_sessions(
@@ -45,36 +47,59 @@ class UpkeepMethods(Methods):
         source: str | None = None,
         sessions_dir: Path | None = None,
     ) -> int:
-        """Remove ended sessions that started longer ago; returns how many."""
+        """Remove ended sessions that started longer ago; returns how many.
+
+        Delegates go with the session that they worked for, and one that is still open keeps it.
+        """
         operation = ops.SessionsPrune(
             started_before=time.time() - older_than_days * _DAY_SECONDS, source=source
         )
         total, more = 0, True
         while more:
             pruned = self._submit(operation)
-            for session_id in pruned.ids:
-                self._remove_session_files(sessions_dir, session_id)
+            self._remove_files(sessions_dir, pruned.ids)
             total, more = total + len(pruned.ids), pruned.more
         return total
 
+    def _remove_files(self, sessions_dir: Path | None, removed: Iterable[str]) -> None:
+        for session_id in removed:
+            self._remove_session_files(sessions_dir, session_id, self._is_session)
+
+    def _is_session(self, session_id: str) -> bool:
+        return self._reader.query(get_session, session_id) is not None
+
     @staticmethod
-    def _remove_session_files(sessions_dir: Path | None, session_id: str) -> None:
-        if sessions_dir is None:
+    def _remove_session_files(
+        sessions_dir: Path | None,
+        session_id: str,
+        is_session: Callable[[str], bool] = lambda _session_id: False,
+    ) -> None:
+        """Remove the files of a session that is gone.
+
+        Its id is text that others chose: it is a name in *sessions_dir*, never a path or a pattern.
+        ``request_dump_a_b_1.json`` belongs to session ``a_b`` if *is_session* knows that, else to
+        ``a``.
+        """
+        if sessions_dir is None or not session_id or set("/\0") & set(session_id):
             return
-        found = [sessions_dir / f"{session_id}.json", sessions_dir / f"{session_id}.jsonl"]
-        with contextlib.suppress(OSError, ValueError):
-            found += sessions_dir.glob(f"request_dump_{session_id}_*.json")
-        for path in found:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        names = [f"{session_id}.json", f"{session_id}.jsonl"]
+        with contextlib.suppress(OSError):
+            names += [
+                name
+                for name in os.listdir(sessions_dir)
+                if name.startswith(f"request_dump_{session_id}_") and name.endswith(".json")
+                if not any(map(is_session, _longer_ids(name, session_id)))
+            ]
+        for name in names:
+            with contextlib.suppress(OSError, ValueError):
+                sessions_dir.joinpath(name).unlink()
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
         """Remove ended, untitled sessions of the terminal UI without messages, a day old."""
         removed = self._submit(
             ops.SessionsPruneGhosts(started_before=time.time() - _GHOST_AGE_SECONDS)
         )
-        for session_id in removed:
-            self._remove_session_files(sessions_dir, session_id)
+        self._remove_files(sessions_dir, removed)
         return len(removed)
 
     def finalize_orphaned_compression_sessions(self) -> int:
@@ -121,3 +146,10 @@ class UpkeepMethods(Methods):
             _log.warning("automatic pruning failed: %s", error)
             result["error"] = str(error)
         return result
+
+
+def _longer_ids(dump: str, session_id: str) -> Iterator[str]:
+    """The ids beyond *session_id* that a request dump may be named after."""
+    rest = dump.removeprefix(f"request_dump_{session_id}_").split("_")
+    for count in range(1, len(rest)):
+        yield "_".join([session_id, *rest[:count]])

@@ -347,6 +347,11 @@ class SessionDBProvider(ABC):
     ) -> list[str]: ...
 
     @abstractmethod
+    def delete_session_if(
+        self, session_id: str, messages: int, newest: int, sessions_dir: Path | None = None
+    ) -> bool: ...
+
+    @abstractmethod
     def import_session(
         self, session: SessionRow, messages: list[MessageRow], archived: bool = False
     ) -> Imported: ...

@@ -11,7 +11,7 @@ from hermes_actor.store.layout import layout_of
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.messages import insert_all
 from hermes_actor.store.registry import applies
-from hermes_actor.store.removal import remove
+from hermes_actor.store.removal import removable, remove_slice
 from hermes_actor.store.rows import chunks, in_list, scalar
 from hermes_actor.store.titles import claim_title, next_in_lineage
 from hermes_protocol.operations import (
@@ -64,20 +64,13 @@ def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool
 
 @applies(SessionsRemove)
 def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
-    removed: list[str] = []
-    rows = 0
-    for part in chunks(op.ids, 500):
-        # Looked at here and not by the caller: a session may have been reopened meanwhile.
-        found = conn.execute(
-            f"SELECT id FROM sessions WHERE ended_at IS NOT NULL AND id IN {in_list(len(part))}",
-            part,
-        ).fetchall()
-        for (session_id,) in found:
-            if rows >= op.max_rows:
-                return Pruned(ids=removed, more=True)
-            rows += remove(conn, session_id)
-            removed.append(session_id)
-    return Pruned(ids=removed)
+    # Looked at here and not by the caller: a session may have been reopened meanwhile.
+    found = (
+        session_id
+        for part in chunks(op.ids, 500)
+        for session_id in removable(conn, f"id IN {in_list(len(part))}", part)
+    )
+    return remove_slice(conn, found, op.max_rows)
 
 
 @applies(SessionImport)

@@ -11,7 +11,7 @@ from hermes_actor.store.rows import Row, dicts
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["FILTERS", "MissingColumn", "matching"]
+__all__ = ["FILTERS", "SELECT_FOUND", "MissingColumn", "matching"]
 
 
 class Filter(NamedTuple):
@@ -64,6 +64,12 @@ FILTERS: Mapping[str, Filter] = {
 }
 
 
+SELECT_FOUND = (
+    "SELECT s.id, s.started_at, s.source, s.model, s.message_count, s.title FROM sessions s"
+)
+"""What is shown of a session that is about to be changed."""
+
+
 class MissingColumn(Exception):
     """The file does not record what a filter asks for."""
 
@@ -95,7 +101,6 @@ def matching(
         conditions.append(layout.is_archived if archived else f"NOT {layout.is_archived}")
     return dicts(
         conn,
-        "SELECT s.id, s.started_at, s.source, s.model, s.message_count, s.title"
-        f" FROM sessions s WHERE {' AND '.join(conditions)} ORDER BY s.started_at, s.id",
+        f"{SELECT_FOUND} WHERE {' AND '.join(conditions)} ORDER BY s.started_at, s.id",
         parameters,
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hermes_actor.store.filters import SELECT_FOUND
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import scalar
+from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_protocol.operations import (
     Pruned,
     SessionDelete,
+    SessionDeleteIf,
     SessionsFinalizeOrphans,
     SessionsPrune,
     SessionsPruneGhosts,
@@ -18,12 +21,24 @@ from hermes_protocol.operations import (
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["delegates_of", "remove"]
+__all__ = ["delegates_of", "remove", "remove_slice", "removable", "with_delegates"]
 
 
 @applies(SessionDelete)
 def delete(conn: Connection, op: SessionDelete) -> bool:
     if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
+        return False
+    for one in (*delegates_of(conn, op.id), op.id):
+        remove(conn, one)
+    return True
+
+
+@applies(SessionDeleteIf)
+def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
+    there = scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None
+    counted = "SELECT COUNT(*), COALESCE(MAX(id), 0) FROM messages WHERE session_id = ?"
+    found = conn.execute(counted, (op.id,)).fetchone()
+    if not there or found != (op.messages, op.newest) or delegates_of(conn, op.id):
         return False
     remove(conn, op.id)
     return True
@@ -44,15 +59,68 @@ def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
     return found[1:]
 
 
-def remove(conn: Connection, session_id: Any) -> int:
-    """Remove a session and its delegates; other children lose their parent.
-
-    Returns the number of rows it touched.
+def with_delegates(conn: Connection, rows: list[Row]) -> list[Row]:
+    """What goes if *rows* are removed as ended sessions: all but those that an open delegate works
+    for, each followed by its delegates, which have the key ``delegate_of``.
     """
-    return sum(_remove(conn, one) for one in (*delegates_of(conn, session_id), session_id))
+    if layout_of(conn).delegates is None:
+        return rows
+    held = {session_id for (session_id,) in conn.execute(_held(conn))}
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row["id"] in held or row["id"] in found:
+            continue
+        found[row["id"]] = row
+        for session_id in delegates_of(conn, row["id"]):
+            (delegate,) = dicts(conn, f"{SELECT_FOUND} WHERE s.id = ?", (session_id,))
+            found[session_id] = {**delegate, "delegate_of": row["id"]}
+    return list(found.values())
 
 
-def _remove(conn: Connection, session_id: Any) -> int:
+def _held(conn: Connection) -> str:
+    """SQL query: the sessions for which an open delegate works, directly or through others."""
+    marked = layout_of(conn).delegates or "0"
+    return f"""
+        WITH RECURSIVE held(id) AS (
+            SELECT s.parent_session_id FROM sessions s
+            WHERE s.ended_at IS NULL AND s.parent_session_id IS NOT NULL AND {marked}
+            UNION
+            SELECT s.parent_session_id FROM sessions s JOIN held ON s.id = held.id
+            WHERE s.parent_session_id IS NOT NULL AND {marked}
+        )
+        SELECT id FROM held
+    """
+
+
+def removable(
+    conn: Connection, where: str, parameters: Sequence[Any], limit: int = -1
+) -> list[Any]:
+    """Ended sessions for which no open delegate works."""
+    if layout_of(conn).delegates is not None:
+        where += f" AND id NOT IN ({_held(conn)})"
+    sql = f"SELECT id FROM sessions WHERE ended_at IS NOT NULL AND id IS NOT NULL AND {where}"
+    return [row[0] for row in conn.execute(f"{sql} LIMIT ?", (*parameters, limit)).fetchall()]
+
+
+def remove_slice(conn: Connection, ids: Iterable[Any], max_rows: int) -> Pruned:
+    """Remove sessions and their delegates. A slice is bounded by rows, so that a write behind it
+    waits for a bounded time.
+    """
+    removed: dict[str, None] = {}
+    rows = 0
+    for session_id in ids:
+        if session_id in removed:
+            continue  # it has gone with the session that it worked for
+        if rows >= max_rows:
+            return Pruned(ids=list(removed), more=True)
+        family = [session_id, *delegates_of(conn, session_id)]
+        rows += sum(remove(conn, one) for one in family)
+        removed |= dict.fromkeys(family)
+    return Pruned(ids=list(removed))
+
+
+def remove(conn: Connection, session_id: Any) -> int:
+    """Remove one session; its children lose their parent. Returns the number of rows it touched."""
     conn.execute(
         "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
     )
@@ -65,25 +133,13 @@ def _remove(conn: Connection, session_id: Any) -> int:
 
 @applies(SessionsPrune)
 def prune(conn: Connection, op: SessionsPrune) -> Pruned:
-    where, parameters = (
-        "started_at < ? AND ended_at IS NOT NULL AND id IS NOT NULL",
-        [op.started_before],
-    )
+    where, parameters = "started_at < ?", [op.started_before]
     if op.source:
         where += " AND source = ?"
         parameters.append(op.source)  # type: ignore[arg-type]
-    # A slice is bounded by rows, so that a write behind it waits for a bounded time.
-    found = conn.execute(
-        f"SELECT id FROM sessions WHERE {where} LIMIT ?", (*parameters, op.max_rows)
-    ).fetchall()
-    ids: list[str] = []
-    rows = 0
-    for (session_id,) in found:
-        if rows >= op.max_rows:
-            return Pruned(ids=ids, more=True)
-        rows += remove(conn, session_id)
-        ids.append(session_id)
-    return Pruned(ids=ids, more=len(found) == op.max_rows)
+    found = removable(conn, where, parameters, op.max_rows)
+    done = remove_slice(conn, found, op.max_rows)
+    return Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
 
 
 _GHOSTS = """

@@ -30,6 +30,7 @@ __all__ = [
     "SessionContinue",
     "Continued",
     "SessionDelete",
+    "SessionDeleteIf",
     "SessionsPrune",
     "Pruned",
     "SessionsPruneGhosts",
@@ -172,6 +173,16 @@ class SessionDelete(Operation[bool], frozen=True, kw_only=True, tag="session.del
     id: Scalar
 
 
+class SessionDeleteIf(Operation[bool], frozen=True, kw_only=True, tag="session.delete_if"):
+    """Remove a session that has exactly so many messages, the last of them *newest*, and that no
+    delegate works for. Result: whether it was removed.
+    """
+
+    id: str
+    messages: int
+    newest: int = 0
+
+
 class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ids removed by one slice; ``more`` says that the caller should send the operation again."""
 
@@ -180,7 +191,9 @@ class Pruned(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionsPrune(Operation[Pruned], frozen=True, kw_only=True, tag="sessions.prune"):
-    """Remove ended sessions that started before a time; atomic per session, sliced by rows."""
+    """Remove ended sessions that started before a time, with their delegates; atomic per session,
+    sliced by rows. One with an open delegate stays.
+    """
 
     started_before: float
     source: Scalar = None
@@ -237,7 +250,7 @@ class SessionArchive(Operation[list[str]], frozen=True, kw_only=True, tag="sessi
 
 
 class SessionsRemove(Operation[Pruned], frozen=True, kw_only=True, tag="sessions.remove"):
-    """Remove those of *ids* that have ended; atomic per session, sliced by rows like a prune."""
+    """Remove those of *ids* that have ended, like a prune."""
 
     ids: list[str]
     max_rows: int = 2000

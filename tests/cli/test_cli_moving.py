@@ -1,11 +1,15 @@
 """Rows 20 to 44 of the examples: export, import, delete, rename, prune, archive."""
 
+import contextlib
+import io
 import json
 
 import pytest
 from support import newer_files
 from support.actors import end_actors
 from support.homes import DAY, NOW, called, said
+
+from hermes_actor import SessionDB
 
 # --- export ----------------------------------------------------------------------------------
 
@@ -161,6 +165,93 @@ def test_markdown_then_delete(home):
     found = home(*args, "--delete-after-verified", "--yes")
     assert found.lines[-1] == "Deleted session 's'."
     assert home.ids() == set()
+
+
+def export_then_delete(home, *options, **given):
+    args = ("sessions", "export", "--format", "md", "--session-id", "s", home.path / "out")
+    return home(*args, "--delete-after-verified", *options, **given)
+
+
+def test_markdown_with_odd_line_ends_then_delete(home):
+    home.add("s", "one\r\ntwo\rthree\u2028four\x85", ended=0)
+    assert export_then_delete(home, "--yes").lines[-1] == "Deleted session 's'."
+    assert home.ids() == set()
+
+
+@pytest.mark.parametrize("options", [("--redact",), ("--lineage", "logical")])
+def test_what_is_not_whole_is_not_deleted(home, options):
+    home.add("s", "my key is sk-abcdefghijklmnop1234", ended=0)
+    assert export_then_delete(home, *options, "--yes").code == 2
+    assert home.ids() == {"s"}
+    assert not (home.path / "out").exists()
+
+
+def test_message_that_comes_after_the_export_is_not_deleted(home, monkeypatch):
+    home.add("s", "exported", ended=0)
+
+    class Slow(io.StringIO):
+        def isatty(self):
+            return True
+
+        def readline(self):
+            with contextlib.closing(SessionDB(home.db_path)) as db:
+                db.append_message("s", "user", "late")
+            return "y\n"
+
+    found = export_then_delete(home, answer=Slow())
+    assert found.code == 1
+    assert "has messages or delegates that are not in" in found.err
+    assert home.read(lambda db: db.message_count("s")) == 2
+
+
+def test_delegates_that_are_not_in_the_file_are_not_deleted(home):
+    newer_files.build(home.db_path, 22, sessions=(PARENT, {**DELEGATE, "ended_at": 3.0}))
+    assert export_then_delete(home, "--yes").code == 1
+    assert home.ids() == {"s", "d"}
+
+
+PARENT = {"id": "s", "source": "cli", "started_at": 1.0, "ended_at": 2.0}
+DELEGATE = {
+    "id": "d", "source": "cli", "started_at": 1.5, "parent_session_id": "s",
+    "model_config": '{"_delegate_from": "s"}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_prune_leaves_a_session_that_an_open_delegate_works_for(home, below):
+    rows = [PARENT, DELEGATE, {**PARENT, "id": "free"}]
+    if below:  # the delegate has ended, and one of its own has not
+        rows[1] = {**DELEGATE, "ended_at": 3.0}
+        rows.append({**DELEGATE, "id": "e", "parent_session_id": "d", "started_at": NOW})
+    newer_files.build(home.db_path, 22, sessions=tuple(rows))
+    (home.path / "sessions").mkdir()
+    (home.path / "sessions" / "d.json").touch()
+    shown = home("sessions", "prune", "--older-than", "30", "--dry-run", "--json").json
+    assert shown["matched"] == ["free"]
+    done = home("sessions", "prune", "--older-than", "30", "--yes", "--json").json
+    assert done["pruned"] == ["free"]
+    assert home.ids() == {row["id"] for row in rows} - {"free"}
+    assert (home.path / "sessions" / "d.json").exists()
+    assert home.read(lambda db: db.prune_sessions(30)) == 0
+
+
+def test_prune_shows_and_counts_the_delegates_that_go_along(home):
+    below = {**DELEGATE, "id": "e", "parent_session_id": "d", "started_at": NOW, "ended_at": NOW}
+    rows = (PARENT, {**DELEGATE, "ended_at": 3.0}, below)
+    newer_files.build(home.db_path, 22, sessions=rows)
+    (home.path / "sessions").mkdir()
+    for name in ("s", "d", "e"):
+        (home.path / "sessions" / f"{name}.json").touch()
+    shown = home("sessions", "prune", "--older-than", "30", "--dry-run")
+    assert shown.lines[0].startswith("3 session(s) match")
+    assert sum("delegate of s" in line for line in shown.lines) == 2
+    assert home("sessions", "delete", "s", answer="n\n").err.startswith(
+        "Delete session 's' and all its messages, with the 2 delegate(s) that worked for it?"
+    )
+    done = home("sessions", "prune", "--older-than", "30", "--yes")
+    assert done.out == "Pruned 3 session(s).\n"
+    assert home.ids() == set()
+    assert list((home.path / "sessions").iterdir()) == []
 
 
 def test_logical_lineage_joins_the_parts(home):

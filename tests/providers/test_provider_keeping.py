@@ -84,3 +84,29 @@ def test_merging_indexes_is_never_an_error(db):
     db.create_session("a", "cli")
     db.append_message("a", "user", "x")
     assert db.merge_indexes() >= 0
+
+
+def test_only_what_was_seen_is_deleted(db):
+    db.create_session("a", "cli")
+    first = db.append_message("a", "user", "one")
+    db.create_session("child", "cli", parent_session_id="a")
+    seen = (1, first)
+    second = db.append_message("a", "user", "two")
+    assert not db.delete_session_if("a", *seen)
+    assert not db.delete_session_if("a", 2, first)
+    assert not db.delete_session_if("nobody", 0, 0)
+    assert db.message_count("a") == 2
+    assert db.delete_session_if("a", 2, second)
+    assert db.get_session("a") is None
+    assert db.get_session("child")["parent_session_id"] is None
+    assert db.delete_session_if("child", 0, 0)
+
+
+def test_prune_leaves_what_has_not_ended(db):
+    """Where files do not mark delegates, a child that is open loses its parent and stays."""
+    db.create_session("a", "cli")
+    config = {"_delegate_from": "a"}
+    db.create_session("open", "cli", parent_session_id="a", model_config=config)
+    db.end_session("a", "done")
+    assert db.prune_sessions(-1) == 1
+    assert db.get_session("open")["parent_session_id"] is None

@@ -48,9 +48,10 @@ class Home:
     def __call__(self, *arguments, stdin="", answer=None):
         """Type a command; *answer* is given at a terminal, *stdin* comes from elsewhere."""
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
-        given = (
-            _Terminal(answer) if answer is not None else io.TextIOWrapper(io.BytesIO(data), "utf-8")
-        )
+        if answer is None:
+            given = io.TextIOWrapper(io.BytesIO(data), "utf-8")
+        else:
+            given = _Terminal(answer) if isinstance(answer, str) else answer
         self._monkeypatch.setattr(sys, "stdin", given)
         code = run([str(argument) for argument in arguments])
         out, err = self._capsys.readouterr()

@@ -16,6 +16,7 @@ from hermes_actor.store.rows import chunks
 from hermes_protocol.operations import (
     Pruned,
     SessionDelete,
+    SessionDeleteIf,
     SessionsFinalizeOrphans,
     SessionsPrune,
     SessionsPruneGhosts,
@@ -36,6 +37,18 @@ def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
 def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
     locked = select(sessions.c.id).where(BY_ID).with_for_update()
     if conn.scalar(locked, {"key": op.id}) is None:
+        return False
+    remove(conn, op.id)
+    return True
+
+
+@applies(SessionDeleteIf)
+def delete_if(conn: ServerConnection, op: SessionDeleteIf) -> bool:
+    locked = select(sessions.c.id).where(BY_ID).with_for_update()
+    if conn.scalar(locked, {"key": op.id}) is None:
+        return False
+    stored = conn.column(select(messages.c.id).where(OF_SESSION), {"session": op.id})
+    if (len(stored), max(stored, default=0)) != (op.messages, op.newest):
         return False
     remove(conn, op.id)
     return True
