@@ -14,7 +14,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_actor.errors import Damaged, HermesActorError, cannot_use, from_sqlite
+from hermes_actor.errors import (
+    Damaged,
+    HermesActorError,
+    NotADatabase,
+    cannot_use,
+    from_sqlite,
+)
 from hermes_actor.forks import inside, outside
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 
@@ -86,17 +92,24 @@ def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
         contextlib.closing(connect_reader(db)) as source,
         contextlib.closing(connect_alone(part)) as copy,
     ):
-        inside(_copy_pages, source, copy, tell)
+        if not inside(_copy_pages, source, copy, tell):
+            # A copy of it would count as one, and push a good one out.
+            words = "file is not a database"
+            raise NotADatabase(f"{words}: {db} is empty, there is nothing to copy", words=words)
 
 
-def _copy_pages(source: Connection, copy: Connection, tell: Callable[[int, int], None]) -> None:
+def _copy_pages(source: Connection, copy: Connection, tell: Callable[[int, int], None]) -> bool:
+    """Whether there was anything to copy."""
     source.execute("BEGIN")
     source.execute("SELECT 1 FROM sqlite_master").fetchone()
+    if source.execute("PRAGMA page_count").fetchall() == [(0,)]:
+        return False
     source.backup(
         copy, pages=_PAGES, progress=lambda _status, left, total: outside(tell, left, total)
     )
     # A copy is one file: it needs no WAL beside it until somebody writes it.
     copy.execute("PRAGMA journal_mode = DELETE")
+    return True
 
 
 def verify(copy: Path) -> None:

@@ -35,7 +35,9 @@ from hermes_actor.scratch import scratch
 from hermes_actor.settings import BACKUP_KEEP
 from hermes_actor.sqlite import connect_reader, sqlite3
 
-__all__ = ["backup", "copy_store", "keep_option", "prepared", "put_content", "restore"]
+__all__ = [
+    "backup", "copy_store", "has_content", "keep_option", "prepared", "put_content", "restore",
+]  # fmt: skip
 
 _EMPTY = "0 sessions, 0 messages"
 
@@ -44,6 +46,11 @@ keep_option = click.option(
     help="How many copies are kept; default: updates.backup_keep of config.yaml,"
     f" else {BACKUP_KEEP.default}.",
 )  # fmt: skip
+
+
+def has_content(place: Place) -> bool:
+    """Whether there is anything to copy: a file without a byte and a log holds nothing."""
+    return place.db.exists() and (place.db.stat().st_size > 0 or place.wal.exists())
 
 
 def copy_store(place: Place, keep: int | None) -> Path:
@@ -145,7 +152,7 @@ def restore(
     if source is None or not source.is_file():
         complain(f"there is no copy at {source or backup_path(place.db).parent}")
         return exits.REFUSED
-    theirs, ours = _count(source), _count(place.db) if place.db.exists() else "nothing"
+    theirs, ours = _count(source), _count(place.db) if has_content(place) else "nothing"
     confirm(f"Replace {place.db} ({ours}) by {source} ({theirs})?", yes)
     with waiting_for(place), prepared(place, source) as ready:
         result, kept = put_content(place, lambda: contextlib.nullcontext(ready), keep=not no_backup)
@@ -234,7 +241,7 @@ def put_content(
     moved aside, and is the copy then. *damaged*: the present content is known to be.
     """
     kept: Path | None = None
-    is_new = not place.db.exists()
+    is_new = not has_content(place)
 
     @contextlib.contextmanager
     def with_copy() -> Iterator[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from hermes_actor import exits
-from hermes_actor.cli.copies import copy_store, keep_option
+from hermes_actor.cli.copies import copy_store, has_content, keep_option
 from hermes_actor.cli.files import check_file, place_for, store_for
 from hermes_actor.cli.handoff import hand_over
 from hermes_actor.cli.manners import complain, db_option
@@ -45,6 +45,7 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
     place = place_for(db)
     if db is not None or check_file(place):
         place = store_for(db)
+    if has_content(place):
         # Now, and not when we end: COMMAND writes to the same place.
         print(f"copied the store to {copy_store(place, keep)}", flush=True)
     try:

@@ -62,6 +62,20 @@ def test_backup_tells_what_it_has_made_and_keeps_as_many_as_the_settings_say(pat
     assert [line.split()[-1] for line in listed] == kept
 
 
+def test_backup_of_an_empty_file_is_refused_and_an_update_goes_on(path):
+    path.touch()
+    done = command("backup", "--db", path)
+    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert f"{path} is empty" in done.stderr
+    assert list(path.with_name("backups").iterdir()) == []
+    assert command("update", "--db", path, "--", "true").returncode == 0
+    # And a copy can be restored into it.
+    copy = path.with_name("copy.db")
+    store(copy, "old")
+    assert restore(path, copy)["before"] is None
+    assert contents(path, "s") == ["old"]
+
+
 # --- restore -------------------------------------------------------------------------------------
 
 

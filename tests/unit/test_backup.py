@@ -201,6 +201,14 @@ sys.exit(run(["backup", "--db", sys.argv[1]]))
     assert list(folder.iterdir()) == []
 
 
+def test_empty_file_gives_no_copy(path, target):
+    """It would be kept as one, and push a good one out."""
+    path.touch()
+    with pytest.raises(errors.NotADatabase, match=r"state\.db is empty"):
+        back_up(path, target)
+    assert nothing_left(target)
+
+
 def test_damaged_store_gives_no_copy(path, target):
     with closing(SessionDB(path, mode="embedded")) as db:
         db.create_session("s", "cli")
