@@ -232,6 +232,7 @@ class Server:
             on_ready=self._on_ready,
             sent=self.flush_answers,
             measured=self.metrics.batch,
+            rescues=self.rescue,
         )
         self._writing.start()
         self._nursery.start_soon(self._mourn, self._writing)

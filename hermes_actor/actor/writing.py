@@ -46,6 +46,7 @@ class Writing:
         on_ready: Callable[[BaseException | None], None],
         sent: Callable[[], None],
         measured: Callable[[int, float], None],
+        rescues: bool = True,
     ) -> None:
         """*on_ready* is called, in the thread, when the file is open, or the thread must die."""
         self.place = place
@@ -61,6 +62,7 @@ class Writing:
         self._on_ready = on_ready
         self._sent = sent
         self._measured = measured
+        self._rescues = rescues
         self._phase = "opening"
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
@@ -96,6 +98,7 @@ class Writing:
                 changes=self._changes,
                 patience=limits.ACTOR_OPEN_BUSY_SECONDS,
                 anchored=True,
+                rescues=self._rescues,
             )
             self._now_in("recovering")
             self._recover(writer)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from hermes_actor._version import __version__
 from hermes_actor.backup import backups_of
 from hermes_actor.cli.manners import size_text
-from hermes_actor.cli.orphans import orphans_of
+from hermes_actor.cli.orphans import is_whole, orphans_of, removed
 from hermes_actor.client.asking import ask_status
 from hermes_actor.config import Config, load
 from hermes_actor.errors import (
@@ -62,7 +62,9 @@ def environment(place: Place) -> Findings:
     home = os.environ.get("HERMES_HOME", "").strip()
     said = f"HERMES_HOME is {home}" if home else "HERMES_HOME is not set: ~/.hermes"
     yield Finding("ok", "home", f"{said}; the store is {place.db}")
-    if not place.db.exists():
+    if (gone := removed(place)) is not None:
+        yield Finding("broken", "home", gone.text, gone.advice)
+    elif not place.db.exists():
         yield Finding(
             "note", "home", "there is no store yet", "the first program that writes makes it"
         )
@@ -309,8 +311,9 @@ def leftovers(place: Place) -> Findings:
     for copy in rescued():
         text = f"a store that was saved when its home was deleted: {copy}"
         yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or rm {copy}")
-    for log in orphans_of(place):
-        text = f"changes that were acknowledged before the files were replaced: {log}"
+    for orphan in orphans_of(place) if place.db.exists() else ():
+        what = "the whole store" if is_whole(orphan) else "changes that were acknowledged"
+        text = f"{what} before the files were removed or replaced: {orphan}"
         yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
     for kept in sorted(place.db.parent.glob(f"{place.db.name}.damaged-*")):
         yield Finding(

@@ -88,7 +88,11 @@ def new_store_for(db: Path | None) -> Place:
 
 
 def no_store(db: Path | None, place: Place) -> NoReturn:
-    """Refuse, and say which setting led to a file that is not there."""
+    """Refuse, and say what became of the file, or which setting led to one that is not there."""
+    from hermes_actor.cli.orphans import removed  # late: most commands find their store
+
+    if (gone := removed(place)) is not None:
+        refuse(f"{gone.text}; {gone.advice}")
     if db is not None:
         why = "named by --db"
     else:

@@ -1,7 +1,8 @@
-"""What an owner had acknowledged when its files were replaced, back into the store.
+"""What an owner had acknowledged when its files were removed or replaced, back into the store.
 
-Such an owner saves its log as ``NAME.orphan-wal.<epoch>``. The rows in it that the store lacks are
-added by ordinary changes, so that nothing that was written since is touched.
+Such an owner saves its whole database as ``NAME.orphan-db.<epoch>``, or, if that is still in its
+place, its log as ``NAME.orphan-wal.<epoch>``. The rows that the store lacks are added by ordinary
+changes, so that nothing that was written since is touched.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.cli.carving import Cell, committed_pages
 from hermes_actor.paths import columns_of_orphan
+from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.tools.records import BadRecord, Record, make_record
 
 if TYPE_CHECKING:
@@ -23,9 +25,15 @@ if TYPE_CHECKING:
     from hermes_actor.paths import Place
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Lacking", "counts_of", "lines_of", "orphans_of", "put_aside", "put_back", "what_lacks"]
+__all__ = [
+    "Lacking", "counts_of", "is_whole", "lines_of", "orphans_of", "put_aside", "put_back",
+    "removed", "what_lacks",
+]  # fmt: skip
 
 Row = dict[str, Any]
+
+_DATABASE, _LOG = ".orphan-db.", ".orphan-wal."
+_SIDE_FILES = ("-wal", "-shm", "-journal")
 
 _RECOVERED = "recovered"
 """The source of a session of which only messages are left."""
@@ -53,9 +61,47 @@ class Lacking(NamedTuple):
 
 
 def orphans_of(place: Place) -> list[Path]:
-    """The logs that were saved beside a store, oldest first."""
-    found = place.db.parent.glob(f"{glob.escape(place.db.name)}.orphan-wal.*")
-    return sorted(found, key=lambda path: path.stat().st_mtime)
+    """The logs and databases that were saved beside a store, oldest first.
+
+    Not those without a byte, which builds before this one have left: nothing was in them.
+    """
+    name = glob.escape(place.db.name)
+    found = [
+        (at.st_mtime, path)
+        for kind in (_DATABASE, _LOG)
+        for path in place.db.parent.glob(f"{name}{kind}*")
+        if (at := path.stat()).st_size and not path.name.endswith(_SIDE_FILES)
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def is_whole(orphan: Path) -> bool:
+    """Whether it is a whole store, and not only a log."""
+    return _DATABASE in orphan.name
+
+
+class Removed(NamedTuple):
+    """A store whose file was removed while its owner had it open."""
+
+    text: str
+    advice: str
+    saved: Path | None
+    """All that it held, if that could be saved."""
+
+
+def removed(place: Place) -> Removed | None:
+    """What is known of a store whose file is gone; ``None`` if it is there, or never was."""
+    if place.db.exists():
+        return None
+    warning = "before any program writes, which would begin an empty store"
+    for orphan in reversed(orphans_of(place)):
+        if is_whole(orphan):
+            text = f"{place.db} was removed while it was in use; all that it held is in {orphan}"
+            return Removed(text, f"hermes-actor restore {orphan}, {warning}", orphan)
+    if place.wal.exists() and place.wal.stat().st_size:
+        text = f"{place.db} is gone, and its log {place.wal.name} is still there"
+        return Removed(text, f"put the file back, or restore a copy, {warning}", None)
+    return None
 
 
 def what_lacks(store: Store, log: Path) -> Lacking:
@@ -81,15 +127,17 @@ def put_back(
 
 def put_aside(log: Path) -> Path:
     """Give a log that is done with another name, so that nobody asks about it again."""
-    columns_of_orphan(log).unlink(missing_ok=True)
-    return log.rename(log.with_name(log.name.replace(".orphan-wal.", ".salvaged-wal.")))
+    if not is_whole(log):
+        columns_of_orphan(log).unlink(missing_ok=True)
+    return log.rename(log.with_name(log.name.replace(".orphan-", ".salvaged-")))
 
 
 # --- comparing -------------------------------------------------------------------------------
 
 
 def _compare(conn: Connection, log: Path) -> Lacking:
-    sessions, messages, unreadable = _rows(conn, log)
+    read = _rows_of_database if is_whole(log) else _rows_of_log
+    sessions, messages, unreadable = read(conn, log)
     new, more = list[Record](), list[Record]()
     present = 0
     for session_id in sorted({*sessions, *messages}, key=lambda one: _start(one, sessions)):
@@ -138,8 +186,21 @@ def _adopted(session_id: str, rows: list[Row]) -> Row:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def _rows(conn: Connection, log: Path) -> tuple[dict[str, Row], dict[str, list[Row]], int]:
-    """Sessions by id, messages by session, and how many rows could not be read."""
+Rows = tuple[dict[str, Row], dict[str, list[Row]], int]
+"""Sessions by id, messages by session, and how many rows could not be read."""
+
+
+def _rows_of_database(_conn: Connection, orphan: Path) -> Rows:
+    with contextlib.closing(connect_reader(orphan)) as conn:
+        conn.row_factory = sqlite3.Row
+        sessions = {row["id"]: dict(row) for row in conn.execute("SELECT * FROM sessions")}
+        grouped: dict[str, list[Row]] = {}
+        for row in conn.execute("SELECT * FROM messages ORDER BY id"):
+            grouped.setdefault(row["session_id"], []).append(dict(row))
+    return sessions, grouped, 0
+
+
+def _rows_of_log(conn: Connection, log: Path) -> Rows:
     columns = {
         table: [row[1] for row in conn.execute(f"PRAGMA table_info({table})").fetchall()]
         for table in ("sessions", "messages")

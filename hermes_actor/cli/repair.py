@@ -51,7 +51,7 @@ _SHOWN_SESSIONS = 20
 @click.option("--check", "only_check", is_flag=True, help="Look for damage, and change nothing.")
 @click.option("--index", is_flag=True, help="Make the full-text indexes anew in any case.")
 @click.option("--salvage", "force", is_flag=True, help="Read all rows into a new file in any case.")
-@click.option("--orphans", is_flag=True, help="Put back what saved logs (orphan-wal) hold.")
+@click.option("--orphans", is_flag=True, help="Put back what saved files (orphan-…) hold.")
 @click.option("--swap", is_flag=True, help="Put the new file in the place of the damaged one.")
 @yes_option
 @json_option
@@ -75,15 +75,16 @@ def repair(
     damaged content is kept in "backups", the rows are saved once more, with everything that was
     written since, and take its place, through the actor if one runs.
 
-    When files were replaced under a running actor, it saved what it had acknowledged beside the
-    store, as "state.db.orphan-wal.N". --orphans compares these logs with the store, and adds the
-    sessions and messages that it lacks; they get new numbers. With --check it only tells.
+    When files were removed or replaced under a running actor, it saved what it had acknowledged
+    beside the store: all of it as "state.db.orphan-db.N", or, if only the log was touched, that
+    as "state.db.orphan-wal.N". --orphans compares these files with the store, and adds the
+    sessions and messages that it lacks; they get new numbers. With --check it only reports.
 
     Often a copy of yesterday is better than what can be saved: hermes-actor restore --list.
 
     Exit codes: 0 the store is sound now, 1 it could not be repaired, 6 damage was found and is
-    still there (--check, or without --swap), or saved logs hold what the store lacks or what cannot
-    be read.
+    still there (--check, or without --swap), or saved files hold what the store lacks or what
+    cannot be read.
 
     \b
     Examples:

@@ -11,8 +11,9 @@ import click
 
 from hermes_actor import exits
 from hermes_actor._version import __version__
+from hermes_actor.cli.orphans import orphans_of, removed
 from hermes_actor.client.asking import ask_status
-from hermes_actor.paths import default_db_path, place_of
+from hermes_actor.paths import Place, default_db_path, place_of
 from hermes_actor.rescue import rescued
 
 __all__ = ["status"]
@@ -46,21 +47,34 @@ def status(db: Path | None, as_json: bool) -> int:
     place = place_of(db or (chosen and chosen.file) or default_db_path())
     found = ask_status(place)
     if found is None:
-        if as_json:
-            saved = [str(copy) for copy in rescued()]
-            print(json.dumps({"phase": "not running", "database": str(place.db), "rescued": saved}))
-        else:
-            print(f"not running: no actor serves {place.db}; the next client starts one")
-            for copy in rescued():
-                print(f"  saved when its home was deleted: {copy}")
+        _print_nobody(place, as_json)
         return exits.NOT_RUNNING
     if as_json:
         print(json.dumps(found))
     else:
         _print(found)
+        for orphan in orphans_of(place):
+            print(
+                f"  saved: {orphan.name}, before files were replaced: hermes-actor repair --orphans"
+            )
     if found["phase"] == "broken" or found.get("broken"):
         return exits.BROKEN
     return exits.OK if found["phase"] == "serving" else exits.NOT_SERVING
+
+
+def _print_nobody(place: Place, as_json: bool) -> None:
+    saved, gone = rescued(), removed(place)
+    if as_json:
+        saved += [gone.saved] if gone is not None and gone.saved is not None else []
+        names = [str(copy) for copy in saved]
+        print(json.dumps({"phase": "not running", "database": str(place.db), "rescued": names}))
+        return
+    if gone is None:
+        print(f"not running: no actor serves {place.db}; the next client starts one")
+    else:
+        print(f"not running: {gone.text}\n  do: {gone.advice}")
+    for copy in saved:
+        print(f"  saved when its home was deleted: {copy}")
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -8,21 +8,14 @@ and a commit went where nobody will look.
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from hermes_actor.paths import columns_of_orphan, is_gone
 
 if TYPE_CHECKING:
     from hermes_actor.engine.seams import Seams
     from hermes_actor.paths import Place
 
-__all__ = ["Guard", "put_back_wal", "save_orphan_wal"]
-
-_log = logging.getLogger("hermes_actor.engine")
+__all__ = ["Guard", "descriptor_of"]
 
 
 class Guard:
@@ -47,9 +40,18 @@ class Guard:
         return self._known is None or self._look() == self._known
 
     @property
+    def db(self) -> object:
+        """The identity of our database, wherever it may be by now."""
+        return self._known and self._known[0]
+
+    @property
     def wal(self) -> object:
         """The identity of our WAL, wherever it may be by now."""
         return self._known and self._known[1]
+
+    def has_lost_database(self) -> bool:
+        """Whether our database is not in its place any more."""
+        return self._known is not None and self._look()[0] != self._known[0]
 
     def has_its_shared_memory(self) -> bool:
         """Whether the shared memory that describes our WAL is still in its place."""
@@ -109,59 +111,9 @@ class Guard:
         return None
 
 
-def save_orphan_wal(
-    place: Place, epoch: int, wal: object, columns: dict[str, list[str]]
-) -> Path | None:
-    """Copy the WAL that we still hold open beside the database, for ``doctor`` to salvage.
-
-    Read through the descriptor that SQLite has: opening and closing the file again could drop
-    locks, and the path may lead elsewhere by now.
-    """
-    if is_gone(place.db.parent):
-        return None
-    try:
-        source = next(int(name) for name in _descriptors() if _is(name, wal))
-        target, descriptor = _new_file(place, epoch)
-    except (OSError, StopIteration) as error:
-        _log.error("the orphaned WAL of %s could not be saved: %r", place.db, error)
-        return None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            offset = 0
-            while data := os.pread(source, 1 << 20, offset):
-                file.write(data)
-                offset += len(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        _log.error("the orphaned WAL of %s could not be saved whole: %r", place.db, error)
-        with contextlib.suppress(OSError):
-            target.unlink()
-        return None
-    # A log without it can still be read, if the next file has the same order of columns.
-    with contextlib.suppress(OSError):
-        told = columns_of_orphan(target)
-        told.touch(0o600)
-        told.write_text(json.dumps(columns), "utf-8")
-    return target
-
-
-def put_back_wal(saved: Path, place: Place) -> Path:
-    """Give a saved WAL its own name again, by which the next program finds it."""
-    os.replace(saved, place.wal)
-    columns_of_orphan(saved).unlink(missing_ok=True)
-    return place.wal
-
-
-def _new_file(place: Place, epoch: int) -> tuple[Path, int]:
-    """A private file that was not there. An older copy of a store has its epochs once more."""
-    for ending in ("", *(f".{n}" for n in range(2, 1000))):
-        target = place.db.with_name(f"{place.db.name}.orphan-wal.{epoch}{ending}")
-        with contextlib.suppress(FileExistsError):
-            return target, os.open(
-                target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-            )
-    raise FileExistsError(f"{target} and all before it")
+def descriptor_of(identity: object) -> int | None:
+    """A descriptor of this process that leads to the file *identity*; where the system tells."""
+    return next((int(name) for name in _descriptors() if _is(name, identity)), None)
 
 
 def _descriptors() -> list[str]:

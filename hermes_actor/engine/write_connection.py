@@ -19,8 +19,9 @@ from hermes_actor.engine.barrier import pass_barrier
 from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
 from hermes_actor.engine.faults import Faults
-from hermes_actor.engine.guard import Guard, put_back_wal, save_orphan_wal
+from hermes_actor.engine.guard import Guard
 from hermes_actor.engine.opening import open_database
+from hermes_actor.engine.orphans import put_back_wal, save_database, save_wal
 from hermes_actor.engine.own_tables import file_id, get_own, has_own_tables, set_own
 from hermes_actor.errors import (
     ActorBroken,
@@ -76,15 +77,17 @@ class WriteConnection:
         on_phase: Callable[[str], None] = lambda _phase: None,
         patience: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
+        rescues: bool = True,
     ) -> None:
         """*on_epoch* is told each epoch that begins, once it is durable; *on_phase* what takes
         long while the file is opened; *patience* is for foreign locks meanwhile. *anchored*: see
-        :meth:`_open`."""
+        :meth:`_open`. *rescues*: a database that is removed under us is saved whole."""
         self.place = place
         self._on_epoch = on_epoch
         self._on_phase = on_phase
         self._patience = patience
         self._anchored = anchored
+        self._rescues = rescues
         self._anchor: Connection | None = None
         self.seams = seams
         self.epoch = 0
@@ -355,19 +358,35 @@ class WriteConnection:
             _log.warning("the WAL of %s was removed; all of it is in the file again", self.place.db)
             if commit_no is None or self.commit_no == commit_no:
                 return
-        saved = save_orphan_wal(self.place, self.epoch, self._guard.wal, self._columns())
+        rescued = self._rescue_database()
+        if rescued is not None:
+            told = f"removed or replaced under its owner; all that it held is in {rescued}"
+        else:
+            told = f"or its WAL was replaced under its owner; {self._rescue_wal(nobody_wrote)}"
+        with contextlib.suppress(OSError):
+            self._guard.remove_stale()
+        cause = ActorBroken(f"{self.place.db} {told}")
+        self.break_down(cause, exits.FILES_REPLACED)
+        raise OutcomeUnknown(str(cause))
+
+    def _rescue_database(self) -> Path | None:
+        """Save everything, if the database is not in its place: we still have it open."""
+        if not self._rescues or not self._guard.has_lost_database():
+            return None
+        return save_database(self.place, self.epoch, self._guard.db, self._guard.wal)
+
+    def _rescue_wal(self, nobody_wrote: bool) -> str:
+        """Save what is only in the WAL; where it is, for people."""
+        saved = save_wal(self.place, self.epoch, self._guard.wal, self._columns())
         if nobody_wrote and saved is not None and self._guard.has_its_shared_memory():
             # By now a part of it is in the database, which without the rest would be damaged.
             with contextlib.suppress(OSError):
                 saved = put_back_wal(saved, self.place)
-        with contextlib.suppress(OSError):
-            self._guard.remove_stale()
-        cause = ActorBroken(
-            f"{self.place.db} or its WAL was replaced under its owner;"
-            f" {self._unfolded} acknowledged changes are in {saved or 'no file that we could save'}"
+        if saved is None and not self._unfolded:
+            return "no acknowledged change was in its WAL only"
+        return (
+            f"{self._unfolded} acknowledged changes are in {saved or 'no file that we could save'}"
         )
-        self.break_down(cause, exits.FILES_REPLACED)
-        raise OutcomeUnknown(str(cause))
 
     def _columns(self) -> dict[str, list[str]]:
         """In which order they stand, which differs between files; rows of a log are read by it."""

@@ -80,15 +80,19 @@ class Writer(Upkeep):
         changes: ChangeRing | None = None,
         patience: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
+        rescues: bool = True,
     ) -> None:
         """Open the file and bring its schema up to date; see :func:`open_database` for errors.
 
         *somebody_waits* is asked during long idle work, which is then given up. *on_epoch* is
         told each epoch that begins, *on_phase* what takes long during the opening, in which foreign
         locks are waited for with *patience*. Every commit goes to *changes*. *anchored*: closing
-        must leave the WAL to those who have the file open, or are about to.
+        must leave the WAL to those who have the file open, or are about to. *rescues*: a database
+        that is removed under us is saved whole.
         """
-        core = WriteConnection(place, seams or Seams(), on_epoch, on_phase, patience, anchored)
+        core = WriteConnection(
+            place, seams or Seams(), on_epoch, on_phase, patience, anchored, rescues
+        )
         super().__init__(core, somebody_waits)
         self.receipts = Receipts(core.swept_through)
         self.changes = changes or ChangeRing()

@@ -228,7 +228,8 @@ def test_what_accidents_have_left(quiet, tmp_path):
     copies = tmp_path / "state" / "hermes-actor" / "rescued"
     copies.mkdir(parents=True)
     (copies / "x.db").touch()
-    quiet.with_name("state.db.orphan-wal.7").touch()
+    quiet.with_name("state.db.orphan-wal.7").write_bytes(b"frames")
+    quiet.with_name("state.db.orphan-wal.8").touch()  # nothing was in it
     (folder_of(quiet) / "fsync-failed").touch()
     code, found = examine(quiet, "--quick")
     assert code == 1

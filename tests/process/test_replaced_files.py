@@ -24,6 +24,7 @@ from support.files import query
 from support.processes import run_python
 from support.served import served
 from support.wire import Wire, append, request
+from support.wire import create as create_session
 
 from hermes_actor import SessionDB, exits, limits
 from hermes_actor.engine import write_connection
@@ -141,7 +142,7 @@ def other(tmp_path):
 
 
 def orphans(path):
-    return sorted(path.parent.glob("*.orphan-wal.*"))
+    return sorted(path.parent.glob("*.orphan-[dw]*"))
 
 
 def write_on(db, path, tries=4):
@@ -272,7 +273,7 @@ def command(path, *arguments):
 
 
 def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, other):
-    """The file was replaced by another one; the log alone has what was acknowledged."""
+    """The file was replaced by another one; the orphan alone has what was acknowledged."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
@@ -305,7 +306,7 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, o
 
         # Once more: the store has it all. The log has another name, which doctor does not tell.
         assert orphans(path) == []
-        (done,) = path.parent.glob("*.salvaged-wal.*")
+        (done,) = path.parent.glob("*.salvaged-db.*")
         done.rename(orphan)
         code, out = command(path, "repair", "--orphans", "--yes", "--json")
         (report,) = json.loads(out)["orphans"]
@@ -504,8 +505,98 @@ def test_database_is_deleted(path, place, client):
         wire.send(request(1, append("s", "void")))
         assert [message for message in wire.until_end() if message["t"] == "ok"] == []
         assert actor.exit_code() in (0, exits.FILES_REPLACED)
+        (orphan,) = orphans(path)
+        assert orphan.stat().st_mode & 0o777 == 0o600
         write_on(db, path)
         assert texts(path) == []
+        # All of it is in the orphan, and comes back.
+        assert [t for t in texts(orphan) if t != "void"] == OURS
+        assert query(orphan, "PRAGMA integrity_check") == [("ok",)]
+        assert command(path, "repair", "--orphans", "--yes")[0] == exits.OK
+        assert [t for t in texts(path) if t != "void"] == OURS
+        assert keys(path) >= {"after 3"}
+
+
+@pytest.mark.parametrize("removed", [["db"], ["db", "wal"], ["db", "wal", "shm"]], ids="+".join)
+@pytest.mark.parametrize("idle", [False, True], ids=["under load", "idle"])
+def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
+    path, place, client, removed, idle
+):
+    """Most of it is in the database and not in the log, as in every store that is not new."""
+    with served(path) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        db.set_meta("x", "y" * 1_000_000)
+        settle(db, place)
+        wait_for(lambda: any("complete" in key for key in wire.status()["checkpoints"]))
+        db.append_message("s", "user", "in the log")
+        with standing_still(actor):
+            for name in removed:
+                getattr(place, name).unlink()
+        if not idle:
+            wire.send(request(1, append("s", "void")))
+        assert [message for message in wire.until_end() if message["t"] == "ok"] == []
+        assert actor.exit_code() == exits.FILES_REPLACED
+        db.close()
+    (orphan,) = orphans(path)
+    assert str(orphan) in actor.last_words()
+
+    # Nobody has written since: it is told where the content is, and that nothing must write first.
+    for words in (["status"], ["doctor", "--quick"], ["repair"]):
+        code, out = command(path, *words)
+        assert code != 0
+        told = out + "".join(said(path, *words))
+        assert f"hermes-actor restore {orphan}" in told, told
+    assert not path.exists()
+    code, _ = command(path, "restore", str(orphan), "--yes")
+    assert code == exits.OK
+    assert [t for t in texts(path) if t != "void"] == [*OURS, "in the log"]
+
+
+@pytest.mark.parametrize("idle", [False, True], ids=["under load", "idle"])
+def test_home_that_is_deleted_is_saved_also_under_load(tmp_path, monkeypatch, idle, long_lived):
+    """A commit finds out before anybody looks at the clock."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # or the store counts as temporary
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    home = tmp_path / "home"
+    home.mkdir()
+    path = home / "state.db"
+    log = tmp_path / "log"
+    with served(path, log=log) as actor, Wire(path) as wire:
+        wire.do(1, create_session("s"))
+        for n, text in enumerate(OURS):
+            assert wire.do(n + 2, append("s", text))["t"] == "ok"
+        with standing_still(actor):
+            shutil.rmtree(home)
+        if not idle:
+            wire.send(request(ROWS + 2, append("s", "void")))
+        assert [message for message in wire.until_end() if message["t"] == "ok"] == []
+        assert actor.exit_code() in (0, exits.FILES_REPLACED)
+    (copy,) = (tmp_path / "state" / "hermes-actor" / "rescued").iterdir()
+    assert [t for t in texts(copy) if t != "void"] == OURS
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def said(path, *arguments):
+    """What a command says to people who do not read its result."""
+    program = [sys.executable, "-m", "hermes_actor", *arguments, "--db", str(path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, input="")
+    yield done.stderr
+
+
+def test_empty_log_is_not_saved(path, place, client):
+    """Everything was in the database: nothing is missing, and nobody need look for it."""
+    with served(path, QUIET) as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        settle(db, place)
+        wait_for(lambda: place.wal.stat().st_size == 0)
+        with standing_still(actor):
+            place.owner_lock.unlink()
+        assert_nothing_is_acknowledged(wire, actor)
+        write_on(db, path)
+    assert [p for p in orphans(path) if p.stat().st_size == 0] == []
 
 
 def test_second_owner_after_the_lock_was_removed(path, place, client):
@@ -730,8 +821,10 @@ def test_wal_that_was_moved_away_is_saved_too(writer, path, place, where, tmp_pa
     (error,) = errors(writer.run_batch(put("3")))
     assert error.executed in ("no", "unknown")
     (orphan,) = orphans(path)
-    shutil.copy(orphan, tmp_path / "salvage.db-wal")
-    assert keys(tmp_path / "salvage.db") >= {"1", "2"}
+    if where == "wal":
+        shutil.copy(orphan, tmp_path / "salvage.db-wal")
+        orphan = tmp_path / "salvage.db"
+    assert keys(orphan) >= {"1", "2"}
 
 
 # Embedded.

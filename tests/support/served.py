@@ -34,12 +34,14 @@ class Served:
 
 
 @contextmanager
-def served(path: Path, prelude: str = "", *, serves: bool = True) -> Iterator[Served]:
+def served(
+    path: Path, prelude: str = "", *, serves: bool = True, log: Path | None = None
+) -> Iterator[Served]:
     """The actor of *path* for the time of the block. *prelude* runs in it before it serves.
 
     Without *serves* it is not waited for: it may end before it says anything.
     """
-    log = path.with_name(f"{path.name}.served.log")
+    log = log or path.with_name(f"{path.name}.served.log")
     python_path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(TESTS)]))
     with log.open("a") as file:
         process = subprocess.Popen(
