@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.busy import retry_busy
 from hermes_actor.engine.checkpoint import Action, decide
 from hermes_actor.engine.fulltext import (
     abandon_leftover,
@@ -32,13 +32,7 @@ from hermes_actor.engine.indexer import (
 )
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.engine.write_connection import TransactionLost
-from hermes_actor.errors import (
-    Busy,
-    Damaged,
-    HermesActorError,
-    OutcomeUnknown,
-    is_storage_failure,
-)
+from hermes_actor.errors import Busy, Damaged, HermesActorError, OutcomeUnknown, RequestError
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.coverage import TABLES
 from hermes_actor.store.layout import layout_of
@@ -148,18 +142,14 @@ class Upkeep:
 
     def reindex(self) -> None:
         """Build every ordinary index anew from its table, each in a transaction of its own."""
-        conn = self.core.conn
         sql = "SELECT name FROM sqlite_master WHERE type = 'index'"
-        for (name,) in conn.execute(sql).fetchall():
-            failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
-            if failed is not None:
-                raise failed
-            try:
-                conn.execute('REINDEX "{}"'.format(name.replace('"', '""')))
-            except sqlite3.Error as error:
-                self.core.roll_back()
-                raise self.core.explain(error) from error
-            self.commit(writes=limits.CHECKPOINT_EVERY_WRITES)
+        for (name,) in self.core.conn.execute(sql).fetchall():
+            reindex = 'REINDEX "{}"'.format(name.replace('"', '""'))
+            self._change(
+                methodcaller("execute", reindex),
+                limits.OPEN_BUSY_SECONDS,
+                writes=limits.CHECKPOINT_EVERY_WRITES,
+            )
             self.checkpoint_if_due(waiting=self._somebody_waits())
 
     def complete_indexes(self) -> None:
@@ -178,19 +168,24 @@ class Upkeep:
             self.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
 
     def vacuum(self, deadline: float) -> HermesActorError | None:
-        """Rewrite the file without holes. Returns what went wrong."""
+        """Rewrite the file without holes. Returns what went wrong.
+
+        VACUUM cannot run inside a transaction, so the epoch is looked at before and after it.
+        """
         failed = self.begin(deadline)
         if failed is not None:
             return failed
         self.core.roll_back()
-        conn, seams = self.core.conn, self.core.seams
         try:
-            self.core.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
-            retry_busy(lambda: conn.execute("VACUUM"), seams, deadline)
-            self.core.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+            self.core.vacuum(deadline)
+        except OutcomeUnknown:
+            return self.core.stopped()
         except sqlite3.Error as error:
             return self.core.explain(error)
-        return None
+        failed = self.begin(deadline)
+        self.core.roll_back()
+        # Done is done: whatever is in the way of another transaction now is not its failure.
+        return failed if self.core.broken is not None else None
 
     # --- full-text indexes -----------------------------------------------------------------------
 
@@ -330,9 +325,14 @@ class Upkeep:
             self._change(lambda conn: abandon_leftover(conn, name))
         return True
 
-    def _change(self, work: Callable[[Connection], object], deadline: float = 0.0) -> None:
-        """Do *work* in a transaction of its own, outside of the order of changes."""
-        failed = self.begin(deadline or self.core.seams.monotonic())
+    def _change(
+        self, work: Callable[[Connection], object], seconds: float = 0.0, writes: int = 0
+    ) -> None:
+        """Do *work* in a transaction of its own, outside of the order of changes.
+
+        A foreign lock is waited for, for some *seconds*. *writes* is for the next checkpoint.
+        """
+        failed = self.begin(self.core.seams.monotonic() + seconds)
         if failed is not None:
             raise failed
         try:
@@ -341,7 +341,7 @@ class Upkeep:
         except sqlite3.Error as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
-        self.commit()
+        self.commit(writes=writes)
         self.core.conn.layout_checked = False
 
     def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
@@ -388,18 +388,18 @@ class Upkeep:
         return limits.FOREIGN_LOOK_SECONDS if self._all_done else limits.TRUNCATE_AFTER_IDLE_SECONDS
 
     def _build_index(self, name: str) -> bool:
-        """Build one of our extra indexes unless somebody comes; false if it was given up."""
-        conn = self.core.conn
-        conn.set_progress_handler(lambda: 1 if self._somebody_waits() else 0, 1000)
+        """Build one of our extra indexes unless a change comes; false if it was given up."""
+
+        def build(conn: Connection) -> None:
+            conn.set_progress_handler(lambda: 1 if self._somebody_waits() else 0, 1000)
+            try:
+                conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
+            finally:
+                conn.set_progress_handler(None, 0)
+
         try:
-            conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
-        except sqlite3.OperationalError as error:
-            if is_storage_failure(error):
-                raise self.core.explain(error) from error
+            self._change(build, writes=limits.CHECKPOINT_EVERY_WRITES)
+        except RequestError as error:
             _log.debug("building %s was given up for now: %s", name, error)
             return False
-        finally:
-            conn.set_progress_handler(None, 0)
-            conn.layout = None
-        self.checkpoints.wrote(limits.CHECKPOINT_EVERY_WRITES, self.core.seams.monotonic())
         return True

@@ -455,13 +455,36 @@ class WriteConnection:
         except sqlite3.Error as error:
             self._fail_with(error)
             raise
-        self.checkpoints.ran(
-            action, result, self.seams.monotonic(), self.seams.size(self._wal) // _FRAME_BYTES
-        )
+        self.checkpoints.ran(action, result, self.seams.monotonic(), self._wal_frames())
         if result.complete:
             self._unfolded = 0
         self.file_bytes = self.seams.size(str(self.place.db)) or self.file_bytes
         self._guard.checkpointed()
+
+    def vacuum(self, deadline: float) -> None:
+        """Rewrite the file without holes, by the rules of a commit (R2, R3).
+
+        Raises what SQLite raises, after which the file is as it was, unless the writer is broken.
+        """
+        self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        try:
+            retry_busy(lambda: self.conn.execute("VACUUM"), self.seams, deadline)
+        except sqlite3.Error as error:
+            self._fail_with(error)
+            raise
+        if not self._guard.intact():
+            self._files_changed(None)
+        self.checkpoints.wrote(
+            limits.CHECKPOINT_EVERY_WRITES, self.seams.monotonic(), self._wal_frames()
+        )
+        try:
+            self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        except sqlite3.Error as error:
+            # The rewritten content is committed; the next checkpoint moves it.
+            _log.warning("the checkpoint after a vacuum of %s failed: %s", self.place.db, error)
+
+    def _wal_frames(self) -> int:
+        return self.seams.size(self._wal) // _FRAME_BYTES
 
     def copy_to(self, target: Path) -> None:
         """Copy everything that is committed to a new, private file."""

@@ -24,6 +24,9 @@ _DAY_SECONDS = 86_400.0
 _GHOST_AGE_SECONDS = _DAY_SECONDS
 _ORPHAN_AGE_SECONDS = 7 * _DAY_SECONDS
 
+_SMALL_BYTES = 16 * 1024 * 1024
+"""Content that VACUUM rewrites within the 250 ms for which other writers may be kept waiting."""
+
 _log = logging.getLogger("hermes_state")
 
 
@@ -119,6 +122,9 @@ class UpkeepMethods(Methods):
         """Rewrite the file without holes. Writers wait meanwhile."""
         self._submit(ops.Vacuum())
 
+    def _is_small(self) -> bool:
+        return self._reader.snapshot(meta.content_bytes) <= _SMALL_BYTES
+
     def maybe_auto_prune_and_vacuum(
         self,
         retention_days: float = 90,
@@ -126,7 +132,11 @@ class UpkeepMethods(Methods):
         vacuum: bool = True,
         sessions_dir: Path | None = None,
     ) -> dict[str, Any]:
-        """Prune, at most once per interval over all processes. Never raises."""
+        """Prune, at most once per interval over all processes. Never raises.
+
+        Vacuums only a small file, where that takes a moment. In a larger one new rows use the room
+        that is free; :meth:`vacuum` gives it back, when you say so.
+        """
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
             now = time.time()
@@ -135,7 +145,7 @@ class UpkeepMethods(Methods):
                     result["skipped"] = True
                     return result
             result["pruned"] = self.prune_sessions(retention_days, sessions_dir=sessions_dir)
-            if vacuum and result["pruned"]:
+            if vacuum and result["pruned"] and self._is_small():
                 try:
                     self.vacuum()
                     result["vacuumed"] = True

@@ -11,7 +11,7 @@ from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffReque
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["get_meta", "handoff_state", "pending_handoffs"]
+__all__ = ["content_bytes", "get_meta", "handoff_state", "pending_handoffs"]
 
 
 @applies(MetaSet)
@@ -26,6 +26,15 @@ def set_meta(conn: Connection, op: MetaSet) -> None:
 def get_meta(conn: Connection, key: str) -> str | None:
     value: str | None = scalar(conn, "SELECT value FROM state_meta WHERE key = ?", (key,))
     return value
+
+
+def content_bytes(conn: Connection) -> int:
+    """How large the file would be without free pages."""
+    pages, free, size = (
+        conn.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
 
 
 @applies(HandoffRequest)

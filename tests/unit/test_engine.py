@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.files import names, query, raw
 
-from hermes_actor import limits
+from hermes_actor import exits, limits
 from hermes_actor.engine.checkpoint import (
     Action,
     CheckpointState,
@@ -37,6 +37,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import Connection
+from hermes_actor.store.layout import layout_of
 from hermes_protocol.operations import (
     MessageAppend,
     MessageRow,
@@ -968,6 +969,86 @@ def test_damaged_index_that_a_commit_meets_costs_nothing(failing, path, count, t
     index_everything(failing)
     assert failing.index_rebuilds == 1
     assert_index_is_true(path)
+
+
+class Interfering(Failing):
+    """Another program acts while the file is rewritten."""
+
+    meanwhile = staticmethod(lambda: None)
+
+    def execute(self, sql, *args):
+        done = super().execute(sql, *args)
+        if sql == "VACUUM":
+            self.meanwhile()
+        return done
+
+
+@pytest.fixture
+def interfered(open_writer, path):
+    def connect(file):
+        return sqlite3.connect(file, timeout=0, isolation_level=None, factory=Interfering)
+
+    writer = open_writer(Seams(connect_writer=connect))
+    run(writer, put("1"))
+    return writer
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_WRITE])
+def test_failed_sync_of_a_vacuum_breaks_the_writer(failing, path, code):
+    failing.core.conn.fail_on, failing.core.conn.code = "VACUUM", code
+    (outcome,) = batch(failing, Vacuum())
+    assert isinstance(outcome.error, IOFailed | ActorBroken)
+    assert failing.core.exit_code == exits.FSYNC_FAILED
+    assert place_of(path).fsync_failed.exists()
+    failing.core.conn.fail_on = ""
+    assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
+
+
+def test_vacuum_without_room_changes_nothing(failing, path):
+    failing.core.conn.fail_on, failing.core.conn.code = "VACUUM", sqlite3.SQLITE_FULL
+    (outcome,) = batch(failing, Vacuum())
+    assert isinstance(outcome.error, DiskFull)
+    failing.core.conn.fail_on = ""
+    run(failing, put("later"))
+
+
+def test_file_that_is_replaced_during_a_vacuum_stops_the_writer(interfered, path):
+    def replace():
+        copy = path.with_name("copy.db")
+        with raw(copy) as other:
+            other.execute("CREATE TABLE theirs (id)")
+        os.replace(copy, path)
+
+    interfered.core.conn.meanwhile = replace
+    (outcome,) = batch(interfered, Vacuum())
+    assert isinstance(outcome.error, ActorBroken)
+    assert interfered.core.exit_code == exits.FILES_REPLACED
+    assert names(path, "table") == {"theirs"}
+
+
+def test_owner_that_comes_during_a_vacuum_fences_the_old_one(interfered, path):
+    def take_over():
+        with raw(path) as other:
+            other.execute("UPDATE hermes_actor_meta SET value = value + 1 WHERE key = 'epoch'")
+
+    interfered.core.conn.meanwhile = take_over
+    (outcome,) = batch(interfered, Vacuum())
+    assert isinstance(outcome.error, ActorBroken)
+    assert interfered.core.exit_code == exits.FENCED
+
+
+def test_failed_sync_of_an_extra_index_breaks_the_writer(failing, path):
+    with raw(path) as foreign:
+        foreign.execute("DROP INDEX hermes_actor_messages_time")
+    conn = failing.core.conn
+    while "hermes_actor_messages_time" in layout_of(conn).indexes:
+        failing.index_slice(1.0)
+    while failing._mend_holes():
+        pass
+    conn.fail_on = "COMMIT"
+    with pytest.raises(OutcomeUnknown):
+        failing.idle_slice()
+    assert failing.core.exit_code == exits.FSYNC_FAILED
 
 
 def test_batch_that_is_too_big_for_the_disk_goes_through_one_by_one(failing, path):

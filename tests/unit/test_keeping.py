@@ -212,3 +212,17 @@ def test_file_of_an_earlier_build_gets_the_new_tables(open_store, tmp_path):
     assert db.archive_session("s") == ["s"]
     after = db._conn.execute("SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'")
     assert after.fetchone()[0] == count + 2
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_automatic_vacuum_leaves_a_large_file_to_its_user(db, clock, monkeypatch, small):
+    """It would keep other writers waiting for as long as it takes."""
+    if not small:
+        monkeypatch.setattr("hermes_actor.methods.upkeep._SMALL_BYTES", 0)
+    clock.at(1_000_000.0)
+    db.create_session("old", "cli")
+    db.end_session("old", "done")
+    clock.at(1_000_000.0 + 100 * 86_400.0)
+    result = db.maybe_auto_prune_and_vacuum(retention_days=90)
+    assert result == {"skipped": False, "pruned": 1, "vacuumed": small}
+    db.vacuum()

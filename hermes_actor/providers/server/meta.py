@@ -13,7 +13,7 @@ from hermes_actor.store import meta as questions
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
 
-__all__ = ["get_meta", "set_meta"]
+__all__ = ["content_bytes", "get_meta", "set_meta"]
 
 
 @applies(MetaSet)
@@ -29,6 +29,11 @@ def get_meta(conn: ServerConnection, key: str) -> str | None:
     by_key = state_meta.c.key == bindparam("key")
     value: str | None = conn.scalar(select(state_meta.c.value).where(by_key), {"key": key})
     return value
+
+
+@answers(questions.content_bytes)
+def content_bytes(_conn: ServerConnection) -> int:
+    return 0  # a server gives room back by itself, and nobody waits for it
 
 
 @applies(HandoffRequest)
