@@ -90,6 +90,7 @@ __all__ = [
     "from_sqlite",
     "is_storage_failure",
     "missing_session",
+    "without_origin",
 ]
 
 Executed = Literal["no", "yes", "unknown"]
@@ -433,3 +434,27 @@ def cannot_use(db: object, folder: object, error: OSError) -> HermesActorError:
     if error.errno == errno.ENOSPC:
         kind = DiskFull
     return kind(f"{words}: {db} needs the folder {folder} ({error.strerror})", words=words)
+
+
+def without_origin(error: BaseException, length: int = 1000) -> HermesActorError:
+    """The same error to tell, not too long, and without the frames that it was raised in.
+
+    *error* loses them too: a frame that raises a local variable is a cycle, which would keep all
+    that the frame has worked on until the collector runs.
+    """
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
+        if link is not None and link.__traceback__ is not None:
+            link.__traceback__ = None
+            chain += (link.__cause__, link.__context__)
+    message = str(error)
+    if isinstance(error, HermesActorError):
+        kind, words = by_code.get(error.code, HermesActorError), error.words
+    else:
+        wrong_value = isinstance(error, ValueError | TypeError | OverflowError)
+        kind = BadValue if wrong_value else HermesActorError
+        message = words = f"{type(error).__name__}: {error}"
+    told: HermesActorError = kind(message[:length], words=words[:length])
+    told.executed = getattr(error, "executed", "no")
+    return told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ACTOR_OPEN_BUSY_SECONDS",
+    "BATCH_ANSWER_BYTES",
     "BATCH_MAX_OPERATIONS",
     "BATCH_SOFT_SECONDS",
     "BODY_SECONDS",
@@ -12,6 +13,7 @@ __all__ = [
     "CHECKPOINT_EVERY_COMMITS",
     "CHECKPOINT_EVERY_FRAMES",
     "CHECKPOINT_EVERY_WRITES",
+    "CLIENTS_KNOWN",
     "COMMIT_BUSY_SECONDS",
     "CREDIT_FACTOR",
     "CREDIT_TOTAL_BYTES",
@@ -61,6 +63,7 @@ __all__ = [
     "RECONNECT_FIRST_SECONDS",
     "RECONNECT_MAX_SECONDS",
     "RECOVER_AT_START_SECONDS",
+    "REFUSALS_KEPT",
     "RESCUE_RECENT_SECONDS",
     "RESCUE_SECONDS",
     "RESTART_ABOVE_FRAMES",
@@ -71,6 +74,8 @@ __all__ = [
     "SHOW_STATUS_SECONDS",
     "SPAWN_SECONDS",
     "SPAWN_TRIES",
+    "STAGED_MAX_BYTES",
+    "STAGE_KEPT_SECONDS",
     "STAGE_PART_BYTES",
     "STALLED_SECONDS",
     "SUCCESSOR_END_SECONDS",
@@ -120,6 +125,9 @@ BATCH_MAX_OPERATIONS = 64
 
 BATCH_SOFT_SECONDS = 0.020
 """A batch commits what it has after this time, so that nobody waits for a stranger's bulk."""
+
+BATCH_ANSWER_BYTES = 1024 * 1024
+"""The same when its answers have grown so large: they are in memory until it is committed."""
 
 # Checkpoints ----------------------------------------------------------------------------------
 
@@ -215,6 +223,17 @@ RECEIPTS_KEPT_COMMITS = 100_000
 RECEIPTS_SWEEP_EVERY_COMMITS = 10_000
 """Between two sweeps; a sweep looks at every receipt."""
 
+REFUSALS_KEPT = 4096
+"""Reasons of refusals that are remembered, of all clients together: up to 64 clients may come back
+and ask for a whole window again. About a kilobyte each at most."""
+
+CLIENTS_KNOWN = 4096
+"""Clients whose highest number is kept in memory; others are looked up when they ask."""
+
+STAGE_KEPT_SECONDS = 120.0
+"""Parts of an operation go when their client has added none between two looks, so far apart:
+longer than any caller waits by default."""
+
 # The actor ------------------------------------------------------------------------------------
 
 SWITCH_INTERVAL_SECONDS = 0.0005
@@ -239,6 +258,10 @@ FRAME_MAX_BYTES = 2 * 1024 * 1024
 
 STAGE_PART_BYTES = 512 * 1024
 """Size of a staged part, and the size of an operation from which on it is staged is twice that."""
+
+STAGED_MAX_BYTES = 64 * 1024 * 1024
+"""Largest operation that travels in parts. Put together it is in memory three times: as bytes, as
+values, and in SQLite; one at a time."""
 
 CREDIT_TOTAL_BYTES = 32 * 1024 * 1024
 """Bytes of requests, three times their length, that may be in the actor at one time."""

@@ -515,7 +515,8 @@ def _type_name(kind: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type_name(one) for one in arguments)
     if hasattr(kind, "__metadata__"):
-        return _type_name(kind.__origin__)
+        most = kind.__metadata__[0].max_length
+        return _type_name(kind.__origin__) + (f" (up to {most:,})" if most else "")
     raise TypeError(f"{kind} has no name in the text")
 
 

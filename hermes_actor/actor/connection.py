@@ -78,7 +78,6 @@ class Connection:
             lambda: self.inbox.has_room(),
             is_there=self._is_there,
             who=lambda: f"pid {self.pid} ({self.name})",
-            private_sql=server.private_sql,
             leads=lambda leads: server.credit.favour(self.client_id if leads else None),
         )
         intake = server.mailbox.intake

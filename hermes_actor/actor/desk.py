@@ -12,17 +12,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.conversation import done, failed, ok
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
-from hermes_actor.errors import Unsupported
-from hermes_protocol.framing import OperationError, decode_operation
-from hermes_protocol.operations import SqlLease, SqlStatement
+from hermes_protocol.operations import SqlLease
 
 if TYPE_CHECKING:
     from hermes_actor.actor.mailbox import Mailbox
@@ -31,41 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Desk", "LeaseMessage"]
 
 LeaseMessage = wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
-
-
-class _WireCall(jobs.Call):
-    """A request whose operation is decoded when the writer takes it, in the writer's thread."""
-
-    __slots__ = ("private_sql", "raw", "ticket")
-
-    def __init__(
-        self,
-        finish: jobs.Finish,
-        deadline: float,
-        ticket: Ticket,
-        raw: msgspec.Raw,
-        private_sql: bool,
-    ) -> None:
-        jobs.Job.__init__(self, finish, deadline)
-        self.ticket = ticket
-        self.raw = raw
-        self.private_sql = private_sql
-
-    def take(self) -> bool:
-        if not super().take():
-            return False
-        try:
-            operation = decode_operation(self.raw)
-        except OperationError as error:
-            self.finish(
-                Outcome(error=Unsupported(f"this actor cannot read the operation: {error}"))
-            )
-            return False
-        if isinstance(operation, SqlStatement) and not self.private_sql:
-            self.finish(Outcome(error=_switched_off()))
-            return False
-        self.request = Request(operation, self.deadline, self.ticket)
-        return True
 
 
 class Desk:
@@ -80,7 +41,6 @@ class Desk:
         *,
         is_there: Callable[[], bool] = lambda: True,
         who: Callable[[], str] = lambda: "a client",
-        private_sql: bool = True,
         leads: Callable[[bool], None] = lambda _leads: None,
     ) -> None:
         """*answer* takes a frame, in either thread; *room* is called when the window has room,
@@ -97,7 +57,6 @@ class Desk:
         self._is_there = is_there
         self._who = who
         self._leads = leads
-        self._private_sql = private_sql
         self._window = limits.WINDOW_REQUESTS
         self._guard = threading.Lock()
         self._requests = 0
@@ -161,7 +120,7 @@ class Desk:
         self._request_began()
         self._mailbox.put(
             self.client_id,
-            _WireCall(finish, deadline, ticket, message.operation, self._private_sql),
+            jobs.Call(finish, Request(message.operation, deadline, ticket)),
         )
 
     def _ticket(self, message: wire.Request | wire.LeaseCommit, digest: bytes) -> Ticket:
@@ -282,9 +241,6 @@ class Desk:
 
     def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> None:
         finish = self._asked(message.ask, landed)
-        if not self._private_sql:
-            finish(Outcome(error=_switched_off()))
-            return
         self._metrics.leases += 1
         self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
         lease = jobs.Lease(finish, _deadline(message.patience), self._lead)
@@ -328,7 +284,3 @@ class Desk:
 
 def _deadline(patience: float | None) -> float:
     return time.monotonic() + (limits.PATIENCE_SECONDS if patience is None else patience)
-
-
-def _switched_off() -> Unsupported:
-    return Unsupported("SQL of clients is switched off (actor.private_sql)")

@@ -89,7 +89,7 @@ class Server:
         then, in a thread of its own: a terminal that takes nothing must not hold us up.
         """
         self.place = place
-        self.private_sql = private_sql
+        self._private_sql = private_sql
         self.rescue = rescue
         self.drain_seconds = drain_seconds
         self.started = time.time()
@@ -233,6 +233,7 @@ class Server:
             sent=self.flush_answers,
             measured=self.metrics.batch,
             rescues=self.rescue,
+            private_sql=self._private_sql,
         )
         self._writing.start()
         self._nursery.start_soon(self._mourn, self._writing)

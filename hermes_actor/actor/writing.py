@@ -47,6 +47,7 @@ class Writing:
         sent: Callable[[], None],
         measured: Callable[[int, float], None],
         rescues: bool = True,
+        private_sql: bool = True,
     ) -> None:
         """*on_ready* is called, in the thread, when the file is open, or the thread must die."""
         self.place = place
@@ -63,6 +64,7 @@ class Writing:
         self._sent = sent
         self._measured = measured
         self._rescues = rescues
+        self._private_sql = private_sql
         self._phase = "opening"
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
@@ -99,6 +101,7 @@ class Writing:
                 patience=limits.ACTOR_OPEN_BUSY_SECONDS,
                 anchored=True,
                 rescues=self._rescues,
+                private_sql=self._private_sql,
             )
             self._now_in("recovering")
             self._recover(writer)

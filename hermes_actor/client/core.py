@@ -15,7 +15,13 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor._version import __version__
-from hermes_actor.errors import HermesActorError, IncompatibleProtocol, IndexBehind, by_code
+from hermes_actor.errors import (
+    HermesActorError,
+    IncompatibleProtocol,
+    IndexBehind,
+    TooBig,
+    by_code,
+)
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_server, frame
 from hermes_protocol.operations import Staged, StagePart
 
@@ -124,8 +130,16 @@ class ClientCore:
         return again + self._after_welcome(self)
 
     def encode(self, operation: Operation[Any]) -> bytes | None:
-        """The bytes of an operation; ``None`` if it must be staged (see :meth:`stages`)."""
+        """The bytes of an operation; ``None`` if it must be staged (see :meth:`stages`).
+
+        Raises :class:`TooBig` for one that no actor takes.
+        """
         encoded = _encode(operation)
+        if len(encoded) > limits.STAGED_MAX_BYTES:
+            raise TooBig(
+                f"an operation may have {limits.STAGED_MAX_BYTES} bytes, and this one has"
+                f" {len(encoded)}; send several smaller ones"
+            )
         return encoded if len(encoded) <= 2 * limits.STAGE_PART_BYTES else None
 
     def stages(self, operation: Operation[Any]) -> list[bytes]:

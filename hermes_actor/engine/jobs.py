@@ -67,6 +67,12 @@ class Request(NamedTuple):
     deadline: float = float("inf")
     ticket: Ticket | None = None
 
+    def decoded(self) -> Request:
+        """The request with its operation decoded. Raises :class:`Unsupported`."""
+        if not isinstance(self.operation, Raw):
+            return self
+        return Request(decoded(self.operation), self.deadline, self.ticket)
+
 
 class Outcome(NamedTuple):
     """What became of a request: a result with its place in the order of changes, or an error."""

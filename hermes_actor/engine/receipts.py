@@ -17,7 +17,7 @@ transaction of the change, so the two cannot disagree. Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -25,7 +25,13 @@ import msgspec
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.own_tables import set_own
-from hermes_actor.errors import KeyReused, OutcomeUnknown, RequestError
+from hermes_actor.errors import (
+    HermesActorError,
+    KeyReused,
+    OutcomeUnknown,
+    RequestError,
+    without_origin,
+)
 from hermes_actor.store.rows import scalar
 
 if TYPE_CHECKING:
@@ -56,7 +62,6 @@ class Ticket(NamedTuple):
 class _Client:
     highest: int
     pruned: int = 0
-    refused: dict[int, BaseException] = field(default_factory=dict)
 
 
 class Receipts:
@@ -67,6 +72,7 @@ class Receipts:
         self.swept_through = swept_through
         self._clients: dict[bytes, _Client] = {}
         self._pending: dict[bytes, int] = {}
+        self._refusals: dict[tuple[bytes, int], HermesActorError] = {}
 
     def find(self, conn: Connection, ticket: Ticket) -> Outcome | None:
         """The answer that a request has already had; ``None`` if it is to be applied now."""
@@ -89,8 +95,9 @@ class Receipts:
             if digest != ticket.digest:
                 return Outcome(error=KeyReused(f"request {ticket.seq} was another one before"))
             return Outcome(msgspec.Raw(result), None, commit_no, replayed=True)
-        if ticket.seq in client.refused:
-            return Outcome(error=client.refused[ticket.seq], replayed=True)
+        refusal = self._refusals.get((ticket.client, ticket.seq))
+        if refusal is not None:
+            return Outcome(error=refusal, replayed=True)
         if ticket.seq > client.pruned and ticket.after >= self.swept_through:
             return Outcome(error=RequestError("it was refused before; the reason is lost"))
         return Outcome(error=_unknown(ticket))
@@ -111,6 +118,9 @@ class Receipts:
             (ticket.client, ticket.seq, commit_no, ticket.digest, result),
         )
         self._pending[ticket.client] = ticket.seq
+        if self._refusals:
+            # Refused once, sent again and applied: from here on only its receipt may answer.
+            self._refusals.pop((ticket.client, ticket.seq), None)
         client = self._clients[ticket.client]
         if ticket.acked_through - client.pruned >= limits.RECEIPTS_PRUNED_AT_ONCE:
             conn.execute(
@@ -118,23 +128,40 @@ class Receipts:
                 (ticket.client, min(ticket.acked_through, ticket.seq - 1)),
             )
 
-    def refused(self, ticket: Ticket, error: BaseException) -> None:
-        """Remember why a request failed, for a client that asks again."""
-        self._clients[ticket.client].refused[ticket.seq] = error
+    def refused(self, ticket: Ticket, error: BaseException) -> HermesActorError:
+        """Remember why a request failed, for a client that asks again; the error to answer with.
+
+        Neither keeps anything of the request: an exception holds on to the frames in which it was
+        raised, and they to the values of the operation. Of all refusals the latest are kept; one
+        that is forgotten is still answered with ``executed = "no"``.
+        """
+        plain = without_origin(error)
+        self._refusals.pop((ticket.client, ticket.seq), None)
+        self._refusals[ticket.client, ticket.seq] = plain
+        while len(self._refusals) > limits.REFUSALS_KEPT:
+            del self._refusals[next(iter(self._refusals))]
+        return plain
 
     def committed(self, tickets: list[Ticket]) -> None:
         """The transaction of these requests is in the file."""
         for ticket in tickets:
-            client = self._clients[ticket.client]
+            client = self._clients.get(ticket.client)  # not met: its request could not be read
+            if client is None:
+                continue
             if ticket.acked_through - client.pruned >= limits.RECEIPTS_PRUNED_AT_ONCE:
                 client.pruned = ticket.acked_through
-                client.refused = {s: e for s, e in client.refused.items() if s > client.pruned}
         for client_id, highest in self._pending.items():
             self._clients[client_id].highest = highest
-        self._pending.clear()
+        self._settled()
 
     def rolled_back(self) -> None:
+        self._settled()
+
+    def _settled(self) -> None:
         self._pending.clear()
+        if len(self._clients) > limits.CLIENTS_KNOWN:
+            # Each is met again when it asks; what has crashed never does.
+            self._clients.clear()
 
     def forget(self, conn: Connection, client_id: bytes) -> None:
         """The client will not come back: remove its receipts, inside a transaction."""
@@ -146,12 +173,19 @@ class Receipts:
         distance = commit_no - limits.RECEIPTS_KEPT_COMMITS - self.swept_through
         return distance >= limits.RECEIPTS_SWEEP_EVERY_COMMITS
 
-    def sweep(self, conn: Connection, commit_no: int) -> None:
-        """Remove, inside a transaction, what nobody has asked for over many commits."""
+    def sweep(self, conn: Connection, commit_no: int) -> int:
+        """Remove, inside a transaction, what was not asked for over many commits; through where.
+
+        After its commit the caller calls :meth:`swept`: until then the receipts are there.
+        """
         through = commit_no - limits.RECEIPTS_KEPT_COMMITS
         conn.execute("DELETE FROM hermes_actor_receipts WHERE commit_no <= ?", (through,))
         conn.execute("DELETE FROM hermes_actor_stage WHERE commit_no <= ?", (through,))
         set_own(conn, "swept_through", through)
+        return through
+
+    def swept(self, through: int) -> None:
+        """A sweep is in the file."""
         self.swept_through = through
         # What memory knows of clients is read again from what is left; those that are gone go.
         self._clients.clear()

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_actor.errors import BadValue
+from hermes_actor import limits
+from hermes_actor.errors import BadValue, TooBig
+from hermes_actor.store.rows import scalar
 from hermes_protocol.framing import OperationError, decode_operation
 from hermes_protocol.operations import Staged, StagePart
 
@@ -14,33 +16,84 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
     from hermes_protocol.operations import Operation
 
-__all__ = ["encode_result", "keep_part", "take_parts"]
+__all__ = ["Stage", "discard_parts", "encode_result", "keep_part", "take_parts"]
 
 encode_result = msgspec.msgpack.Encoder().encode
 
 
 def keep_part(conn: Connection, client: bytes, commit_no: int, op: StagePart) -> None:
-    """Keep one part until the whole is applied, or its client is forgotten."""
+    """Keep one part until the whole is applied or refused, or its client adds no more."""
     conn.execute(
         "INSERT OR REPLACE INTO hermes_actor_stage (client, key, part, commit_no, data)"
         " VALUES (?, ?, ?, ?, ?)",
         (client, op.key, op.part, commit_no, op.data),
     )
+    sql = "SELECT SUM(LENGTH(data)) FROM hermes_actor_stage WHERE client = ? AND key = ?"
+    if scalar(conn, sql, (client, op.key)) > limits.STAGED_MAX_BYTES:
+        raise TooBig(
+            f"an operation may have {limits.STAGED_MAX_BYTES} bytes in all, and this one has more;"
+            f" send several smaller ones"
+        )
 
 
 def take_parts(conn: Connection, client: bytes, op: Staged) -> Operation[Any]:
     """The operation that the parts are. They go in the transaction that applies it."""
-    rows = conn.execute(
+    whole, parts = bytearray(), 0
+    # One part at a time: an operation of this size is in memory often enough.
+    for (data,) in conn.execute(
         "SELECT data FROM hermes_actor_stage WHERE client = ? AND key = ? ORDER BY part",
         (client, op.key),
-    ).fetchall()
-    if len(rows) != op.parts:
-        raise BadValue(f"{len(rows)} of {op.parts} parts are here")
+    ):
+        whole += data
+        parts += 1
+    if parts != op.parts:
+        raise BadValue(f"{parts} of {op.parts} parts are here; send the whole operation again")
     try:
-        whole = decode_operation(b"".join(data for (data,) in rows))
+        operation = decode_operation(whole)
     except OperationError as error:
-        raise BadValue(f"the parts are no operation: {error}") from error
-    if isinstance(whole, StagePart | Staged):
+        raise BadValue(f"the parts are no operation: {error}") from None
+    if isinstance(operation, StagePart | Staged):
         raise BadValue("a staged operation cannot stage another one")
-    conn.execute("DELETE FROM hermes_actor_stage WHERE client = ? AND key = ?", (client, op.key))
-    return whole
+    discard_parts(conn, client, op.key)
+    return operation
+
+
+def discard_parts(conn: Connection, client: bytes, key: int) -> None:
+    """Remove the parts of one operation."""
+    conn.execute("DELETE FROM hermes_actor_stage WHERE client = ? AND key = ?", (client, key))
+
+
+class Stage:
+    """Finds the parts that no client will ever put together.
+
+    A client that still sends an operation adds parts to it. One that was killed, or that gave up,
+    adds none; but one that reconnects after a crash may. So parts stay between two looks, and go
+    when their client has added none in between. To remove them is never wrong: an operation whose
+    parts are gone is refused, and was not executed.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._looked = now
+        self._before: int | None = None
+        self._through: int | None = None
+
+    def sweep_is_due(self, now: float) -> bool:
+        return now - self._looked >= limits.STAGE_KEPT_SECONDS
+
+    def look(self, now: float, commit_no: int) -> None:
+        """Begin a look at *now*, when the newest change is *commit_no*."""
+        self._looked = now
+        self._before, self._through = self._through, commit_no
+
+    def has_leftovers(self, conn: Connection) -> bool:
+        return self._before is not None and bool(
+            scalar(conn, "SELECT 1 FROM hermes_actor_stage WHERE commit_no <= ?", (self._before,))
+        )
+
+    def sweep(self, conn: Connection) -> None:
+        """Remove, inside a transaction, the parts of clients that have added none."""
+        conn.execute(
+            "DELETE FROM hermes_actor_stage WHERE client NOT IN"
+            " (SELECT client FROM hermes_actor_stage WHERE commit_no > ?)",
+            (self._before,),
+        )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
@@ -27,7 +27,13 @@ from hermes_actor.engine.indexer import advance, forget_index, settle_watermark
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_actor.engine.seams import Seams
-from hermes_actor.engine.staging import encode_result, keep_part, take_parts
+from hermes_actor.engine.staging import (
+    Stage,
+    discard_parts,
+    encode_result,
+    keep_part,
+    take_parts,
+)
 from hermes_actor.engine.upkeep import Upkeep
 from hermes_actor.engine.write_connection import TransactionLost, WriteConnection
 from hermes_actor.errors import (
@@ -62,6 +68,8 @@ class _Misstep(Exception):
         self.cause = cause
 
 
+R = TypeVar("R")
+
 _Way = Callable[[Request, int], Outcome]
 """How a batch applies one request under a commit_no."""
 
@@ -81,6 +89,7 @@ class Writer(Upkeep):
         patience: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
         rescues: bool = True,
+        private_sql: bool = True,
     ) -> None:
         """Open the file and bring its schema up to date; see :func:`open_database` for errors.
 
@@ -88,7 +97,8 @@ class Writer(Upkeep):
         told each epoch that begins, *on_phase* what takes long during the opening, in which foreign
         locks are waited for with *patience*. Every commit goes to *changes*. *anchored*: closing
         must leave the WAL to those who have the file open, or are about to. *rescues*: a database
-        that is removed under us is saved whole.
+        that is removed under us is saved whole. Without *private_sql* every statement of a guest is
+        refused, in whatever way it comes.
         """
         core = WriteConnection(
             place, seams or Seams(), on_epoch, on_phase, patience, anchored, rescues
@@ -101,6 +111,10 @@ class Writer(Upkeep):
         """Who keeps changes waiting, for people."""
         self._foreign_told = 0
         self._changed: list[Changed] = []
+        self._discarded = False
+        """Whether the open transaction has removed the parts of an operation that was refused."""
+        self._stage = Stage(core.seams.monotonic())
+        self._private_sql = private_sql
 
     def __repr__(self) -> str:
         core = self.core
@@ -119,10 +133,10 @@ class Writer(Upkeep):
         commits what it has, and the host brings the rest again.
         """
         try:
-            if len(requests) == 1 or isinstance(requests[0].operation, Vacuum):
+            if len(requests) == 1:
                 return [self._run_alone(requests[0])]
             try:
-                return self._attempt(requests)
+                return self._attempt(requests) or [self._run_alone(requests[0])]
             except TransactionLost:
                 # The one recovery path: everything was rolled back, so run them one by one.
                 return [self._run_alone(request) for request in requests]
@@ -130,10 +144,13 @@ class Writer(Upkeep):
             return [Outcome(error=error)] * len(requests)
 
     def _run_alone(self, request: Request) -> Outcome:
-        if isinstance(request.operation, Vacuum):
-            return Outcome(error=self.vacuum(request.deadline))
         try:
+            request = request.decoded()
+            if isinstance(request.operation, Vacuum):
+                return Outcome(error=self.vacuum(request.deadline))
             (outcome,) = self._attempt([request])
+        except Unsupported as error:
+            outcome = Outcome(error=error)
         except TransactionLost as lost:
             outcome = self._run_without_index(request, lost)
         except OutcomeUnknown as error:
@@ -142,7 +159,8 @@ class Writer(Upkeep):
 
     def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
         """Hardly ever does a change fail. So all are tried without a way back for each; if one
-        fails, everything is rolled back and tried again with one."""
+        fails, everything is rolled back and tried again with one. Returns the outcomes up to one
+        that has to run alone."""
         try:
             return self._transaction(requests, self._apply_plainly)
         except _Misstep as misstep:
@@ -177,7 +195,7 @@ class Writer(Upkeep):
         try:
             outcomes = self._apply_all(requests, apply_one)
             applied = sum(1 for o in outcomes if o.error is None and not o.replayed)
-            if not applied:
+            if not applied and not self._discarded:
                 self._roll_back()
                 return outcomes
             tickets = [r.ticket for r in requests[: len(outcomes)] if r.ticket]
@@ -203,6 +221,7 @@ class Writer(Upkeep):
                 self._tell_changes()
             raise
         self.receipts.committed(tickets)
+        self._discarded = False
 
     def explain(self, error: Exception) -> Exception:
         """What the caller is told: a typed error, or that of a wrong value as it is."""
@@ -221,14 +240,22 @@ class Writer(Upkeep):
         seams, outcomes = self.core.seams, list[Outcome]()
         commit_no = self.core.commit_no + 1
         enough = seams.monotonic() + limits.BATCH_SOFT_SECONDS
-        for request in requests:
+        size = 0
+        for waiting in requests:
+            try:
+                request = waiting.decoded()
+            except Unsupported as error:
+                outcomes.append(Outcome(error=error))
+                continue
             if isinstance(request.operation, Vacuum):
                 break
             outcome = self._answered(request) or apply_one(request, commit_no)
             outcomes.append(outcome)
             if outcome.error is None and not outcome.replayed:
                 commit_no += 1
-            if seams.monotonic() > enough:
+            if isinstance(outcome.result, Raw):
+                size += len(outcome.result)
+            if seams.monotonic() > enough or size > limits.BATCH_ANSWER_BYTES:
                 break
         return outcomes
 
@@ -246,6 +273,7 @@ class Writer(Upkeep):
         self.core.roll_back()
         self.receipts.rolled_back()
         self._changed = []
+        self._discarded = False
 
     def _answered(self, request: Request) -> Outcome | None:
         """What the file or the clock says about a request before it is applied."""
@@ -285,9 +313,12 @@ class Writer(Upkeep):
                 self._return_to_savepoint(error, explained)
                 del self._changed[changed:]
         self._note_damage(request, error, explained)
-        if request.ticket is not None:
-            self.receipts.refused(request.ticket, explained)
-        return Outcome(error=explained)
+        if request.ticket is None:
+            return Outcome(error=explained)
+        if isinstance(request.operation, StagePart | Staged):
+            discard_parts(self.core.conn, request.ticket.client, request.operation.key)
+            self._discarded = True
+        return Outcome(error=self.receipts.refused(request.ticket, explained))
 
     def _return_to_savepoint(self, error: Exception, explained: Exception) -> None:
         conn = self.core.conn
@@ -353,6 +384,7 @@ class Writer(Upkeep):
             raise lease_over()  # a commit that comes too late, or again
         if not isinstance(operation, SqlStatement):
             return apply(conn, operation)
+        self._check_private_sql()
         if names_index(operation.sql):
             advance(conn, self.watermark, self.core.seams, float("inf"))
         self.core.authorizer.enter_guest(operation.sql)
@@ -371,8 +403,13 @@ class Writer(Upkeep):
 
     # --- leases ----------------------------------------------------------------------------
 
+    def _check_private_sql(self) -> None:
+        if not self._private_sql:
+            raise Unsupported("SQL of clients is switched off (actor.private_sql)")
+
     def begin_lease(self, deadline: float) -> None:
         """Open a transaction for one guest. Nothing else may run until it ends."""
+        self._check_private_sql()
         if self.index_blame is not None:
             self.rebuild_index()  # an earlier lease was lost by it
         failed = self.begin(deadline)
@@ -451,21 +488,34 @@ class Writer(Upkeep):
         self._tidy(lambda: self.receipts.forget(self.core.conn, client))
 
     def idle_slice(self) -> float | None:
-        if self.core.broken is None and self.receipts.sweep_is_due(self.core.commit_no):
-            self._tidy(lambda: self.receipts.sweep(self.core.conn, self.core.commit_no))
+        if self.core.broken is None:
+            self._sweep()
         pause = super().idle_slice()
         self._tell_changes()
         return pause
 
-    def _tidy(self, work: Callable[[], None]) -> None:
-        """Remove receipts in a transaction of its own; if it fails, later."""
+    def _sweep(self) -> None:
+        """Remove what clients have left, when it is time."""
+        core, now = self.core, self.core.seams.monotonic()
+        if self.receipts.sweep_is_due(core.commit_no):
+            through = self._tidy(lambda: self.receipts.sweep(core.conn, core.commit_no))
+            if through is not None:
+                self.receipts.swept(through)
+        if self._stage.sweep_is_due(now):
+            self._stage.look(now, core.commit_no)
+            if self._stage.has_leftovers(core.conn):
+                self._tidy(lambda: self._stage.sweep(core.conn))
+
+    def _tidy(self, work: Callable[[], R]) -> R | None:
+        """Remove something of ours in a transaction of its own. ``None``: it failed; try later."""
         if self.begin(self.core.seams.monotonic()) is not None:
-            return
+            return None
         try:
-            work()
+            result = work()
             self.commit()
         except (HermesActorError, sqlite3.Error) as error:
             self._roll_back()
-            _log.warning("receipts were not removed: %s", error)
-        else:
-            self._tell_changes()
+            _log.warning("receipts and parts were not removed: %s", error)
+            return None
+        self._tell_changes()
+        return result

@@ -62,7 +62,7 @@ def decode_server(body: bytes) -> ServerMessage:
     return decode(_server, body)
 
 
-def decode_operation(body: bytes | msgspec.Raw) -> Operation[Any]:
+def decode_operation(body: bytes | bytearray | msgspec.Raw) -> Operation[Any]:
     """An operation out of a request. Raises :class:`OperationError`."""
     try:
         return _operation.decode(body)

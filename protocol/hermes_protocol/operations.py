@@ -12,10 +12,10 @@ ever added, with a default. Unknown fields are skipped by older readers.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar, get_args
+from typing import Annotated, Generic, TypeAlias, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from hermes_protocol.values import Scalar, Value
 
@@ -67,6 +67,16 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+
+# Lists of small things take many times the room of their bytes. A reader refuses longer ones before
+# it makes any of their items.
+Ids: TypeAlias = Annotated[list[str], Meta(max_length=100_000)]
+Names: TypeAlias = Annotated[list[str], Meta(max_length=2_000)]
+Row: TypeAlias = Annotated[list[Value], Meta(max_length=2_000)]
+Rows: TypeAlias = Annotated[list[Row], Meta(max_length=100_000)]
+Parameters: TypeAlias = Annotated[list[Value], Meta(max_length=250_000)]
+NamedParameters: TypeAlias = Annotated[dict[str, Value], Meta(max_length=250_000)]
+Notes: TypeAlias = Annotated[dict[str, str], Meta(max_length=1_000)]
 
 
 class Operation(
@@ -252,7 +262,7 @@ class SessionArchive(Operation[list[str]], frozen=True, kw_only=True, tag="sessi
 class SessionsRemove(Operation[Pruned], frozen=True, kw_only=True, tag="sessions.remove"):
     """Remove those of *ids* that have ended, like a prune."""
 
-    ids: list[str]
+    ids: Ids
     max_rows: int = 2000
 
 
@@ -316,6 +326,9 @@ class MessageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: int = 0
 
 
+Messages: TypeAlias = Annotated[list[MessageRow], Meta(max_length=200_000)]
+
+
 class MessageAppend(Operation[int], frozen=True, kw_only=True, tag="message.append"):
     """Add one message and raise the counters of its session. Result: the message id."""
 
@@ -327,7 +340,7 @@ class MessagesReplace(Operation[None], frozen=True, kw_only=True, tag="messages.
     """Replace the transcript of a session and set its counters."""
 
     session_id: Scalar
-    messages: list[MessageRow]
+    messages: Messages
 
 
 class MessagesClear(Operation[None], frozen=True, kw_only=True, tag="messages.clear"):
@@ -344,7 +357,7 @@ class SessionImport(Operation[Imported], frozen=True, kw_only=True, tag="session
     """
 
     session: SessionRow
-    messages: list[MessageRow]
+    messages: Messages
     now: float
     archived: bool = False
 
@@ -430,8 +443,8 @@ class SqlStatement(Operation[SqlResult], frozen=True, kw_only=True, tag="sql.sta
     """One statement of a caller that reaches into ``SessionDB._conn``; an operation of its own."""
 
     sql: str
-    parameters: list[Value] = []
-    named: dict[str, Value] | None = None
+    parameters: Parameters = []
+    named: NamedParameters | None = None
 
 
 class SqlLease(Operation[None], frozen=True, kw_only=True, tag="sql.lease"):
@@ -481,13 +494,13 @@ class RowsCopy(Operation[int], frozen=True, kw_only=True, tag="rows.copy"):
     """
 
     table: str
-    columns: list[str] = []
-    rows: list[list[Value]] = []
+    columns: Names = []
+    rows: Rows = []
     update: bool = False
     clear: bool = False
-    remove: list[str] = []
-    bookmark: dict[str, str] = {}
-    expect: dict[str, str] = {}
+    remove: Ids = []
+    bookmark: Notes = {}
+    expect: Notes = {}
     last_id: int = 0
 
 

@@ -50,7 +50,8 @@ LOOP = [
 # Places in the writer's thread.
 WRITER = [
     "hermes_actor.actor.inbox:Inbox._admit",
-    "hermes_actor.actor.desk:_WireCall.take",
+    "hermes_actor.engine.jobs:Job.take",
+    "hermes_actor.engine.jobs:Request.decoded",
     "hermes_actor.actor.desk:Desk._reply",
     "hermes_actor.actor.desk:Desk._answer_ask",
     "hermes_actor.actor.metrics:Metrics.batch",

@@ -125,7 +125,8 @@ class RealLedger:
         self.real.refused(ticket, error_from(failed))
 
     def sweep(self, through):
-        self.real.sweep(self.conn, through + limits.RECEIPTS_KEPT_COMMITS)
+        kept = limits.RECEIPTS_KEPT_COMMITS
+        self.real.swept(self.real.sweep(self.conn, through + kept))
         assert get_own(self.conn, "swept_through") == through
 
     def close(self):

@@ -28,6 +28,10 @@ def copy_sessions(
     _Sessions(source, target, run, ours, report, tell).copy()
 
 
+_REMOVED_TOGETHER = 10_000
+"""Ids in one removal."""
+
+
 class _Sessions:
     def __init__(
         self, source: Side, target: Side, run: str, ours: Checksums, report: Report, tell: Tell
@@ -111,8 +115,9 @@ class _Sessions:
         self.report.copied_sessions = new.written + old.written
 
     def _remove(self, gone: list[str]) -> None:
-        part = RowsCopy(table="sessions", remove=gone, expect={"run": self._run})
-        self._target.write(part)
+        for start in range(0, len(gone), _REMOVED_TOGETHER):
+            ids = gone[start : start + _REMOVED_TOGETHER]
+            self._target.write(RowsCopy(table="sessions", remove=ids, expect={"run": self._run}))
         self.report.removed_sessions = len(gone)
 
 
