@@ -54,6 +54,7 @@ __all__ = [
     "OPEN_BUSY_SECONDS",
     "OUTBOX_MAX_BYTES",
     "OWNED_SECONDS",
+    "PATIENCE_MAX_SECONDS",
     "PATIENCE_SECONDS",
     "PHASE_TELL_SECONDS",
     "RECEIPTS_KEPT_COMMITS",
@@ -78,6 +79,7 @@ __all__ = [
     "STAGE_KEPT_SECONDS",
     "STAGE_PART_BYTES",
     "STALLED_SECONDS",
+    "STATEMENT_BESIDE_OTHERS_SECONDS",
     "SUCCESSOR_END_SECONDS",
     "SUCCESSOR_READY_SECONDS",
     "SUCCESSOR_SERVING_SECONDS",
@@ -95,6 +97,9 @@ __all__ = [
 
 PATIENCE_SECONDS = 30.0
 """How long a call waits by default: longer than any stall seen in the field that ended well."""
+
+PATIENCE_MAX_SECONDS = 86_400.0
+"""The longest timeout of a request that an actor keeps, whatever its client asks for."""
 
 BUSY_RETRY_SECONDS = 0.005
 """Between tries for a lock that a foreign program holds. SQLite's own handler sleeps up to 100 ms,
@@ -387,7 +392,10 @@ the watchdog of a service manager takes the writer for stuck."""
 # Leases ---------------------------------------------------------------------------------------
 
 LEASE_TOTAL_SECONDS = 1.0
-"""The longest that one caller may keep the writer to itself."""
+"""The longest that one caller may keep the writer to itself, running statements included."""
+
+STATEMENT_BESIDE_OTHERS_SECONDS = 0.200
+"""How long one statement of a caller may go on while others wait to write (G13)."""
 
 LEASE_IDLE_SECONDS = 0.200
 """The longest pause inside a lease; a holder that does more than SQL should not hold it."""

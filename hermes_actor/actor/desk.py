@@ -7,6 +7,7 @@ counts as open from its admission until its answer is in the outbox.
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -283,4 +284,6 @@ class Desk:
 
 
 def _deadline(patience: float | None) -> float:
-    return time.monotonic() + (limits.PATIENCE_SECONDS if patience is None else patience)
+    if patience is None or math.isnan(patience):
+        patience = limits.PATIENCE_SECONDS
+    return time.monotonic() + min(patience, limits.PATIENCE_MAX_SECONDS)

@@ -252,6 +252,8 @@ class Server:
             except Exception:
                 _log.exception("the actor before this one could not be dismissed")
             failpoints.hit("drain.begin")
+            # Half of the time is the writer's, the other half is for its answers to leave.
+            self._writing.leave_within(self.drain_seconds / 2)
             await self.reception.send_all_away(self._reason)
             failpoints.hit("drain.away")
             await self._writing.stop()

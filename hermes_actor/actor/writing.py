@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,11 @@ class Writing:
 
     def start(self) -> None:
         self._thread.start()
+
+    def leave_within(self, seconds: float) -> None:
+        """Wait no longer than that for foreign locks, and interrupt what runs for long."""
+        if self.writer is not None:
+            self.writer.core.leave_by = time.monotonic() + seconds
 
     async def stop(self) -> None:
         """Finish what was admitted, close the file, end the thread."""

@@ -15,6 +15,7 @@ makes the kernel bring it to the disk, before anything is folded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor.engine.busy import retry_busy
@@ -35,7 +36,13 @@ BARRIER_SECONDS = 2.0
 
 
 def pass_barrier(
-    conn: Connection, seams: Seams, deadline: float, place: Place, *, after_failure: bool = False
+    conn: Connection,
+    seams: Seams,
+    deadline: float,
+    place: Place,
+    *,
+    after_failure: bool = False,
+    leave_by: Callable[[], float] = lambda: float("inf"),
 ) -> int:
     """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
 
@@ -58,7 +65,7 @@ def pass_barrier(
             f" sync; changes wait until it leaves"
         )
     seams.failpoint("barrier.after_checkpoint")
-    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline, leave_by)
     try:
         if lacks_own_tables(conn):
             create_own_tables(conn)

@@ -22,12 +22,20 @@ def is_busy(error: BaseException) -> bool:
     return primary_code(error) in _BUSY
 
 
-def retry_busy(call: Callable[[], R], seams: Seams, deadline: float) -> R:
-    """Run *call* until it meets no foreign lock; its own error after *deadline*."""
+def retry_busy(
+    call: Callable[[], R],
+    seams: Seams,
+    deadline: float,
+    leave_by: Callable[[], float] = lambda: float("inf"),
+) -> R:
+    """Run *call* until it meets no foreign lock; its own error after *deadline*.
+
+    *leave_by* is asked each time: a drain may begin meanwhile, and ends the wait earlier.
+    """
     while True:
         try:
             return call()
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or seams.monotonic() >= deadline:
+            if not is_busy(error) or not seams.monotonic() < min(deadline, leave_by()):
                 raise
         seams.sleep(limits.BUSY_RETRY_SECONDS)

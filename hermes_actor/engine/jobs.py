@@ -248,7 +248,7 @@ class Lease(Job):
     A lease that is finished with an error has ended, whoever finishes it: its commands are refused.
     """
 
-    __slots__ = ("_finish", "_granted", "_leads", "commands", "ended")
+    __slots__ = ("_finish", "_granted", "_leads", "commands", "ended", "is_abandoned")
 
     def __init__(
         self,
@@ -260,6 +260,7 @@ class Lease(Job):
         super().__init__(self._settle, deadline)
         self.commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self.ended = False
+        self.is_abandoned = False
         self._finish = finish
         self._leads = leads
         self._granted = False
@@ -295,7 +296,8 @@ class Lease(Job):
                 command.finish(Outcome(error=lease_over()))
 
     def abandon(self) -> None:
-        """The holder is gone: roll back at once."""
+        """The holder is gone: interrupt what runs, and roll back at once."""
+        self.is_abandoned = True
         self.commands.put(None)
 
 

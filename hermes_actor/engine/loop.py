@@ -26,6 +26,7 @@ from hermes_actor.engine.jobs import (
     Outcome,
     Rescue,
     Stop,
+    lease_over,
 )
 from hermes_actor.engine.maintenance import maintain
 from hermes_actor.errors import (
@@ -99,6 +100,12 @@ class _Loop:
         self._open: list[Job] = []
         self._searches: list[CatchUp] = []
         self._owed = 0
+        self._running = 1
+        """How many of the open jobs are what runs now: a lease that was granted is finished."""
+        writer.others_wait = self._others_wait
+
+    def _others_wait(self) -> bool:
+        return len(self._open) > self._running or self._source.waiting()
 
     def run(self) -> None:
         try:
@@ -157,8 +164,9 @@ class _Loop:
         self._sent()
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
-        self._open.remove(job)
-        self._answer(job, outcome)
+        if job in self._open:
+            self._open.remove(job)
+            self._answer(job, outcome)
 
     def _answer(self, to: Job | Command, outcome: Outcome) -> None:
         """An answer that cannot be given is its client's loss alone."""
@@ -308,12 +316,14 @@ class _Loop:
         self._writer.begin_lease(job.deadline)
         self._finish(job, Outcome())
         self._sent()
+        self._running = 0
         try:
             end = self._clock() + limits.LEASE_TOTAL_SECONDS
             while self._follow(job, end):
                 pass
         except Exception as error:
             self._unexpected("a lease", error)
+        self._running = 1
         self._writer.abandon()
         job.end()
         self._sent()
@@ -329,11 +339,17 @@ class _Loop:
             return False
         if command is None:
             return False
+        goes_on = command.statement is not None
         try:
-            if command.statement is not None:
-                outcome = Outcome(self._writer.run_in_lease(command.statement))
-            else:
+            if command.statement is None:
                 outcome = self._writer.end_lease(command.commit)
+            elif job.is_abandoned:
+                raise lease_over()
+            else:
+                result = self._writer.run_in_lease(command.statement, end, lambda: job.is_abandoned)
+                outcome = Outcome(result)
+        except DeadlineExceeded as error:
+            outcome, goes_on = Outcome(error=error), False
         except Exception as error:
             outcome = Outcome(error=self._writer.explain(error))
         if self._writer.core.broken is not None:
@@ -341,7 +357,7 @@ class _Loop:
         # The reply goes out before the end is marked: the holder trusts that order.
         self._answer(command, outcome)
         self._sent()
-        return command.statement is not None
+        return goes_on
 
     def _idle(self) -> float | None:
         return self._upkeep(self._writer.idle_slice)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from operator import methodcaller
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
@@ -30,9 +30,17 @@ from hermes_actor.engine.indexer import (
     newest_id,
     note_schema,
 )
+from hermes_actor.engine.interruption import interruptible
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.engine.write_connection import TransactionLost
-from hermes_actor.errors import Busy, Damaged, HermesActorError, OutcomeUnknown, RequestError
+from hermes_actor.errors import (
+    Busy,
+    Damaged,
+    DeadlineExceeded,
+    HermesActorError,
+    OutcomeUnknown,
+    RequestError,
+)
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.coverage import TABLES
 from hermes_actor.store.layout import layout_of
@@ -144,9 +152,8 @@ class Upkeep:
         """Build every ordinary index anew from its table, each in a transaction of its own."""
         sql = "SELECT name FROM sqlite_master WHERE type = 'index'"
         for (name,) in self.core.conn.execute(sql).fetchall():
-            reindex = 'REINDEX "{}"'.format(name.replace('"', '""'))
             self._change(
-                methodcaller("execute", reindex),
+                partial(self._until_leaving, 'REINDEX "{}"'.format(name.replace('"', '""'))),
                 limits.OPEN_BUSY_SECONDS,
                 writes=limits.CHECKPOINT_EVERY_WRITES,
             )
@@ -177,15 +184,26 @@ class Upkeep:
             return failed
         self.core.roll_back()
         try:
-            self.core.vacuum(deadline)
+            with interruptible(self.core.conn, self._why_leave):
+                self.core.vacuum(deadline)
         except OutcomeUnknown:
             return self.core.stopped()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DeadlineExceeded) as error:
             return self.core.explain(error)
         failed = self.begin(deadline)
         self.core.roll_back()
         # Done is done: whatever is in the way of another transaction now is not its failure.
         return failed if self.core.broken is not None else None
+
+    def _until_leaving(self, sql: str, conn: Connection) -> None:
+        with interruptible(conn, self._why_leave):
+            conn.execute(sql)
+
+    def _why_leave(self) -> str | None:
+        """Why a long piece of work is given up: the host wants to close the file."""
+        if self.core.seams.monotonic() < self.core.leave_by:
+            return None
+        return "it was interrupted and nothing of it executed: the actor ends or hands over"
 
     # --- full-text indexes -----------------------------------------------------------------------
 
@@ -338,7 +356,7 @@ class Upkeep:
         try:
             work(self.core.conn)
             note_schema(self.core.conn)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DeadlineExceeded) as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
         self.commit(writes=writes)
@@ -391,15 +409,12 @@ class Upkeep:
         """Build one of our extra indexes unless a change comes; false if it was given up."""
 
         def build(conn: Connection) -> None:
-            conn.set_progress_handler(lambda: 1 if self._somebody_waits() else 0, 1000)
-            try:
+            with interruptible(conn, lambda: "others wait" if self._somebody_waits() else None):
                 conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
-            finally:
-                conn.set_progress_handler(None, 0)
 
         try:
             self._change(build, writes=limits.CHECKPOINT_EVERY_WRITES)
-        except RequestError as error:
+        except (DeadlineExceeded, RequestError) as error:
             _log.debug("building %s was given up for now: %s", name, error)
             return False
         return True

@@ -96,6 +96,8 @@ class WriteConnection:
         self.swept_through = 0
         self.checkpoints = CheckpointState()
         self.authorizer = Authorizer()
+        self.leave_by = float("inf")
+        """When the host wants the file closed; foreign locks are not waited for beyond that."""
         self.broken: BaseException | None = None
         self.exit_code = exits.BROKEN
         self.faults = Faults(place)
@@ -160,7 +162,12 @@ class WriteConnection:
             # Not again right after the last commit: a replacement needs longer than that.
             if self.seams.monotonic() > self._look_again and not self._guard.intact():
                 self._files_changed(None)
-            retry_busy(lambda: self.conn.execute("BEGIN IMMEDIATE"), self.seams, deadline)
+            retry_busy(
+                lambda: self.conn.execute("BEGIN IMMEDIATE"),
+                self.seams,
+                deadline,
+                lambda: self.leave_by,
+            )
             self._notice_foreign_commits()
             epoch = get_own(self.conn, "epoch")
             self.seams.failpoint("batch.begin")
@@ -327,7 +334,12 @@ class WriteConnection:
         after_failure = self.place.fsync_failed.exists()
         try:
             self.epoch = pass_barrier(
-                self.conn, self.seams, deadline, self.place, after_failure=after_failure
+                self.conn,
+                self.seams,
+                deadline,
+                self.place,
+                after_failure=after_failure,
+                leave_by=lambda: self.leave_by,
             )
         except OSError as error:
             self._mark_failed_sync()

@@ -24,6 +24,7 @@ from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
 from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.fulltext import drop_triggers
 from hermes_actor.engine.indexer import advance, forget_index, settle_watermark
+from hermes_actor.engine.interruption import StatementLimit, interruptible
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_actor.engine.seams import Seams
@@ -58,6 +59,11 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 _log = logging.getLogger("hermes_actor.engine")
+
+
+def _identity(request: Request) -> int:
+    """The same for a request as it came and as it was decoded, for as long as its batch lasts."""
+    return id(request if request.ticket is None else request.ticket)
 
 
 class _Misstep(Exception):
@@ -109,6 +115,9 @@ class Writer(Upkeep):
         self.changes.begin(core.commit_no)
         self.held_by: str | None = None
         """Who keeps changes waiting, for people."""
+        self.others_wait = somebody_waits
+        """Whether anything but the job that runs waits for the writer. The host may know better."""
+        self._interrupted: dict[int, DeadlineExceeded] = {}
         self._foreign_told = 0
         self._changed: list[Changed] = []
         self._discarded = False
@@ -132,6 +141,7 @@ class Writer(Upkeep):
         Returns the outcomes of a prefix of *requests*, at least one: a batch that takes long
         commits what it has, and the host brings the rest again.
         """
+        self._interrupted.clear()
         try:
             if len(requests) == 1:
                 return [self._run_alone(requests[0])]
@@ -281,6 +291,8 @@ class Writer(Upkeep):
             answered = self.receipts.find(self.core.conn, request.ticket)
             if answered is not None:
                 return answered
+        if (interrupted := self._interrupted.get(_identity(request))) is not None:
+            return Outcome(error=interrupted)  # what was interrupted once is not tried again
         if self.core.seams.monotonic() > request.deadline:
             return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
         return None
@@ -370,7 +382,7 @@ class Writer(Upkeep):
         if isinstance(operation, StagePart) and ticket is not None:
             keep_part(self.core.conn, ticket.client, commit_no, operation)
         else:
-            result = self._apply_operation(operation)
+            result = self._apply_within(operation, request)
         if ticket is not None:
             encoded = encode_result(result)
             self.receipts.record(self.core.conn, ticket, commit_no, encoded)
@@ -378,18 +390,32 @@ class Writer(Upkeep):
         self._changed.append(change_of(operation, commit_no))
         return result
 
-    def _apply_operation(self, operation: Operation[Any]) -> Any:
+    def _apply_within(self, operation: Operation[Any], request: Request) -> Any:
+        """Apply an operation within the limits of its request."""
+        clock = self.core.seams.monotonic
+        try:
+            limit = StatementLimit(clock, request.deadline, self._is_waited_for)
+            return self._apply_operation(operation, limit)
+        except DeadlineExceeded as error:
+            self._interrupted[_identity(request)] = error
+            raise
+
+    def _is_waited_for(self) -> bool:
+        return self.others_wait() or self.core.leave_by < float("inf")
+
+    def _apply_operation(self, operation: Operation[Any], limit: StatementLimit) -> Any:
         conn = self.core.conn
         if isinstance(operation, SqlLease):
             raise lease_over()  # a commit that comes too late, or again
         if not isinstance(operation, SqlStatement):
             return apply(conn, operation)
         self._check_private_sql()
-        if names_index(operation.sql):
-            advance(conn, self.watermark, self.core.seams, float("inf"))
-        self.core.authorizer.enter_guest(operation.sql)
         try:
-            result = apply(conn, operation)
+            with interruptible(conn, limit):
+                if names_index(operation.sql):
+                    advance(conn, self.watermark, self.core.seams, float("inf"))
+                self.core.authorizer.enter_guest(operation.sql)
+                result = apply(conn, operation)
         finally:
             self.core.authorizer.leave_guest()
             # A guest may change the schema, the ids, or the index: look at all of it again.
@@ -416,19 +442,33 @@ class Writer(Upkeep):
         if failed is not None:
             raise failed
 
-    def run_in_lease(self, statement: SqlStatement | Raw) -> Any:
-        """One statement of the guest. A failing statement leaves the transaction open."""
+    def run_in_lease(
+        self,
+        statement: SqlStatement | Raw,
+        end: float = float("inf"),
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """One statement of the guest, until *end* at the latest, or until the guest *is_gone*.
+
+        A failing statement leaves the transaction open; one that is interrupted does not.
+        """
         if not self.core.conn.in_transaction:
             raise RequestError("an earlier statement has ended the transaction")
         operation = decoded(statement)
         if not isinstance(operation, SqlStatement):
             raise Unsupported("a lease runs statements only")
+        limit = StatementLimit(self.core.seams.monotonic, end, self._is_waited_for, is_gone)
         try:
-            return self._apply_operation(operation)
+            return self._apply_operation(operation, limit)
+        except DeadlineExceeded:
+            self._roll_back()
+            raise
         except sqlite3.Error as error:
-            return self._lease_without_index(operation, error)
+            return self._lease_without_index(operation, error, limit)
 
-    def _lease_without_index(self, statement: SqlStatement, error: sqlite3.Error) -> Any:
+    def _lease_without_index(
+        self, statement: SqlStatement, error: sqlite3.Error, limit: StatementLimit
+    ) -> Any:
         """Try a statement that has failed with *error* once more, without the index."""
         conn, savepoint = self.core.conn, self.core.authorizer.savepoint
         explained = self.core.explain(error)
@@ -444,7 +484,7 @@ class Writer(Upkeep):
         conn.execute(f"SAVEPOINT {savepoint}")
         try:
             self._drop_index_triggers()
-            result = self._apply_operation(statement)
+            result = self._apply_operation(statement, limit)
             self._index_is_damaged(error)
         except Exception:
             if conn.in_transaction:
