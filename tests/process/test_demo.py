@@ -70,7 +70,8 @@ def test_interrupted_show_leaves_nothing(number):
         assert processes_of(home)
         process.send_signal(number)
         told, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, told
+    # By the signal, as its parent expects; Ctrl-C has a code of its own.
+    assert process.returncode == (130 if number is signal.SIGINT else -number), told
     assert "Traceback" not in told
     assert not Path(home).exists()
     wait_for(lambda: not processes_of(home), patience=5)

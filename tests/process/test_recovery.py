@@ -255,6 +255,33 @@ def prepared_copy(path):
     return copy
 
 
+OLDER = """
+from hermes_actor.engine import loop
+from hermes_actor.errors import Unsupported
+known = loop.maintain
+def maintain(writer, task, *rest):
+    if task not in ("restore", "rebuild-index", "reindex"):
+        raise Unsupported(f"{task!r} is no maintenance that this build knows")
+    return known(writer, task, *rest)
+loop.maintain = maintain
+"""
+
+
+@pytest.mark.parametrize("words", [["restore"], ["repair", "--salvage", "--swap"]], ids=" ".join)
+def test_older_actor_is_asked_for_nothing_that_it_cannot_do_safely(path, words):
+    """It would replace the content without a look at its state."""
+    with serving(path, prelude=OLDER), contextlib.closing(SessionDB(path)) as db:
+        db.create_session("live", "cli")
+        command("backup", "--db", path)
+        db.append_message("live", "user", "after the copy")
+        done = command(*words, "--db", path, "--yes")
+        assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+        assert "hermes-actor handoff" in done.stderr
+        assert contents(path, "live") == ["after the copy"]
+        assert len(list(path.with_name("backups").iterdir())) == 1
+        assert leftovers(path) == set()
+
+
 # --- holding -------------------------------------------------------------------------------------
 
 
