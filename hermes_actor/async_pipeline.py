@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from hermes_actor.errors import OutcomeUnknown
-from hermes_actor.methods.recording import ONE_CHANGE, Change, record
+from hermes_actor.methods.recording import ONE_CHANGE, Change, reason_for_all, record
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import AsyncAnswer, AsyncPort
@@ -101,9 +100,9 @@ class AsyncPipeline:
                 operations = [one._change.operation for one in queued]
                 answers = await self._port.send(operations, self._db._patience)
             except BaseException as error:
-                told = error if isinstance(error, Exception) else _cancelled()
+                reason = reason_for_all(error)
                 for one in queued:
-                    one._fail(told)
+                    one._fail(reason)
                 raise
             for one, answer in zip(queued, answers, strict=True):
                 one._answer = answer
@@ -120,7 +119,3 @@ class AsyncPipeline:
                 first = first or error
         if first is not None and kind is None:
             raise first
-
-
-def _cancelled() -> OutcomeUnknown:
-    return OutcomeUnknown("cancelled while the changes were sent")

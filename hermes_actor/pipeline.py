@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_actor.errors import Closed
-from hermes_actor.methods.recording import ONE_CHANGE, Change, record
+from hermes_actor.methods.recording import ONE_CHANGE, Change, reason_for_all, record
 
 if TYPE_CHECKING:
     from hermes_actor.client.port import Answer
@@ -74,21 +74,25 @@ class Pipeline:
 
     def flush(self) -> None:
         """Send what is queued, without waiting for it."""
-        queued, self._queued = self._queued, []
+        queued = self._queued
         if not queued:
             return
         try:
+            self._queued = []
             port = self._db._port
             if port is None:
                 raise Closed("this SessionDB is closed")
             operations = [one._change.operation for one in queued]
             answers = port.send(operations, self._db._patience)
-        except Exception as error:
+            for one, answer in zip(queued, answers, strict=True):
+                one._answer = answer
+        except BaseException as error:
+            self._queued = []
+            reason = reason_for_all(error)
             for one in queued:
-                one._error = error
+                if one._answer is None:
+                    one._error = reason
             raise
-        for one, answer in zip(queued, answers, strict=True):
-            one._answer = answer
 
     def __enter__(self) -> Self:
         return self

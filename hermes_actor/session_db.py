@@ -181,7 +181,15 @@ class SessionDB(
             with contextlib.suppress(HermesActorError):
                 lease.rollback()
             raise
-        lease.commit()
+        try:
+            lease.commit()
+        except HermesActorError:
+            raise
+        except BaseException:
+            # Interrupted before or after it was sent: what was committed stays.
+            with contextlib.suppress(HermesActorError):
+                lease.rollback()
+            raise
         return result
 
     def _read_sql(self, sql: str, parameters: Parameters) -> tuple[Any, list[Any]]:

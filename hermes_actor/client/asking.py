@@ -12,7 +12,7 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor.client.core import ClientCore
-from hermes_actor.client.reaching import connect_once, nobody_serves, wait_readable
+from hermes_actor.client.reaching import dial, nobody_serves, silent_actor, wait_readable
 from hermes_actor.errors import DeadlineExceeded, HermesActorError, NotRunning, OutcomeUnknown
 from hermes_protocol.framing import FrameError
 
@@ -35,10 +35,11 @@ class Questions:
         """Raises :class:`NotRunning` if nobody serves, :class:`DeadlineExceeded`, or a refusal."""
         self._place = place
         self._core = ClientCore(name=name)
-        with self._explained(place):
-            self._sock = connect_once(place)
+        self._began = time.monotonic()
+        with self._explained():
+            self._sock = dial(place, deadline)
         try:
-            with self._explained(place):
+            with self._explained():
                 self._sock.sendall(self._core.hello())
                 while not self._core.phase:
                     self._receive(deadline)
@@ -54,7 +55,7 @@ class Questions:
         """
         reply, question = self._core.ask(make)
         try:
-            with self._explained(self._place):
+            with self._explained():
                 self._sock.sendall(question)
                 while not reply.done:
                     self._receive(deadline)
@@ -71,15 +72,15 @@ class Questions:
             raise NotRunning(f"the actor of {self._place.db} has just ended")
         self._core.receive(data)
 
-    @staticmethod
     @contextlib.contextmanager
-    def _explained(place: Place) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
+        place = self._place
         try:
             yield
         except HermesActorError:
             raise
         except TimeoutError as error:
-            raise DeadlineExceeded(f"the actor of {place.db} does not answer") from error
+            raise DeadlineExceeded(silent_actor(place, None, self._began, str(error))) from error
         except FrameError as error:
             raise NotRunning(f"whoever serves {place.db} is no actor: {error}") from error
         except OSError as error:

@@ -11,9 +11,10 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.core import Reply, decode_result
+from hermes_actor.client.exchange import Sending, told
 from hermes_actor.client.leases import Leases
 from hermes_actor.client.line import Line
-from hermes_actor.errors import OutcomeUnknown
+from hermes_actor.errors import HermesActorError
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
@@ -37,47 +38,54 @@ class Channel:
 
     def connect(self, patience: float) -> None:
         """Be sure that the actor serves."""
-        with self._line.held:
-            self._line.connected(time.monotonic() + patience)
+        self._line.connected(time.monotonic() + patience)
 
     def submit(self, operation: Operation[R], patience: float) -> R:
-        (answer,) = self.send([operation], patience)
-        return cast("R", answer.result())
+        self._leases.refuse_inside()
+        line, deadline = self._line, time.monotonic() + patience
+        whole = line.core.encode(operation)
+        steps: list[Reply] = []
+        try:
+            line.connected(deadline)
+            self._number(operation, whole, steps, deadline)
+            result = line.wait(steps)
+        except BaseException:
+            line.withdraw(steps)  # what has not left never will
+            raise
+        return cast("R", decode_result(result, result_type(type(operation))))
 
     def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
         self._leases.refuse_inside()
-        deadline = time.monotonic() + patience
-        line, core = self._line, self._line.core
+        line, deadline = self._line, time.monotonic() + patience
         # All before the first is numbered: one that cannot be encoded stops none half-way.
-        encoded = [core.encode(operation) for operation in operations]
-        answers: list[Answer] = []
-        waiting: list[bytes] = []
-        with line.held:
+        encoded = [line.core.encode(operation) for operation in operations]
+        answers = [_Answer(line, result_type(type(one))) for one in operations]
+        try:
             line.connected(deadline)
-            for operation, whole in zip(operations, encoded, strict=True):
-                steps = [whole] if whole is not None else core.stages(operation)
-                replies = []
-                for step in steps:
-                    while not core.has_room:
-                        line.send(b"".join(waiting))
-                        waiting.clear()
-                        if time.monotonic() > deadline:
-                            raise OutcomeUnknown("the actor takes nothing; some changes were sent")
-                        line.read_or_wait(deadline)
-                        line.connected(deadline)
-                    reply, data = core.request(step, deadline - time.monotonic())
-                    waiting.append(data)
-                    replies.append(reply)
-                answers.append(_Answer(line, replies, deadline, result_type(type(operation))))
-            line.send(b"".join(waiting))
-        return answers
+            for operation, whole, answer in zip(operations, encoded, answers, strict=True):
+                self._number(operation, whole, answer.steps, deadline)
+                answer.is_whole = True
+            line.send([answer.steps[-1] for answer in answers], deadline)
+        except BaseException as error:
+            some_left = line.break_off(answers, error)
+            if not some_left or not isinstance(error, HermesActorError):
+                raise
+        return list(answers)
+
+    def _number(
+        self, operation: Operation[Any], whole: bytes | None, steps: list[Reply], deadline: float
+    ) -> None:
+        """Number an operation, whose bytes are *whole* if it need not go in parts."""
+        line = self._line
+        for step in [whole] if whole is not None else line.core.stages(operation):
+            line.request(steps, step, deadline)
 
     def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
         self._ask(
             lambda ask: wire.CatchUp(
                 ask=ask,
                 through=through,
-                patience=patience,
+                patience=told(patience),
                 verify=damaged is not None,  # for an actor that does not know the other yet
                 damaged=damaged,
             ),
@@ -115,32 +123,26 @@ class Channel:
         self._leases.refuse_inside()
         line = self._line
         while True:
+            line.connected(deadline)
             with line.held:
-                line.connected(deadline)
-                reply, data = line.core.ask(make)
-                line.send(data)
+                reply = line.ask(make, deadline)
             try:
-                return line.wait(reply, deadline)
+                return line.wait([reply])
             except ConnectionResetError:
                 continue
 
 
-class _Answer:
+class _Answer(Sending):
     """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
 
-    __slots__ = ("_deadline", "_kind", "_line", "_replies")
+    __slots__ = ("_kind", "_line")
 
-    def __init__(self, line: Line, replies: list[Reply], deadline: float, kind: Any) -> None:
+    def __init__(self, line: Line, kind: Any) -> None:
+        super().__init__()
         self._line = line
-        self._replies = replies
-        self._deadline = deadline
         self._kind = kind
 
-    def done(self) -> bool:
-        return all(reply.done for reply in self._replies)
-
     def result(self) -> Any:
-        result = b""
-        for reply in self._replies:
-            result = self._line.wait(reply, self._deadline)
-        return decode_result(result, self._kind)
+        if self.error is not None:
+            raise self.error
+        return decode_result(self._line.wait(self.steps), self._kind)

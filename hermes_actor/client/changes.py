@@ -118,7 +118,13 @@ class ActorChanges:
                 raise TimeoutError("no answer in time")
 
         try:
-            self._sock = reach(self._place, self._follower, attempts.deadline, wait)
+            sock = reach(self._place, self._follower, attempts.deadline, wait)
+            try:
+                sock.send(self._follower.resend())
+                self._sock = sock
+            finally:
+                if self._sock is not sock:
+                    sock.close()
         except (SpawnFailed, OSError) as error:
             pause = attempts.failed(error)
             self._attempts = attempts

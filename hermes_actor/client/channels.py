@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from hermes_actor.client.blocking import Channel
@@ -24,6 +25,8 @@ class _Channels:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._channels: dict[Path, tuple[Channel, int]] = {}
+        # Also those that were closed while a call was under way, whose connection lives on.
+        self._alive: weakref.WeakSet[Channel] = weakref.WeakSet()
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._close_all)
 
@@ -33,6 +36,7 @@ class _Channels:
             channel, users = self._channels.get(place.db, (None, 0))
             if channel is None:
                 channel = Channel(place, self._release)
+                self._alive.add(channel)
             self._channels[place.db] = (channel, users + 1)
         try:
             channel.connect(patience)
@@ -60,7 +64,7 @@ class _Channels:
 
     def _after_fork(self) -> None:
         self._guard = threading.Lock()
-        for channel, _ in self._channels.values():
+        for channel in list(self._alive):
             channel.after_fork()
 
 

@@ -36,7 +36,7 @@ class Follower:
 
     def hello(self) -> bytes:
         """The first bytes of a new connection."""
-        self.welcome = None
+        self.welcome, self.phase = None, ""
         self._buffer = FrameBuffer(1 << 30)
         return frame(
             wire.Hello(

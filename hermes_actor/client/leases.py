@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -11,7 +13,9 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 import hermes_protocol.messages as wire
+from hermes_actor import limits
 from hermes_actor.client.core import decode_result
+from hermes_actor.client.exchange import told
 from hermes_actor.errors import DeadlineExceeded, NotAllowed
 from hermes_protocol.operations import SqlResult
 
@@ -27,57 +31,63 @@ class Leases:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._holder: tuple[int, _Lease] | None = None
+        # Thread, lease and its number. An exception can lose a lease on the way to its holder.
+        self._holder: tuple[int, weakref.ref[_Lease], int] | None = None
 
     def refuse_inside(self) -> None:
         """Raises in a thread that holds a lease: the call would wait for its own transaction."""
-        if self._holder is not None and self._holder[0] == threading.get_ident():
+        if self._holder is None or self._holder[0] != threading.get_ident():
+            return
+        lease = self._holder[1]()
+        if lease is not None and time.monotonic() < lease.lives_until:
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
     def open(self, patience: float) -> _Lease:
         self.refuse_inside()
+        if self._holder is not None and self._holder[1]() is None:
+            self._unreserve(self._holder[2])  # it was lost; ended in order, it has none any more
         line, deadline = self._line, time.monotonic() + patience
-        while True:
-            with line.held:
+        taken: list[int] = []
+        try:
+            while True:
                 line.connected(deadline)
-                # The number is taken and sent in one step: what is sent later is numbered later.
-                number = line.core.reserve()
-                message = partial(wire.LeaseOpen, lease=number, patience=patience)
-                reply, data = line.core.ask(lambda ask, message=message: message(ask=ask))
-                line.send(data)
-            try:
-                line.wait(reply, deadline)
-                break
-            except ConnectionResetError:
+                with line.held:
+                    # Number and question go in one step: what is sent later is numbered later.
+                    number = line.core.reserve(taken)
+                    message = partial(wire.LeaseOpen, lease=number, patience=told(patience))
+                    sock = line.exchange.sock
+                    reply = line.ask(lambda ask, message=message: message(ask=ask), deadline)
+                try:
+                    line.wait([reply])
+                except ConnectionResetError:
+                    self._unreserve(number)
+                    continue
+                lease = _Lease(line, number, deadline, sock)
+                self._holder = (threading.get_ident(), weakref.ref(lease), number)
+                return lease
+        except BaseException:
+            self._holder = None  # if it is another thread's, that one is not warned any more
+            for number in taken:
                 self._unreserve(number)
-            except BaseException:
-                self._unreserve(number)
-                raise
-        lease = _Lease(line, self._ended, number, deadline)
-        self._holder = (threading.get_ident(), lease)
-        return lease
+            raise
 
     def _unreserve(self, number: int) -> None:
         with self._line.held:
             self._line.core.unreserve(number)
-
-    def _ended(self, lease: _Lease) -> None:
-        # An expired lease must not take the mark of the one that came after it.
-        if self._holder is not None and self._holder[1] is lease:
-            self._holder = None
 
 
 class _Lease:
     """Lives and dies with the connection on which it was opened; only its commit outlives it."""
 
     def __init__(
-        self, line: Line, ended: Callable[[_Lease], None], number: int, deadline: float
+        self, line: Line, number: int, deadline: float, sock: socket.socket | None
     ) -> None:
         self._line = line
-        self._ended = ended
         self._number = number
         self._deadline = deadline
-        self._sock = line.sock
+        self._sock = sock
+        # At the latest then the actor has ended it, also if its holder was interrupted.
+        self.lives_until = time.monotonic() + limits.LEASE_TOTAL_SECONDS
 
     def execute(self, statement: SqlStatement) -> SqlResult:
         encoded = msgspec.Raw(msgspec.msgpack.encode(statement))
@@ -87,35 +97,28 @@ class _Lease:
         return cast("SqlResult", decode_result(result, SqlResult))
 
     def commit(self) -> None:
+        self.lives_until = 0.0
         line = self._line
-        try:
-            with line.held:
-                reply, data = line.core.commit_lease(self._number)
-                if line.sock is None:
-                    line.connected(self._deadline)  # which sends it again
-                else:
-                    line.send(data)
-            line.wait(reply, self._deadline)
-        finally:
-            self._ended(self)
+        with line.held:
+            reply = line.exchange.commit_lease(self._number, self._deadline)
+        line.wait([reply])  # which sends it
 
     def rollback(self) -> None:
+        self.lives_until = 0.0
         try:
             self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number))
         finally:
             with self._line.held:
                 self._line.core.unreserve(self._number)
-            self._ended(self)
 
     def _ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
         line = self._line
         with line.held:
-            if line.sock is not self._sock:
+            if line.exchange.sock is not self._sock:
                 raise DeadlineExceeded("the connection was lost: the transaction was rolled back")
-            reply, data = line.core.ask(make)
-            line.send(data)
+            reply = line.ask(make, self._deadline)
         try:
-            return line.wait(reply, self._deadline)
+            return line.wait([reply])
         except ConnectionResetError:
             raise DeadlineExceeded(
                 "the connection was lost: the transaction was rolled back"

@@ -24,6 +24,7 @@ from hermes_actor.errors import (
     SpawnFailed,
     cannot_use,
 )
+from hermes_actor.holders import lock_holder
 from hermes_actor.paths import address_of
 from hermes_protocol.framing import FrameError
 
@@ -32,22 +33,20 @@ if TYPE_CHECKING:
     from hermes_protocol.messages import Welcome
 
 __all__ = [
-    "GRACE_SECONDS",
     "LEAST_SECONDS",
     "Attempts",
     "Conversation",
     "connect",
     "connect_once",
+    "dial",
     "feed",
     "make_serve",
     "nobody_serves",
     "program_name",
     "reach",
+    "silent_actor",
     "wait_readable",
 ]
-
-GRACE_SECONDS = 1.0
-"""The actor refuses what it takes after its deadline; its answer gets this long to arrive."""
 
 _NOBODY_SERVES = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
@@ -56,6 +55,9 @@ _PASSING = frozenset({
     errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
 })  # fmt: skip
 """Errors of connecting after which another try can succeed."""
+
+_LONGEST_SECONDS = 3600.0
+"""One wait in the kernel, which counts milliseconds in 31 bits."""
 
 LEAST_SECONDS = 0.05
 """A Welcome gets this long even when the caller's patience is over."""
@@ -78,10 +80,6 @@ class Conversation(Protocol):
 
     def receive(self, data: bytes) -> object: ...
 
-    def resend(self) -> bytes:
-        """What goes out first after Welcome."""
-        ...
-
 
 class Attempts:
     """The tries of one caller, until one succeeds or its patience ends."""
@@ -95,6 +93,10 @@ class Attempts:
 
     def failed(self, error: OSError | SpawnFailed) -> float:
         """Seconds to wait before the next try. Raises what the caller is told if there is none."""
+        pause = self._pause_after(error)
+        return max(0.0, min(pause, self.deadline - time.monotonic()))
+
+    def _pause_after(self, error: OSError | SpawnFailed) -> float:
         over = time.monotonic() >= self.deadline
         if isinstance(error.__cause__, Owned):
             # The owner may be about to serve, or about to end; one that is neither stays.
@@ -112,9 +114,15 @@ class Attempts:
         if error.errno not in _PASSING:
             raise cannot_use(self._place.db, self._place.folder, error) from error
         if over:
-            raise DeadlineExceeded(f"no actor answers for {self._place.db}: {error}") from error
+            raise self.too_late(str(error)) from error
         pause, self._pause = self._pause, min(2 * self._pause, limits.RECONNECT_MAX_SECONDS)
         return pause
+
+    def too_late(self, why: str) -> DeadlineExceeded:
+        """The error of a caller whose time is over before there is a connection."""
+        return DeadlineExceeded(
+            silent_actor(self._place, None, self._began, f"nothing was changed ({why})")
+        )
 
 
 def program_name() -> str:
@@ -122,18 +130,43 @@ def program_name() -> str:
     return Path(sys.argv[0] or "python").name
 
 
-def connect_once(place: Place, *, blocking: bool = True) -> socket.socket:
-    """A connected socket, or the ``OSError`` of the one try."""
+def silent_actor(place: Place, pid: int | None, since: float, effect: str) -> str:
+    """The words for an actor that does not answer: who, for how long, and what to do."""
+    holder = lock_holder(place) or pid
+    who = f"pid {holder}" if holder is not None else "no process owns it"
+    seconds = f"{time.monotonic() - since:.3g}"
+    return (
+        f"the actor of {place.db} ({who}) has not answered for {seconds} s: {effect}."
+        f" To see why: hermes-actor doctor; to end it: hermes-actor stop --force"
+    )
+
+
+def connect_once(place: Place) -> socket.socket:
+    """A connected, non-blocking socket, or the ``OSError`` of the one try. Never waits."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # A full backlog makes a blocking connect wait, and a non-blocking one fail with EAGAIN.
-        sock.setblocking(blocking)
+        # A full backlog would make a blocking connect wait; a non-blocking one fails with EAGAIN.
+        sock.setblocking(False)
         with address_of(place) as address:
             sock.connect(address)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def dial(place: Place, deadline: float) -> socket.socket:
+    """A connected, non-blocking socket; tries again while the backlog of the actor is full.
+
+    Raises ``TimeoutError`` if it stays full until *deadline*, else the ``OSError`` of the last try.
+    """
+    while True:
+        try:
+            return connect_once(place)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError("too many clients wait for the actor") from None
+            time.sleep(limits.RECONNECT_FIRST_SECONDS)
 
 
 def nobody_serves(error: OSError) -> bool:
@@ -152,7 +185,7 @@ def make_serve(place: Place, deadline: float) -> None:
         return True
 
     try:
-        start_actor(place, max(deadline, time.monotonic() + 1), is_serving)
+        start_actor(place, deadline, is_serving)
     except Owned as error:
         raise SpawnFailed(str(error)) from error
 
@@ -164,7 +197,8 @@ def wait_readable(sock: socket.socket, deadline: float) -> None:
     """Wait until there is something to read. Raises ``TimeoutError``."""
     ready = select.poll()
     ready.register(sock, select.POLLIN)
-    if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+    seconds = min(max(0.0, deadline - time.monotonic()), _LONGEST_SECONDS)
+    if not ready.poll(seconds * 1000):
         raise TimeoutError("no answer in time")
 
 
@@ -181,7 +215,7 @@ def feed(conversation: Conversation, data: bytes) -> None:
 def reach(
     place: Place, conversation: Conversation, deadline: float, wait: Wait = wait_readable
 ) -> socket.socket:
-    """One try: a connection on which the actor has said Welcome.
+    """One try: a non-blocking connection on which the actor has said Welcome.
 
     Only that answer proves that somebody serves. An actor is started if there is none.
     """
@@ -194,27 +228,24 @@ def reach(
         sock = connect_once(place)
     try:
         until = max(deadline, time.monotonic() + LEAST_SECONDS)
-        sock.settimeout(until - time.monotonic())
-        sock.sendall(conversation.hello())
+        # The buffer of a new socket is larger than a Hello.
+        sock.send(conversation.hello())
         while conversation.welcome is None:
             try:
                 wait(sock, until)
             except TimeoutError:
                 raise TimeoutError(conversation.phase or "no answer in time") from None
             feed(conversation, sock.recv(limits.RECEIVE_BYTES))
-        sock.settimeout(None)
-        sock.sendall(conversation.resend())
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def connect(place: Place, conversation: Conversation, deadline: float) -> socket.socket:
+def connect(place: Place, conversation: Conversation, attempts: Attempts) -> socket.socket:
     """Try until there is a connection, or until nothing more can be hoped for."""
-    attempts = Attempts(place, deadline)
     while True:
         try:
-            return reach(place, conversation, deadline)
+            return reach(place, conversation, attempts.deadline)
         except (SpawnFailed, OSError) as error:
             time.sleep(attempts.failed(error))

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
+from hermes_actor.errors import OutcomeUnknown
 from hermes_actor.store.surrogates import without_surrogates
 
 if TYPE_CHECKING:
     from hermes_actor.methods.base import Methods
     from hermes_protocol.operations import Operation
 
-__all__ = ["ONE_CHANGE", "Change", "record"]
+__all__ = ["ONE_CHANGE", "Change", "reason_for_all", "record"]
 
 ONE_CHANGE = frozenset({
     "create_session", "ensure_session", "continue_session", "end_session", "reopen_session",
@@ -122,3 +123,10 @@ def _stand_in(kind: Any) -> Any:
             return _Placeholder()
 
     return StandIn
+
+
+def reason_for_all(error: BaseException) -> Exception:
+    """What each change is told when sending them raised *error*."""
+    if isinstance(error, Exception):
+        return error
+    return OutcomeUnknown("interrupted while the changes were sent; some may have been made")

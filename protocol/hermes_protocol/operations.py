@@ -12,6 +12,7 @@ ever added, with a default. Unknown fields are skipped by older readers.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Generic, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -512,6 +513,7 @@ OPERATIONS: tuple[type[Operation[object]], ...] = tuple(
 """Every operation, in the order of this module."""
 
 
+@cache
 def result_type(operation: type[Operation[R]]) -> type[R]:
     """The type of the result of an operation class."""
     (base,) = operation.__orig_bases__  # type: ignore[attr-defined]

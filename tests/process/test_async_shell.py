@@ -14,7 +14,6 @@ from support.actors import actor_pid, contents, end_actor
 from support.processes import run_python
 
 from hermes_actor import AsyncSessionDB, SessionDB, limits
-from hermes_actor.client.aio import line
 from hermes_actor.errors import OutcomeUnknown
 from hermes_protocol.messages import Changed, Gap
 
@@ -140,8 +139,7 @@ async def test_message_of_20_megabytes(path):
 
 
 @pytest.mark.anyio
-async def test_patience_ends_while_the_actor_is_stopped(path, monkeypatch):
-    monkeypatch.setattr(line, "GRACE_SECONDS", 0.1)
+async def test_patience_ends_while_the_actor_is_stopped(path):
     blocking = SessionDB(path, mode="actor")
     async with AsyncSessionDB(blocking) as db:
         await db.create_session("s", "cli")
@@ -195,7 +193,7 @@ async def parent():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write, db, "beside", 0)  # under way while we fork
             await write(db, "parent", 0)
-            sock = db._channel(db._db)._line.sock
+            sock = db._channel(db._db)._line.exchange.sock
             pid = os.fork()
             if pid == 0:
                 # A thread without a running loop, as a program that forks has it.

@@ -1,10 +1,13 @@
-"""Exceptions at every line of some modules: what a signal handler raises may strike anywhere."""
+"""Exceptions at every line or instruction: what a signal handler raises may strike anywhere."""
 
+import dis
+import functools
 import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType, ModuleType
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 
@@ -46,6 +49,79 @@ def everywhere(call: Callable[[], Any], *modules: ModuleType) -> Iterator[int]:
     while interrupted_at(number, call, *modules):
         yield number
         number += 1
+
+
+class Interruptor:
+    """Raises before the n-th instruction that this thread executes in the files of *folders*."""
+
+    def __init__(self, number: int, *folders: Path) -> None:
+        self._left = number
+        self._folders = tuple(str(folder) for folder in folders)
+        self.where = ""
+
+    def __enter__(self) -> None:
+        sys.settrace(self._entered)
+
+    def __exit__(self, *exc: object) -> None:
+        sys.settrace(None)
+
+    def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(self._folders):
+            return None
+        frame.f_trace_opcodes = True
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode" and frame.f_lasti not in _leaving(frame.f_code):
+            self._left -= 1
+            if not self._left:
+                name = Path(frame.f_code.co_filename).name
+                self.where = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
+                sys.settrace(None)
+                raise Interrupt(self.where)
+        return self._step
+
+
+@functools.cache
+def _leaving(code: CodeType) -> frozenset[int]:
+    """Where no signal is handled: while a ``with`` block calls ``__exit__``, before a return."""
+    found, instructions = set[int](), list(dis.get_instructions(code))
+    for at, first in enumerate(instructions):
+        window = instructions[at : at + 5]
+        calls = window[3:4] if window[3:4] and window[3].opname == "CALL" else window[3:5]
+        if (
+            all(one.opname == "LOAD_CONST" and one.argval is None for one in window[:3])
+            and calls
+            and calls[-1].opname == "CALL"
+            and calls[-1].arg == 2
+        ):
+            found.update(one.offset for one in [*window[:3], *calls])
+        if first.opname == "RETURN_VALUE":
+            found.add(first.offset)
+        if first.opname == "WITH_EXCEPT_START":
+            found.update((instructions[at - 1].offset, first.offset))
+    return frozenset(found)
+
+
+def every_instruction(
+    call: Callable[[], Any], *folders: Path, first: int = 1, step: int = 1
+) -> Iterator[tuple[str, Any]]:
+    """Call again and again, interrupted one instruction later each time, until one is not.
+
+    Yields where it was interrupted, empty at the end, and what the call gave or raised.
+    """
+    number = first
+    while True:
+        interruptor = Interruptor(number, *folders)
+        try:
+            with interruptor:
+                outcome = call()
+        except BaseException as error:
+            outcome = error
+        yield interruptor.where, outcome
+        if not interruptor.where:
+            return
+        number += step
 
 
 def open_descriptors() -> dict[int, str]:

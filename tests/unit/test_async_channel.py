@@ -436,16 +436,13 @@ async def test_call_that_was_sent_is_sent_again_although_nobody_waits(channel, s
     assert second.error is None
 
 
-async def test_call_that_nobody_waits_for_is_not_sent_again_after_its_patience(
-    channel, script, monkeypatch
-):
-    monkeypatch.setattr(line, "GRACE_SECONDS", 0.0)
+async def test_call_that_nobody_waits_for_is_not_sent_again_after_its_patience(channel, script):
     async with calls(channel) as start:
         first = await start("a", patience=0.3)
         peer = await script.welcome()
         await peer.take()
         await first.cancel()
-        await anyio.sleep(0.35)
+        await anyio.sleep(0.8)
         peer.close()
         await start("b")
         peer = await script.welcome()
@@ -638,8 +635,7 @@ async def test_without_welcome_nothing_was_done(channel, script):
     assert caught.value.executed == "no"
 
 
-async def test_without_an_answer_nobody_can_tell(channel, script, monkeypatch):
-    monkeypatch.setattr(line, "GRACE_SECONDS", 0.05)
+async def test_without_an_answer_nobody_can_tell(channel, script):
     async with calls(channel) as start:
         call = await start(patience=0.2)
         peer = await script.welcome()
@@ -664,8 +660,7 @@ async def test_without_room_nothing_was_done(channel, script):
         peer.ok(1)
 
 
-async def test_room_of_a_call_that_was_given_up_comes_free(channel, script, monkeypatch):
-    monkeypatch.setattr(line, "GRACE_SECONDS", 0.0)
+async def test_room_of_a_call_that_was_given_up_comes_free(channel, script):
     async with calls(channel) as start:
         await start("reads")
         peer = await script.welcome(window=3)
@@ -676,15 +671,25 @@ async def test_room_of_a_call_that_was_given_up_comes_free(channel, script, monk
         peer.ok(3)
 
 
-async def test_half_of_several_sent_is_unknown(channel, script):
+async def test_of_several_each_is_told_what_is_true_of_it(channel, script):
+    answers = []
     async with anyio.create_task_group() as tasks:
 
         async def send():
-            with pytest.raises(OutcomeUnknown):
-                await channel.send([change("a"), change("b")], 0.2)
+            answers.extend(await channel.send([change("a"), change("b"), change("c")], 0.2))
 
         tasks.start_soon(send)
-        await script.welcome(window=2)
+        peer = await script.welcome(window=2)
+    sent, *others = answers
+    for other in others:
+        assert other.done()
+        with pytest.raises(DeadlineExceeded) as caught:
+            await other.wait()
+        assert caught.value.executed == "no"
+    with pytest.raises(OutcomeUnknown):
+        await sent.wait()
+    assert await peer.request() == (1, "a")
+    await peer.nothing()
 
 
 async def test_connection_that_cannot_be_made_again_leaves_it_unknown(channel, script, place):

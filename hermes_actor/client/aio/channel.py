@@ -12,7 +12,8 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.aio.line import AsyncLine
 from hermes_actor.client.core import Reply, decode_result
-from hermes_actor.errors import HermesActorError, OutcomeUnknown
+from hermes_actor.client.exchange import Sending, told
+from hermes_actor.errors import HermesActorError
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
@@ -40,11 +41,18 @@ class AsyncChannel:
         When it is cancelled before anything was sent, nothing happens. Later, the change is made
         and its result discarded.
         """
-        (answer,) = await self.send([operation], patience)
+        line, deadline = self._line, time.monotonic() + patience
+        whole = line.core.encode(operation)
+        steps: list[Reply] = []
         try:
-            return cast("R", await answer.wait())
-        finally:
-            answer.withdraw()
+            await line.connected(deadline)
+            await self._number(operation, whole, steps, deadline)
+            line.flush()
+            result = await line.wait(steps)
+        except BaseException:
+            line.withdraw(steps)  # what has not left never will
+            raise
+        return cast("R", decode_result(result, result_type(type(operation))))
 
     async def send(
         self, operations: Sequence[Operation[Any]], patience: float
@@ -52,35 +60,39 @@ class AsyncChannel:
         """Send several operations, in order, without waiting for their answers.
 
         Waits for room in the window of the actor. What one of several concurrent callers sends
-        may come between the operations of another.
+        may come between the operations of another. When time is over half-way, the answers to
+        those that were not sent carry the error.
         """
         line, deadline = self._line, time.monotonic() + patience
         # All before the first is numbered: one that cannot be encoded stops none half-way.
         encoded = [line.core.encode(operation) for operation in operations]
-        answers: list[AsyncAnswer] = []
-        replies: list[Reply] = []
+        answers = [AsyncAnswer(line, result_type(type(one))) for one in operations]
         try:
             await line.connected(deadline)
-            for operation, whole in zip(operations, encoded, strict=True):
-                replies = []
-                answers.append(AsyncAnswer(line, replies, deadline, result_type(type(operation))))
-                for step in [whole] if whole is not None else line.core.stages(operation):
-                    await line.room(deadline)
-                    replies.append(line.request(step, deadline))
-                    if len(replies) > 1:
-                        line.flush()
+            for operation, whole, answer in zip(operations, encoded, answers, strict=True):
+                await self._number(operation, whole, answer.steps, deadline)
+                answer.is_whole = True
             line.flush()
         except BaseException as error:
-            withdrawn = [answer.withdraw() for answer in answers]
-            if all(withdrawn) or not isinstance(error, HermesActorError):
+            some_left = line.break_off(answers, error)
+            if not some_left or not isinstance(error, HermesActorError):
                 raise
-            raise OutcomeUnknown(f"some changes were sent, and then: {error}") from error
         return answers
+
+    async def _number(
+        self, operation: Operation[Any], whole: bytes | None, steps: list[Reply], deadline: float
+    ) -> None:
+        """Number an operation, whose bytes are *whole* if it need not go in parts."""
+        line = self._line
+        for step in [whole] if whole is not None else line.core.stages(operation):
+            await line.request(steps, step, deadline)
+            if len(steps) > 1:
+                line.flush()
 
     async def catch_up(self, through: int, patience: float) -> None:
         """Return when both full-text indexes cover all messages up to *through*."""
         await self._ask(
-            lambda ask: wire.CatchUp(ask=ask, through=through, patience=patience),
+            lambda ask: wire.CatchUp(ask=ask, through=through, patience=told(patience)),
             time.monotonic() + patience,
         )
 
@@ -103,39 +115,27 @@ class AsyncChannel:
         line = self._line
         while True:
             await line.connected(deadline)
-            reply, data = line.core.ask(make)
-            line.queue(reply, data)
-            line.flush()
+            reply = line.ask(make, deadline)
             try:
-                return await line.wait(reply, deadline)
+                return await line.wait([reply])
             except ConnectionResetError:
                 continue
             finally:
                 line.core.give_up(reply)
 
 
-class AsyncAnswer:
+class AsyncAnswer(Sending):
     """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
 
-    __slots__ = ("_deadline", "_kind", "_line", "_replies")
+    __slots__ = ("_kind", "_line")
 
-    def __init__(self, line: AsyncLine, replies: list[Reply], deadline: float, kind: Any) -> None:
+    def __init__(self, line: AsyncLine, kind: Any) -> None:
+        super().__init__()
         self._line = line
-        self._replies = replies
-        self._deadline = deadline
         self._kind = kind
-
-    def done(self) -> bool:
-        return all(reply.done for reply in self._replies)
 
     async def wait(self) -> Any:
         """The result, or the error raised. Cancelling the wait does not cancel the change."""
-        result = b""
-        for reply in self._replies:
-            result = await self._line.wait(reply, self._deadline)
-        return decode_result(result, self._kind)
-
-    def withdraw(self) -> bool:
-        """Take back what has not left yet. True if that is all of it."""
-        withdrawn = [self._line.withdraw(reply) for reply in self._replies]
-        return all(withdrawn)
+        if self.error is not None:
+            raise self.error
+        return decode_result(await self._line.wait(self.steps), self._kind)

@@ -7,7 +7,8 @@ can be cancelled, and what was not written stays in the queue, so that neither i
 
 A request that nobody waits for any more stays in the core until it is answered, and is sent again
 like any other: the order and the number of effects must not depend on who still listens. Only
-when its patience is over it is not sent again; and one of which no byte has left never is.
+when its time is over it is not sent again; and one of which no byte has left never is (see
+:mod:`hermes_actor.client.exchange`).
 """
 
 from __future__ import annotations
@@ -16,27 +17,21 @@ import contextlib
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 import hermes_protocol.messages as wire
-from hermes_actor import limits
-from hermes_actor.client.aio.outgoing import Outgoing
 from hermes_actor.client.aio.reaching import close_socket, reach
 from hermes_actor.client.aio.waiting import Waiter, Waiting
 from hermes_actor.client.core import ClientCore, Reply
-from hermes_actor.client.reaching import GRACE_SECONDS, Attempts, program_name
+from hermes_actor.client.exchange import Exchange, Sending
+from hermes_actor.client.reaching import Attempts, program_name
 from hermes_actor.client.upgrading import upgrade_request
-from hermes_actor.errors import (
-    Closed,
-    DeadlineExceeded,
-    HermesActorError,
-    OutcomeUnknown,
-    SpawnFailed,
-)
-from hermes_protocol.framing import FrameError, frame
+from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
+from hermes_protocol.framing import frame
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
@@ -47,7 +42,7 @@ _now = time.monotonic
 
 
 class AsyncLine:
-    """The core of a client, and the non-blocking socket that it speaks through.
+    """The exchange of a client, and its connection.
 
     Methods without ``async`` never let another task run, so what they do is one step.
     """
@@ -59,25 +54,32 @@ class AsyncLine:
 
     def _begin(self) -> None:
         self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
-        self.sock: socket.socket | None = None
+        self.exchange = Exchange(self.place, self.core)
         self._connecting: anyio.Lock | None = None
         self._waiting = Waiting()
         self._reader: Waiter | None = None
         self._writer: Waiter | None = None
-        self._outgoing = Outgoing()
-        self._deadlines: dict[Reply, float] = {}
         self._for_room: deque[Waiter] = deque()
 
     # --- sending ---------------------------------------------------------------------------------
 
-    async def room(self, deadline: float) -> None:
+    async def request(self, steps: list[Reply], operation: bytes, deadline: float) -> None:
+        """Number an encoded operation, as the next of *steps*, once there is room for it.
+
+        :meth:`flush` sends it. Raises :class:`DeadlineExceeded` without room.
+        """
+        await self._room(deadline)
+        self.exchange.request(steps, operation, deadline)
+
+    async def _room(self, deadline: float) -> None:
         """Wait, first come first served, until one more request may be open.
 
-        Raises :class:`DeadlineExceeded`. The room is the caller's until it awaits again.
+        The room is the caller's until it awaits again.
         """
-        if self.core.has_room and not self._for_room:
+        if not self._for_room and self.exchange.has_room():
             return
-        waiter = Waiter(lambda: self._for_room[0] is waiter and self.core.has_room)
+        began = _now()
+        waiter = Waiter(lambda: self._for_room[0] is waiter and self.exchange.has_room())
         self._for_room.append(waiter)
         self.flush()
         try:
@@ -85,7 +87,7 @@ class AsyncLine:
                 await self.connected(deadline)
                 await self._until(waiter, deadline)
                 if _now() >= deadline and not waiter.done():
-                    raise DeadlineExceeded("the actor takes nothing within the patience")
+                    raise self.exchange.no_room(began)
         finally:
             self._for_room.remove(waiter)
             self._tell_room()
@@ -95,80 +97,84 @@ class AsyncLine:
         if self._for_room and self._for_room[0].done():
             self._for_room[0].wake()
 
-    def request(self, operation: bytes, deadline: float) -> Reply:
-        """Number an encoded operation and queue it; :meth:`flush` sends it."""
-        reply, data = self.core.request(operation, max(0.0, deadline - _now()))
-        self._deadlines[reply] = deadline
-        self._outgoing.number(reply.number)
-        self.queue(reply, data)
+    def ask(self, make: Any, deadline: float) -> Reply:
+        """Queue an ask, and send it as far as the kernel takes it."""
+        reply = self.exchange.ask(make, deadline)
+        self.flush()
         return reply
-
-    def queue(self, reply: Reply, data: bytes) -> None:
-        if self.sock is not None:  # else it goes out with the next connection
-            self._outgoing.put(reply.number, data)
 
     def flush(self) -> None:
         """Give the kernel what it takes now; those who wait send the rest."""
-        if self.sock is not None:
+        if self.exchange.sock is not None:
             try:
-                self._outgoing.send(self.sock)
+                self.exchange.send()
             except OSError:
                 self._lost()
 
-    def withdraw(self, reply: Reply) -> bool:
-        """Nobody waits any more. True if nothing of the request has left: then it never will."""
-        if not self._outgoing.take_back(reply.number):
-            return False
-        self._give_up(reply)
-        return True
-
-    def _give_up(self, reply: Reply) -> None:
-        self._deadlines.pop(reply, None)
-        self.core.give_up(reply)
+    def withdraw(self, steps: Sequence[Reply]) -> bool:
+        """Take back what has not left; true if the operation of *steps* is not executed."""
+        withdrawn = self.exchange.withdraw(steps)
         self._tell_room()
+        return withdrawn
+
+    def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
+        """See :meth:`Exchange.break_off`."""
+        some_left = self.exchange.break_off(sendings, error)
+        self._tell_room()
+        return some_left
 
     # --- answers ---------------------------------------------------------------------------------
 
-    async def wait(self, reply: Reply, deadline: float) -> bytes:
-        """The result, or the error raised. Being cancelled here changes nothing."""
-        until = deadline + GRACE_SECONDS
-        waiter = Waiter(lambda: reply.done)
-        while True:
-            await self._until(waiter, until)
-            if waiter.done():
-                break
-            if self.sock is None:
-                await self._reconnect_for(reply, deadline)
-            elif _now() >= until:
-                if self.withdraw(reply):
-                    raise DeadlineExceeded("the actor takes nothing within the patience")
-                self._give_up(reply)
-                raise OutcomeUnknown("the actor has not answered within the patience")
-        if reply.error is not None:
-            raise reply.error
-        assert reply.result is not None
-        return reply.result
+    async def wait(self, steps: Sequence[Reply]) -> bytes:
+        """The result of the last of *steps*, or the first error raised.
 
-    async def _reconnect_for(self, reply: Reply, deadline: float) -> None:
-        """Connect again, which sends the request again. Without success nobody can tell."""
-        try:
-            await self.connected(deadline)
-        except HermesActorError as error:
-            if self.withdraw(reply) or reply.number < 0:
-                raise
-            self._give_up(reply)
-            raise OutcomeUnknown(
-                f"the connection was lost after the change was sent, and then: {error}"
-            ) from error
+        Being cancelled here changes nothing. Whatever is raised at the deadline says truthfully
+        whether the operation was executed.
+        """
+        deadline = steps[-1].deadline
+        for reply in steps:
+            waiter = Waiter(reply.is_done)
+            while not reply.done:
+                await self._until(waiter, deadline)
+                if not reply.done:
+                    await self._go_on_waiting(steps, deadline)
+            if reply.error is not None:
+                raise reply.error
+        result = steps[-1].result
+        assert result is not None
+        return result
+
+    async def _go_on_waiting(self, steps: Sequence[Reply], deadline: float) -> None:
+        """Connect again, which sends the request again; raises if that fails or time is over."""
+        cause: HermesActorError | None = None
+        if self.exchange.sock is None:
+            try:
+                await self.connected(deadline)
+                return
+            except HermesActorError as failed:
+                cause = failed
+        elif _now() < deadline:
+            return
+        error = self.exchange.give_up(steps, cause)
+        if self.exchange.torn:
+            self._lost()
+        self._tell_room()
+        raise error from cause
 
     async def _until(self, waiter: Waiter, deadline: float) -> None:
         """Work for all, or sleep while others do. Ends early with the connection or the time."""
         try:
-            while not waiter.done() and self.sock is not None and (left := deadline - _now()) > 0:
-                if self._outgoing and self._writer is None:
-                    await self._write(waiter, self.sock, left)
+            while (
+                not waiter.done()
+                and (sock := self.exchange.sock) is not None
+                and (left := deadline - _now()) > 0
+            ):
+                if self.exchange.torn:
+                    self._lost()
+                elif self.exchange.frames and self._writer is None:
+                    await self._write(waiter, sock, left)
                 elif self._reader is None:
-                    await self._read(waiter, self.sock, left)
+                    await self._read(waiter, sock, left)
                 else:
                     await self._waiting.sleep(waiter, left)
         finally:
@@ -176,8 +182,8 @@ class AsyncLine:
 
     def _hand_over(self) -> None:
         """Have somebody do what nobody does."""
-        if self.sock is not None and (
-            self._reader is None or (self._outgoing and self._writer is None)
+        if self.exchange.sock is not None and (
+            self._reader is None or (self.exchange.frames and self._writer is None)
         ):
             self._waiting.call_one()
 
@@ -192,25 +198,18 @@ class AsyncLine:
     async def _read(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
         self._reader = waiter
         self._hand_over()
-        data: bytes | None = None
         try:
             with anyio.move_on_after(seconds) as waiter.work:
                 await anyio.wait_readable(sock)
-            data = sock.recv(limits.RECEIVE_BYTES)
-        except BlockingIOError:
-            pass
         except (OSError, anyio.ClosedResourceError):
-            data = b""
+            pass  # reading tells
         finally:
             waiter.work = None
             if self._reader is waiter:
                 self._reader = None
-        if self.sock is not sock:
-            return  # somebody has connected anew: these bytes are of the past
-        if data:
-            self._take(data)
-        elif data is not None:
-            self._lost()
+            # Also when this task is cancelled: what has arrived may be for others.
+            if self.exchange.sock is sock:
+                self._take()
 
     async def _write(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
         self._writer = waiter
@@ -226,60 +225,56 @@ class AsyncLine:
                 self._writer = None
         self.flush()
 
-    def _take(self, data: bytes) -> None:
+    def _take(self) -> None:
         try:
-            for reply in self.core.receive(data):
-                self._deadlines.pop(reply, None)
-        except FrameError:
+            answered = self.exchange.receive()
+        except OSError:
             self._lost()
-        self._tell_done()
+            return
+        if answered:
+            self._tell_done()
 
     # --- the connection --------------------------------------------------------------------------
 
     async def connected(self, deadline: float) -> None:
         """Have a connection on which the actor has said Welcome. One task connects for all."""
-        if self.sock is not None:
+        if self.exchange.sock is not None:
             return
         lock = self._connecting = self._connecting or anyio.Lock()
+        attempts = Attempts(self.place, deadline)
         try:
             lock.acquire_nowait()
         except anyio.WouldBlock:
             with anyio.move_on_after(max(0.0, deadline - _now())) as patience:
                 await lock.acquire()
             if patience.cancelled_caught:
-                raise DeadlineExceeded(f"no actor answers for {self.place.db}") from None
+                raise attempts.too_late("another task is connecting") from None
         try:
-            await self._connect(deadline)
+            await self._connect(attempts)
         finally:
             lock.release()
 
-    async def _connect(self, deadline: float) -> None:
-        attempts = Attempts(self.place, deadline)
-        while self.sock is None:
+    async def _connect(self, attempts: Attempts) -> None:
+        while self.exchange.sock is None:
             if self.closed:
                 raise Closed(f"the connection for {self.place.db} was closed")
             try:
-                self._adopt(await reach(self.place, self.core, deadline))
+                self._adopt(await reach(self.place, self.core, attempts.deadline))
             except (SpawnFailed, OSError) as error:
                 await anyio.sleep(attempts.failed(error))
 
     def _adopt(self, sock: socket.socket) -> None:
         """Send everything unanswered again, in order, before anything new."""
-        for reply, deadline in list(self._deadlines.items()):
-            if _now() > deadline + GRACE_SECONDS:
-                self._give_up(reply)
-        self.sock = sock
-        self._outgoing.begin(self.core.resend())
+        self.exchange.begin(sock)
         self.flush()
         self._tell_done()
-        if self.sock is None:
+        if self.exchange.sock is None:
             raise ConnectionResetError("the connection was lost at once")
 
     def _lost(self) -> None:
-        if self.sock is not None:
-            sock, self.sock = self.sock, None
+        sock = self.exchange.end()
+        if sock is not None:
             self._reader = self._writer = None
-            self._outgoing.clear()
             close_socket(sock)
             self._waiting.wake_all()
 
@@ -290,19 +285,20 @@ class AsyncLine:
         self._lost()
 
     def _say_bye(self) -> None:
-        if self.sock is not None and not self.core.in_flight and not self._outgoing:
+        exchange = self.exchange
+        if exchange.sock is not None and not self.core.in_flight and not exchange.frames:
             with contextlib.suppress(OSError):
-                self.sock.send(frame(wire.Bye()))
+                exchange.sock.send(frame(wire.Bye()))
 
     def __del__(self) -> None:
         # The event loop has ended without closing us; nobody can be waiting.
-        if self.sock is not None:
+        if self.exchange.sock is not None:
             self._say_bye()
-            self.sock.close()
+            self.exchange.sock.close()
 
     def after_fork(self) -> None:
         """In a child: another client, with a connection of its own."""
-        sock = self.sock
+        sock = self.exchange.sock
         self._begin()
         if sock is not None:
             # Our copy only. The loop is not told: its selector is shared with the parent.

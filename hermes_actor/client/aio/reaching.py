@@ -32,14 +32,14 @@ async def reach(place: Place, conversation: Conversation, deadline: float) -> so
     the caller is cancelled that thread is left alone, and what it has started serves the next.
     """
     try:
-        sock = connect_once(place, blocking=False)
+        sock = connect_once(place)
     except OSError as error:
         if not nobody_serves(error):
             raise
         await anyio.to_thread.run_sync(
             make_serve, place, deadline, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
         )
-        sock = connect_once(place, blocking=False)
+        sock = connect_once(place)
     try:
         # The buffer of a new socket is larger than a Hello.
         sock.send(conversation.hello())
