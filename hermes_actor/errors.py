@@ -426,14 +426,15 @@ def missing_session(session_id: object, store: object = "this store") -> Constra
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-def cannot_use(db: object, folder: object, error: OSError) -> HermesActorError:
-    """The typed error for an operating system that does not let us use the side folder."""
+def cannot_use(db: object, path: object, error: OSError) -> HermesActorError:
+    """The typed error for an operating system that does not let us use *path*, which *db* needs:
+    the side folder, or a file in it."""
     read_only = error.errno in _NOT_WRITABLE
     words = "attempt to write a readonly database" if read_only else "unable to open database file"
     kind: type[HermesActorError] = ReadOnly if read_only else CannotOpen
     if error.errno == errno.ENOSPC:
         kind = DiskFull
-    return kind(f"{words}: {db} needs the folder {folder} ({error.strerror})", words=words)
+    return kind(f"{words}: {db} needs {path} ({error.strerror})", words=words)
 
 
 def without_origin(error: BaseException, length: int = 1000) -> HermesActorError:

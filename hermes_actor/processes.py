@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import threading
 import time
 from typing import Self
 
-__all__ = ["ProcessEnd", "is_alive"]
+from hermes_actor.descriptors import is_readable
+
+__all__ = ["ProcessEnd", "is_alive", "reap_when_ended"]
 
 _LOOK_SECONDS = 0.02
 """Between two looks where the system cannot tell us of an end."""
@@ -28,6 +30,21 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def reap_when_ended(pid: int) -> None:
+    """Have the end of *pid* noticed, if it has become our child: it has when its parent has ended
+    and we are the first process of a container, who inherits all such."""
+    try:
+        if os.waitpid(pid, os.WNOHANG) == (0, 0):
+            threading.Thread(target=_reap, args=(pid,), daemon=True, name=f"end of {pid}").start()
+    except ChildProcessError:
+        pass  # as nearly always: it is another's
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
 class ProcessEnd:
     """Watches one process. Create it while the process is known to live."""
 
@@ -42,9 +59,7 @@ class ProcessEnd:
     def wait(self, seconds: float) -> bool:
         """Wait for the end; false if it has not come in time."""
         if self._descriptor is not None:
-            waiter = select.poll()
-            waiter.register(self._descriptor, select.POLLIN)
-            return bool(waiter.poll(max(0.0, seconds) * 1000))
+            return is_readable(self._descriptor, seconds)
         give_up = time.monotonic() + seconds
         while is_alive(self.pid):
             if time.monotonic() >= give_up:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hermes_actor import limits
-from hermes_actor.client.spawn import python_path
+from hermes_actor.client.environment import interpreter_variables
 from hermes_actor.errors import BadValue
 from hermes_actor.paths import Place, place_of
 
@@ -135,7 +135,7 @@ class _Systemd:
                 wants=_WANTS.format(name=name) if with_socket else "",
                 environment="".join(
                     f"Environment={_word(f'{key}={value}')}\n"
-                    for key, value in python_path().items()
+                    for key, value in interpreter_variables().items()
                 ),
             )
         }
@@ -196,7 +196,7 @@ class _Launchd:
                 sys.executable, "-P", "-m", "hermes_actor", "serve", "--plain",
                 "--db", str(place.db),
             ],
-            "EnvironmentVariables": python_path(),
+            "EnvironmentVariables": interpreter_variables(),
             "RunAtLoad": True,
             # Not after a drain, nor when a successor has taken over; it is in a session of its own.
             "KeepAlive": {"SuccessfulExit": False},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import sys
 import termios
 import time
@@ -21,6 +20,7 @@ from hermes_actor import exits
 from hermes_actor.cli.files import place_for
 from hermes_actor.cli.manners import complain, db_option
 from hermes_actor.client.asking import ask_status
+from hermes_actor.descriptors import is_readable
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.holders import lock_holder
 from hermes_actor.paths import Place
@@ -143,5 +143,6 @@ def _keys() -> Iterator[None]:
 
 def _pressed(seconds: float) -> str:
     """The key that is pressed within *seconds*, or nothing."""
-    ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return os.read(sys.stdin.fileno(), 1).decode("ascii", "ignore") if ready else ""
+    if not is_readable(sys.stdin, seconds):
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode("ascii", "ignore")

@@ -11,20 +11,23 @@ ends the service must not end the actor of everybody.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
-import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor import limits
+from hermes_actor.client.environment import actor_environment
+from hermes_actor.descriptors import is_readable, open_private
 from hermes_actor.errors import (
     DeadlineExceeded,
     SpawnFailed,
@@ -32,18 +35,15 @@ from hermes_actor.errors import (
     cannot_use,
 )
 from hermes_actor.paths import check_owner, check_place
+from hermes_actor.processes import reap_when_ended
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
-__all__ = ["python_path", "start_actor", "start_lock"]
+__all__ = ["start_actor", "start_lock"]
 
-_KEPT_VARIABLES = (
-    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ",
-    "HERMES_ACTOR_IDLE_EXIT", "HERMES_ACTOR_DRAIN_SECONDS", "HERMES_ACTOR_PRIVATE_SQL",
-    "HERMES_ACTOR_RESCUE", "XDG_STATE_HOME",
-)  # fmt: skip
-"""The actor must not depend on who happened to start it."""
+_PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""Errors of starting a process that say nothing of the interpreter; they may pass."""
 
 _LOG_TAIL_BYTES = 2000
 
@@ -92,17 +92,16 @@ def start_lock(
     False, and without the lock, as soon as *is_needless* says so while others hold it. A crowd
     that must take the lock one by one only to see that somebody serves would starve its last.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         place.folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(place.start_lock, flags, 0o600)
+        lock = open_private(place.start_lock)
     except OSError as error:
         raise cannot_use(place.db, place.folder, error) from error
     look, held = time.monotonic() + _LOOK_SECONDS, False
-    try:
+    with lock:
         while not held:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 held = True
             except BlockingIOError:
                 now = time.monotonic()
@@ -116,48 +115,60 @@ def start_lock(
                     look = now + _LOOK_SECONDS
                 time.sleep(limits.RECONNECT_FIRST_SECONDS)
         yield held
-    finally:
-        os.close(descriptor)
 
 
 def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
-    ready, child_end = os.pipe()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    log = os.open(place.log, flags, 0o600)
-    command = [
-        sys.executable, "-P", "-m", "hermes_actor", "serve", "--detach",
-        "--db", str(place.db), "--ready-fd", str(child_end),
-        *([] if idle_exit is None else ["--idle-exit", str(idle_exit)]),
-    ]  # fmt: skip
-    how: dict[str, Any] = {
-        "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/",
-        "pass_fds": (child_end,), "start_new_session": True, "umask": 0o077,
-    }  # fmt: skip
+    # Objects from the first moment, not numbers: what an interrupt makes us lose is closed.
+    ready, child_end = socket.socketpair()
+    with ready:
+        with child_end, _open_log(place) as log:
+            command = [
+                sys.executable or "", "-P", "-m", "hermes_actor", "serve", "--detach",
+                "--db", str(place.db), "--ready-fd", str(child_end.fileno()),
+                *([] if idle_exit is None else ["--idle-exit", str(idle_exit)]),
+            ]  # fmt: skip
+            how: dict[str, Any] = {
+                "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/",
+                "pass_fds": (child_end.fileno(),), "start_new_session": True, "umask": 0o077,
+            }  # fmt: skip
+            starter = None
+            if not _run_in_scope(place, command, deadline, how):
+                starter = _begin(place, command, how)
+        try:
+            actor = _wait_ready(place, ready, deadline)
+            if starter is not None:
+                starter.wait()  # it has left the actor behind, as its last act
+            reap_when_ended(actor)
+        finally:
+            if starter is not None and starter.poll() is None:
+                # It has not come that far. What it starts serves the next call.
+                reap_when_ended(starter.pid)
+                starter.returncode = 0
+
+
+def _open_log(place: Place) -> FileIO:
     try:
-        if not _run_in_scope(place, command, how):
-            subprocess.run(command, env=_environment(), check=False, **how)
-    finally:
-        os.close(child_end)
-        os.close(log)
+        return open_private(place.log)
+    except OSError as error:
+        if error.errno == errno.ENOENT or error.errno in _PASSING:
+            raise  # the folder is gone, and made again for the next try
+        raise cannot_use(place.db, place.log, error) from error
+
+
+def _begin(place: Place, command: list[str], how: dict[str, Any]) -> subprocess.Popen[bytes]:
     try:
-        _wait_ready(place, ready, deadline)
-    finally:
-        os.close(ready)
+        return subprocess.Popen(command, env=actor_environment(), **how)
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise
+        raise SpawnFailed(
+            f"no actor of {place.db} can be started: this program's Python,"
+            f" {command[0] or '(unknown)'}, cannot be run ({error.strerror}); if it was"
+            f" reinstalled or moved, start the program again"
+        ) from error
 
 
-def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    return {**kept, **python_path()}
-
-
-def python_path() -> dict[str, str]:
-    """``PYTHONPATH``, if this package itself was found through it."""
-    paths = os.environ.get("PYTHONPATH", "")
-    package = str(Path(__file__).parents[2])
-    return {"PYTHONPATH": paths} if package in paths.split(os.pathsep) else {}
-
-
-def _run_in_scope(place: Place, command: list[str], how: dict[str, Any]) -> bool:
+def _run_in_scope(place: Place, command: list[str], deadline: float, how: dict[str, Any]) -> bool:
     """Run *command* outside of the service that we are part of. False if it must be run as usual.
 
     Outside of a service, where nearly everybody is, this costs the reading of one small file.
@@ -167,10 +178,10 @@ def _run_in_scope(place: Place, command: list[str], how: dict[str, Any]) -> bool
         return False
     scope = ["systemd-run", "--user", "--scope", "--quiet", "--collect",
              f"--description=hermes-actor of {place.db}", "--"]  # fmt: skip
+    environment = {**actor_environment(), **bus}
+    seconds = min(_SCOPE_SECONDS, max(0.0, deadline - time.monotonic()))
     try:
-        done = subprocess.run(
-            [*scope, *command], env={**_environment(), **bus}, timeout=_SCOPE_SECONDS, **how
-        )
+        done = subprocess.run([*scope, *command], env=environment, timeout=seconds, **how)
     except (OSError, subprocess.TimeoutExpired):
         return False
     # Where both have been started after all, the second finds the first and leaves.
@@ -201,13 +212,13 @@ def _user_bus() -> dict[str, str] | None:
     return None
 
 
-def _wait_ready(place: Place, ready: int, deadline: float) -> None:
+def _wait_ready(place: Place, ready: socket.socket, deadline: float) -> int:
+    """The process of the actor, once it serves."""
     said, phase = b"", "starting"
     while True:
-        patience = max(0.0, deadline - time.monotonic())
-        if not select.select([ready], [], [], patience)[0]:
+        if not is_readable(ready, deadline - time.monotonic()):
             raise DeadlineExceeded(f"the actor of {place.db} is not ready yet: {phase}")
-        data = os.read(ready, 4096)
+        data = ready.recv(4096)
         if not data:
             break
         said += data
@@ -220,6 +231,8 @@ def _wait_ready(place: Place, ready: int, deadline: float) -> None:
     if answer.get("error"):
         kind = by_code.get(answer["code"], SpawnFailed)
         raise kind(answer["error"], words=answer.get("words"))
+    pid: int = answer["pid"]
+    return pid
 
 
 def _answer(said: bytes) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from hermes_actor.client.reader import Reader
 from hermes_actor.demo import history
+from hermes_actor.descriptors import is_readable
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
 from hermes_actor.session_db import SessionDB
@@ -124,7 +124,7 @@ class _Tail:
 
 def _ended(seconds: float) -> bool:
     """Pause. True if it is time to end: whoever started us has closed our standard input."""
-    return bool(select.select([sys.stdin], [], [], seconds)[0])
+    return is_readable(sys.stdin, seconds)
 
 
 def _write(order: _Order, tell: Callable[[tuple[Any, ...]], None]) -> Iterator[None]:
@@ -190,7 +190,7 @@ def main() -> int:
         next(steps)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        # One byte, and not through a buffer: the end of the pipe is waited for with select.
+        # One byte, and not through a buffer: the end of the pipe is waited for with poll.
         if os.read(sys.stdin.fileno(), 1):
             for _ in steps:
                 pass
@@ -227,8 +227,8 @@ class Crew:
         give_up = time.monotonic() + _READY_SECONDS
         for name, worker in self._workers.items():
             assert worker.stdout is not None
-            patience = max(0.0, give_up - time.monotonic())
-            if not select.select([worker.stdout], [], [], patience)[0] or not worker.stdout.read(6):
+            ready = is_readable(worker.stdout, give_up - time.monotonic())
+            if not ready or not worker.stdout.read(6):
                 raise TimeoutError(f"{name} does not come up: {self._last_words(name)}")
 
     def _start(self, order: _Order) -> None:

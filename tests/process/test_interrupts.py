@@ -84,3 +84,49 @@ def test_interrupt_at_any_line_of_a_read(path, kind):
     assert told["lines"] > 10
     assert told["together"] == list(range(16))
     assert told["after"] == []
+
+
+STARTS = '''
+import gc, os, sys, time
+from pathlib import Path
+from support.child import tell
+from support.interrupts import everywhere, open_descriptors
+from hermes_actor import SessionDB, descriptors
+from hermes_actor.client import environment, spawn
+from hermes_actor.paths import place_of
+
+place, python = place_of(Path(sys.argv[1])), sys.executable
+# Stands for an actor that serves at once, and ends.
+quick = place.db.with_name("quick")
+quick.write_text(f"""#!{python} -SI
+import os, sys
+ready = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+os.write(ready, b'{{"phase": "opening"}}\\\\n')
+os.write(ready, b'{{"pid": %d}}\\\\n' % os.getpid())
+""")
+quick.chmod(0o700)
+
+
+def start():
+    spawn.start_actor(place, time.monotonic() + 60, lambda: False)
+
+
+sys.executable = str(quick)
+start()
+before, lines = open_descriptors(), 0
+for lines in everywhere(start, spawn, environment, descriptors):
+    start()
+gc.collect()
+after = open_descriptors()
+sys.executable = python
+db = SessionDB(place.db, patience=60.0)
+db.create_session("s", "cli")
+tell({"lines": lines, "before": before, "after": after, "found": db.session_count()})
+'''
+
+
+def test_interrupt_at_any_line_of_a_start(path):
+    told = run_python(STARTS, path)
+    assert told["lines"] > 40
+    assert told["after"] == told["before"]
+    assert told["found"] == 1

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import signal
 import socket
 import stat
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.actors import (
     actor_pid,
@@ -27,6 +29,8 @@ from support.processes import TESTS, run_python
 from support.served import served
 from support.wire import Wire, connect, status
 
+import hermes_actor
+import hermes_protocol
 from hermes_actor import SessionDB
 from hermes_actor.paths import place_of
 
@@ -333,3 +337,161 @@ def test_actor_serves_although_its_starter_is_gone(path):
 
     assert wait_for(look) == "serving"
     assert actors_of(path) == {actor_pid(path)}
+
+
+FAILED_STARTS = """
+import os, sys
+from pathlib import Path
+from support.child import outcome, tell
+from support.interrupts import open_descriptors
+from hermes_actor import SessionDB
+
+path, kind = Path(sys.argv[1]), sys.argv[2]
+folder, python = path.parent / ".state.db.actor", sys.executable
+folder.mkdir(0o700)
+EXECUTABLES = {"gone": "/gone/venv/bin/python", "empty": "", "none": None, "no program": __file__}
+if kind in EXECUTABLES:
+    sys.executable = EXECUTABLES[kind]
+elif kind == "log is a folder":
+    (folder / "log").mkdir()
+else:
+    (folder / "log").symlink_to(path.parent / "elsewhere")
+before, answers = open_descriptors(), []
+for _ in range(10):
+    answers.append(outcome(lambda: SessionDB(path, patience=20.0)))
+after = open_descriptors()
+# The state ends by itself when its cause is gone.
+sys.executable = python
+if kind not in EXECUTABLES:
+    (folder / "log").rename(folder / "other")
+db = SessionDB(path, patience=60.0)
+db.create_session("s", "cli")
+tell({"answers": answers, "before": before, "after": after})
+""".replace("__file__", repr(__file__))
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        ("gone", "SpawnFailed", r"/gone/venv/bin/python, cannot be run \(No such file"),
+        ("empty", "SpawnFailed", r"\(unknown\), cannot be run"),
+        ("none", "SpawnFailed", r"\(unknown\), cannot be run"),
+        ("no program", "SpawnFailed", r"test_start\.py, cannot be run \(Permission denied\)"),
+        ("log is a folder", "CannotOpen", r"needs .*/\.state\.db\.actor/log \(Is a directory\)"),
+        ("log is a link", "CannotOpen", r"needs .*/\.state\.db\.actor/log \(Too many levels"),
+    ],
+)
+def test_start_that_fails_says_why_and_leaves_no_descriptor(path, kind, error, words):
+    told = run_python(FAILED_STARTS, path, kind)
+    for answer in told["answers"]:
+        assert f"hermes_actor.errors.{error}" in answer["classes"]
+        assert re.search(words, answer["text"])
+        assert str(path) in answer["text"]
+    assert told["after"] == told["before"]
+    assert not (path.parent / "elsewhere").exists()
+
+
+MANY = """
+import os, resource, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]  # a gateway with many sockets
+db = SessionDB(Path(sys.argv[1]))
+db.set_meta("k", "v")
+tell([db.get_meta("k"), max(kept)])
+"""
+
+
+def test_program_with_many_descriptors_starts_an_actor(path):
+    value, highest = run_python(MANY, path)
+    assert value == "v"
+    assert highest > 1023
+
+
+SUBREAPER = """
+import ctypes, os, signal, sys
+from pathlib import Path
+from support.actors import wait_for
+from support.child import tell
+from hermes_actor import SessionDB
+
+PR_SET_CHILD_SUBREAPER = 36  # orphans become our children, as they become those of process 1
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+path, gone = Path(sys.argv[1]), []
+db = SessionDB(path)
+db.create_session("s", "cli")
+for _ in range(3):
+    pid = db._port.statistics()["pid"]
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    gone.append(pid)
+    db.append_message("s", "user", "again")
+tell(len(set(gone)))
+"""
+
+
+def test_first_process_of_a_container_leaves_no_zombies(path):
+    assert run_python(SUBREAPER, path) == 3
+
+
+# --- which code, which interpreter -------------------------------------------------------------
+
+FROM_ELSEWHERE = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from hermes_actor import SessionDB
+
+db = SessionDB(Path(sys.argv[1]), patience=60.0)
+db.create_session("s", "cli")
+print(db._port.statistics()["pid"])
+"""
+
+
+def roots():
+    """Where this package, its protocol and what both need are, for an interpreter without them."""
+    return [str(Path(m.__file__).parents[1]) for m in (hermes_actor, hermes_protocol, msgspec)]
+
+
+@pytest.mark.parametrize("how", ["as it is", "with a slash", "relative", "sys.path.insert"])
+def test_actor_finds_the_code_of_the_client_however_that_was_found(path, how):
+    paths = {
+        "as it is": roots(),
+        "with a slash": [f"{root}/" for root in roots()],
+        "relative": [os.path.relpath(root, path.parent) for root in roots()],
+        "sys.path.insert": [],
+    }[how]
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment["HERMES_ACTOR_IDLE_EXIT"] = "60"
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    inserted = [] if paths else roots()
+    done = subprocess.run(
+        [sys._base_executable, "-c", FROM_ELSEWHERE, str(path), *inserted],
+        env=environment, cwd=path.parent, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == actor_pid(path)
+
+
+ENVIRONMENT = """
+import os, sys
+from pathlib import Path
+from support.child import tell
+from hermes_actor import SessionDB
+
+db = SessionDB(Path(sys.argv[1]))
+db.set_meta("k", "v")
+actor = Path(f"/proc/{db._port.statistics()['pid']}/environ").read_bytes().split(b"\\0")
+tell(dict(entry.decode().split("=", 1) for entry in actor if entry))
+"""
+
+
+def test_what_the_interpreter_needs_to_start_reaches_the_actor(path):
+    needed = {"LD_LIBRARY_PATH": "/opt/python/lib", "PYTHONHOME": sys.base_prefix}
+    found = run_python(ENVIRONMENT, path, **needed)
+    assert {name: found.get(name) for name in needed} == needed

@@ -30,6 +30,7 @@ BASE = {
     "availability",
     "backup",
     "config",
+    "descriptors",
     "errors",
     "exits",
     "failpoints",
@@ -223,6 +224,16 @@ def test_connections_of_clients_are_opened_where_forks_are_kept_away():
         for module, file in modules().items()
         if re.search(r"\bsqlite3\.connect\(", file.read_text("utf-8"))
         and layer_of(module) not in {"engine", "actor", "cli"}
+    ]
+    assert wrong == []
+
+
+def test_descriptors_of_any_number_are_waited_for():
+    """``select`` takes none above 1023."""
+    wrong = [
+        module
+        for module, file in modules().items()
+        if re.search(r"\bselect\.select\(|SelectSelector", file.read_text("utf-8"))
     ]
     assert wrong == []
 

@@ -1,0 +1,81 @@
+"""The environment of an actor: of the starter's, what Python itself needs, and the few settings.
+
+The actor must not depend on who happened to start it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import site
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+import hermes_protocol
+
+__all__ = ["actor_environment", "interpreter_variables"]
+
+_KEPT = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ",
+    "HERMES_ACTOR_IDLE_EXIT", "HERMES_ACTOR_DRAIN_SECONDS", "HERMES_ACTOR_PRIVATE_SQL",
+    "HERMES_ACTOR_RESCUE", "XDG_STATE_HOME",
+)  # fmt: skip
+
+_LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Where the system finds the libraries of an interpreter that has a place of its own."""
+
+
+def actor_environment() -> dict[str, str]:
+    """The variables that an actor is started with."""
+    return {**_of_ours(_KEPT), **interpreter_variables()}
+
+
+def interpreter_variables() -> dict[str, str]:
+    """The variables without which our interpreter would not start, or would not find this package
+    and what comes with it."""
+    found = _of_ours(_LIBRARIES)
+    home = os.environ.get("PYTHONHOME")
+    # Only one that this interpreter has itself been started with.
+    if home and _same(home.split(os.pathsep)[0], sys.base_prefix):
+        found["PYTHONHOME"] = home
+    paths = os.pathsep.join(_module_paths())
+    return {**found, "PYTHONPATH": paths} if paths else found
+
+
+def _of_ours(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _module_paths() -> list[str]:
+    """The folders of this package and of what comes with it, if a plain interpreter would not look
+    there: they were found through ``PYTHONPATH``, which is then kept as it is, or the program has
+    put them on ``sys.path`` itself."""
+    folders = [
+        str(Path(file).parents[depth])
+        for file, depth in ((__file__, 2), (hermes_protocol.__file__, 1), (msgspec.__file__, 1))
+    ]
+    given = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    if not set(folders) & set(given):
+        given = []
+    known = {*given, *_site_paths()}
+    return [*given, *(one for one in dict.fromkeys(folders) if one not in known)]
+
+
+def _site_paths() -> Iterator[str]:
+    """Where a plain interpreter looks for packages that are installed."""
+    folders = site.getsitepackages()
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    for folder in folders:
+        yield os.path.abspath(folder)
+        with contextlib.suppress(OSError):
+            for listed in Path(folder).glob("*.pth"):
+                for line in listed.read_text(errors="replace").splitlines():
+                    yield os.path.abspath(os.path.join(folder, line.strip()))

@@ -1,0 +1,36 @@
+"""Open files of this process: waiting for them, and opening private ones."""
+
+from __future__ import annotations
+
+import os
+import select
+from io import FileIO
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["is_readable", "open_private"]
+
+
+class _HasDescriptor(Protocol):
+    def fileno(self) -> int: ...
+
+
+def is_readable(file: int | _HasDescriptor, seconds: float) -> bool:
+    """Wait until there is something to read, or the end of it; false if neither comes in time.
+
+    By ``poll``: ``select`` takes no descriptor above 1023, and a busy program has more.
+    """
+    ready = select.poll()
+    ready.register(file, select.POLLIN)
+    return bool(ready.poll(max(0.0, seconds) * 1000))
+
+
+def open_private(path: Path) -> FileIO:
+    """Open *path* for appending. It is created for this user alone, and never a link of another."""
+    return open(path, "ab", buffering=0, opener=_open_private)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
