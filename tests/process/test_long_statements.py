@@ -212,7 +212,7 @@ def owned(folder, **options):
 
 
 def as_it_came(operation, seq):
-    ticket = Ticket(b"c" * 16, seq, b"")
+    ticket = Ticket(b"c" * 16, seq, b"", after=0, acked_through=0, floor=0)
     return Request(msgspec.Raw(msgspec.msgpack.encode(operation)), float("inf"), ticket)
 
 
