@@ -81,7 +81,7 @@ class Connection:
             leads=lambda leads: server.credit.favour(self.client_id if leads else None),
         )
         intake = server.mailbox.intake
-        self.inbox = Inbox(sock, self.desk, server.credit, intake, server.in_loop)
+        self.inbox = Inbox(sock, self.desk, server.credit, intake, server.in_loop, server.gate)
 
     @property
     def client_id(self) -> bytes:

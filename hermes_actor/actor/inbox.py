@@ -22,11 +22,15 @@ from hermes_protocol.framing import FrameError
 if TYPE_CHECKING:
     from hermes_actor.actor.credit import Credit
     from hermes_actor.actor.desk import Desk
+    from hermes_actor.actor.gate import Gate
     from hermes_actor.actor.intake import Intake
 
 __all__ = ["Inbox"]
 
 _Price = tuple[int, bytes]
+
+_UNGATED = wire.Hello | wire.StatusRequest | wire.Drain | wire.Handoff | wire.Subscribe | wire.Bye
+"""What is answered without a writer."""
 
 
 class Inbox:
@@ -39,12 +43,14 @@ class Inbox:
         credit: Credit,
         intake: Intake,
         in_loop: Callable[[Callable[[], None]], None],
+        gate: Gate,
     ) -> None:
         self._sock = sock
         self._desk = desk
         self._credit = credit
         self._intake = intake
         self._in_loop = in_loop
+        self._gate = gate
         self._conversation = Conversation()
         self._read_so_far = 0
         self._writes = False
@@ -66,7 +72,7 @@ class Inbox:
                 await trio.lowlevel.checkpoint()
             # In a lease the writer waits for this connection, and not where it would read it.
             may_lend = self._conversation.is_between_frames and not self._desk.has_lease
-            if self._writes and may_lend:
+            if self._writes and may_lend and self._gate.is_open:
                 await self._lend()
             while self._desk.is_full:
                 self._room = trio.Event()
@@ -100,6 +106,8 @@ class Inbox:
                 with trio.fail_after(limits.BODY_SECONDS):
                     while (message := self._conversation.next_message()) is None:
                         await self._receive()
+            if not isinstance(message, _UNGATED):
+                await self._gate.passed()
             # Ended meanwhile, while this task was about to run: what it was sent before may have
             # been dropped, and what follows must not take its place.
             await trio.lowlevel.checkpoint_if_cancelled()

@@ -108,6 +108,14 @@ class Mailbox:
             self._count -= len(lane)
             return [job for _, job in lane]
 
+    def drop_all(self) -> list[Job]:
+        """Remove everything that the writer has not taken."""
+        with self._guard:
+            jobs = [job for lane in self._lanes.values() for _, job in lane]
+            self._lanes.clear()
+            self._count = 0
+            return jobs
+
     @property
     def is_empty(self) -> bool:
         return self._count == 0

@@ -79,7 +79,7 @@ class Reception:
         self._clients[hello.client_id] = connection
         if older is not None:
             await older.supersede()
-        if self._server.opened.is_set():
+        if self._server.opened.is_set() and self._server.gate.is_open:
             return self._take(connection)
         connection.send_frame(welcome(self._server.phase, ready=False))
         nursery.start_soon(self._welcome_later, connection)
@@ -88,8 +88,9 @@ class Reception:
     async def _welcome_later(self, connection: Connection) -> None:
         server = self._server
         told = server.phase
-        while not server.opened.is_set():
+        while not (server.gate.is_open and server.opened.is_set()):
             with trio.move_on_after(limits.PHASE_TELL_SECONDS):
+                await server.gate.passed()
                 await server.opened.wait()
             if not server.opened.is_set() and server.phase != told:
                 told = server.phase
@@ -122,18 +123,18 @@ class Reception:
         self._somebody_left = trio.Event()
 
     async def send_all_away(self, reason: str) -> None:
-        """Take nothing more from anybody, answer what was admitted, close.
+        """Take nothing more from anybody who is here, answer what was admitted, close.
 
         Those who wait for a hand-off stay: they are told how it ends.
         """
-        for connection in list(self.connections):
-            if not connection.awaits_handoff:
-                try:
-                    self._send_away(connection, reason)
-                except Exception:
-                    _log.exception("client pid %d could not be sent away", connection.pid)
-                    connection.cut()
-        while any(not connection.awaits_handoff for connection in self.connections):
+        leaving = {one for one in self.connections if not one.awaits_handoff}
+        for connection in leaving:
+            try:
+                self._send_away(connection, reason)
+            except Exception:
+                _log.exception("client pid %d could not be sent away", connection.pid)
+                connection.cut()
+        while leaving & self.connections:
             await self._somebody_left.wait()
 
     def _send_away(self, connection: Connection, reason: str) -> None:

@@ -27,6 +27,7 @@ from hermes_actor import exits, failpoints, limits
 from hermes_actor.actor.activation import leave_if_replaced, socket_id
 from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.followers import Followers
+from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.housekeeping import Watch, expire, look_for_foreigners, show_status
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.metrics import Metrics
@@ -39,7 +40,8 @@ from hermes_actor.actor.watchdog import WatchedMailbox, tick
 from hermes_actor.actor.writing import Writing
 from hermes_actor.build import build_id
 from hermes_actor.engine.changes import ChangeRing
-from hermes_actor.errors import ActorBroken, HandoffFailed
+from hermes_actor.engine.jobs import Outcome
+from hermes_actor.errors import ActorBroken, HandoffFailed, OutcomeUnknown
 from hermes_actor.scratch import remove_leftovers
 
 if TYPE_CHECKING:
@@ -185,6 +187,7 @@ class Server:
         self._token = trio.lowlevel.current_trio_token()
         self.credit = Credit(limits.CREDIT_TOTAL_BYTES, self.in_loop)
         self.followers = Followers(self._changes, self.in_loop)
+        self.gate = Gate()
         self.reception = Reception(self)
         self._draining = trio.Event()
         listener = self._listener or bind(self.place)
@@ -221,7 +224,12 @@ class Server:
         return steps
 
     def _begin_period(self) -> None:
+        # What is left is of clients that the actor between has served.
+        for job in self.mailbox.drop_all():
+            if job.take():
+                job.finish(Outcome(error=OutcomeUnknown("the actor had handed over")))
         self._turn = trio.Event()
+        self.gate.open()
         self._writing = Writing(
             self.place,
             self.mailbox,
@@ -245,24 +253,41 @@ class Server:
                 accepting.start_soon(self.receive, listener)
                 await self._turn.wait()
                 accepting.cancel_scope.cancel()
-            try:
-                await self.succession.dismiss_predecessor()
-            except HandoffFailed:
-                pass  # one that is stopped finds, when it goes on, that we ended in order
-            except Exception:
-                _log.exception("the actor before this one could not be dismissed")
-            failpoints.hit("drain.begin")
-            # Half of the time is the writer's, the other half is for its answers to leave.
-            self._writing.leave_within(self.drain_seconds / 2)
+            async with trio.open_nursery() as meanwhile:
+                meanwhile.start_soon(self._receive_if_late, listener)
+                await self._close_file()
+                meanwhile.cancel_scope.cancel()
             await self.reception.send_all_away(self._reason)
-            failpoints.hit("drain.away")
-            await self._writing.stop()
-            failpoints.hit("drain.closed")
             if await self.succession.give(listener, self._draining):
                 return True
             if self.is_draining:
                 return False
             self._begin_period()
+
+    async def _close_file(self) -> None:
+        """Commit and answer what was admitted, and close the file."""
+        try:
+            await self.succession.dismiss_predecessor()
+        except HandoffFailed:
+            pass  # one that is stopped finds, when it goes on, that we ended in order
+        except Exception:
+            _log.exception("the actor before this one could not be dismissed")
+        failpoints.hit("drain.begin")
+        # Half of the time is the writer's, the other half is for its answers to leave.
+        self._writing.leave_within(self.drain_seconds / 2)
+        self.gate.shut()
+        await self.reception.send_all_away(self._reason)
+        failpoints.hit("drain.away")
+        await self._writing.stop()
+        failpoints.hit("drain.closed")
+
+    async def _receive_if_late(self, listener: socket.socket) -> None:
+        """If the file takes long to close, let clients in again: they can ask for the status.
+
+        Not at once: whoever waits in the backlog needs no second connection for the next actor.
+        """
+        await trio.sleep(limits.STALLED_SECONDS)
+        await self.receive(listener)
 
     async def receive(self, listener: socket.socket) -> None:
         """Let clients in until cancelled."""

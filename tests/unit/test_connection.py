@@ -10,6 +10,7 @@ import trio.testing
 import hermes_protocol.messages as wire
 from hermes_actor.actor.connection import Connection
 from hermes_actor.actor.credit import Credit
+from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.engine.jobs import Lease
@@ -43,6 +44,7 @@ class Actor:
         self.metrics = Metrics()
         self.mailbox = Mailbox()
         self.credit = Credit(1 << 20, self.posted.append)
+        self.gate = Gate()
         self.reception = types.SimpleNamespace(welcome=self.welcome, left=lambda _: None)
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
