@@ -90,11 +90,15 @@ class _Lease:
         self.lives_until = time.monotonic() + limits.LEASE_TOTAL_SECONDS
 
     def execute(self, statement: SqlStatement) -> SqlResult:
-        encoded = msgspec.Raw(msgspec.msgpack.encode(statement))
-        result = self._ask(
-            lambda ask: wire.LeaseRun(ask=ask, lease=self._number, statement=encoded)
-        )
+        whole = self._line.core.encode(statement)
+        steps = [whole] if whole is not None else self._line.core.stages(statement)
+        *_, result = map(self._run, steps)
         return cast("SqlResult", decode_result(result, SqlResult))
+
+    def _run(self, step: bytes) -> bytes:
+        return self._ask(
+            lambda ask: wire.LeaseRun(ask=ask, lease=self._number, statement=msgspec.Raw(step))
+        )
 
     def commit(self) -> None:
         self.lives_until = 0.0

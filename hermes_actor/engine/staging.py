@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
     from hermes_protocol.operations import Operation
 
-__all__ = ["Stage", "discard_parts", "encode_result", "keep_part", "take_parts"]
+__all__ = ["LeaseParts", "Stage", "discard_parts", "encode_result", "keep_part", "take_parts"]
 
 encode_result = msgspec.msgpack.Encoder().encode
 
@@ -30,10 +30,7 @@ def keep_part(conn: Connection, client: bytes, commit_no: int, op: StagePart) ->
     )
     sql = "SELECT SUM(LENGTH(data)) FROM hermes_actor_stage WHERE client = ? AND key = ?"
     if scalar(conn, sql, (client, op.key)) > limits.STAGED_MAX_BYTES:
-        raise TooBig(
-            f"an operation may have {limits.STAGED_MAX_BYTES} bytes in all, and this one has more;"
-            f" send several smaller ones"
-        )
+        raise _too_big()
 
 
 def take_parts(conn: Connection, client: bytes, op: Staged) -> Operation[Any]:
@@ -46,6 +43,12 @@ def take_parts(conn: Connection, client: bytes, op: Staged) -> Operation[Any]:
     ):
         whole += data
         parts += 1
+    operation = _put_together(whole, parts, op)
+    discard_parts(conn, client, op.key)
+    return operation
+
+
+def _put_together(whole: bytes | bytearray, parts: int, op: Staged) -> Operation[Any]:
     if parts != op.parts:
         raise BadValue(f"{parts} of {op.parts} parts are here; send the whole operation again")
     try:
@@ -54,8 +57,36 @@ def take_parts(conn: Connection, client: bytes, op: Staged) -> Operation[Any]:
         raise BadValue(f"the parts are no operation: {error}") from None
     if isinstance(operation, StagePart | Staged):
         raise BadValue("a staged operation cannot stage another one")
-    discard_parts(conn, client, op.key)
     return operation
+
+
+def _too_big() -> TooBig:
+    return TooBig(
+        f"an operation may have {limits.STAGED_MAX_BYTES} bytes in all, and this one has more;"
+        f" send several smaller ones"
+    )
+
+
+class LeaseParts:
+    """The parts of one statement of a lease. In memory: a lease is short, and there is only one."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def keep(self, op: StagePart) -> None:
+        """Keep one part. Parts come in their order; the first begins another statement."""
+        if op.part == 0:
+            self._parts.clear()
+        if op.part != len(self._parts):
+            raise BadValue(f"part {op.part} comes behind {len(self._parts)} parts; send all again")
+        if sum(map(len, self._parts)) + len(op.data) > limits.STAGED_MAX_BYTES:
+            raise _too_big()
+        self._parts.append(op.data)
+
+    def take(self, op: Staged) -> Operation[Any]:
+        """The operation that the parts are. They are not kept any longer."""
+        parts, self._parts = self._parts, []
+        return _put_together(b"".join(parts), len(parts), op)
 
 
 def discard_parts(conn: Connection, client: bytes, key: int) -> None:

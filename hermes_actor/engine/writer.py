@@ -29,6 +29,7 @@ from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.staging import (
+    LeaseParts,
     Stage,
     discard_parts,
     encode_result,
@@ -123,6 +124,7 @@ class Writer(Upkeep):
         self._discarded = False
         """Whether the open transaction has removed the parts of an operation that was refused."""
         self._stage = Stage(core.seams.monotonic())
+        self._lease_parts = LeaseParts()
         self._private_sql = private_sql
 
     def __repr__(self) -> str:
@@ -239,7 +241,9 @@ class Writer(Upkeep):
         return error if wrong_value else self.core.explain(error)
 
     def abandon(self) -> None:
-        """Leave no transaction open after an unexpected error. A broken writer touches nothing."""
+        """Leave no transaction open after a lease or an unexpected error, and no part of a
+        statement. A broken writer touches nothing."""
+        self._lease_parts = LeaseParts()
         if self.core.broken is None:
             try:
                 self._roll_back()
@@ -448,13 +452,19 @@ class Writer(Upkeep):
         end: float = float("inf"),
         is_gone: Callable[[], bool] = lambda: False,
     ) -> Any:
-        """One statement of the guest, until *end* at the latest, or until the guest *is_gone*.
+        """One statement of the guest, until *end* at the latest, or until the guest *is_gone*. One
+        that is larger than a frame comes in parts.
 
         A failing statement leaves the transaction open; one that is interrupted does not.
         """
         if not self.core.conn.in_transaction:
             raise RequestError("an earlier statement has ended the transaction")
         operation = decoded(statement)
+        if isinstance(operation, StagePart):
+            self._lease_parts.keep(operation)
+            return None
+        if isinstance(operation, Staged):
+            operation = self._lease_parts.take(operation)
         if not isinstance(operation, SqlStatement):
             raise Unsupported("a lease runs statements only")
         limit = StatementLimit(self.core.seams.monotonic, end, self._is_waited_for, is_gone)

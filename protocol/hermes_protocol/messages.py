@@ -226,7 +226,11 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
 
 
 class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):
-    """Run one ``sql.statement`` inside a lease of this connection."""
+    """Run one ``sql.statement`` inside a lease of this connection.
+
+    One that is too large for a frame comes as its ``stage.part`` operations, in their order, and a
+    ``stage.apply``, each in a message of its own and answered before the next is sent.
+    """
 
     ask: int
     lease: int

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +22,11 @@ from hermes_actor.engine.checkpoint import (
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.seams import Seams
+from hermes_actor.engine.staging import LeaseParts
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
     ActorBroken,
+    BadValue,
     Busy,
     ConstraintFailed,
     Damaged,
@@ -34,6 +37,7 @@ from hermes_actor.errors import (
     OutcomeUnknown,
     Owned,
     SqlError,
+    TooBig,
 )
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import Connection
@@ -45,6 +49,8 @@ from hermes_protocol.operations import (
     SessionCreate,
     SqlLease,
     SqlStatement,
+    Staged,
+    StagePart,
     Vacuum,
 )
 
@@ -1140,3 +1146,21 @@ def test_lock_is_not_handed_to_programs_that_are_started(path):
     lock = OwnerLock.acquire(place_of(path))
     assert not os.get_inheritable(lock._descriptor)
     lock.release()
+
+
+def test_parts_of_a_statement_of_a_lease_come_in_order_and_within_bounds(monkeypatch):
+    encoded = msgspec.msgpack.encode(SqlStatement(sql="SELECT 1"))
+    parts = LeaseParts()
+    parts.keep(StagePart(key=1, part=0, data=encoded[:5]))
+    with pytest.raises(BadValue):
+        parts.keep(StagePart(key=1, part=2, data=encoded[5:]))
+    with pytest.raises(BadValue):
+        parts.take(Staged(key=1, parts=2))
+    # Nothing of what failed is left.
+    parts.keep(StagePart(key=2, part=0, data=encoded[:5]))
+    parts.keep(StagePart(key=2, part=1, data=encoded[5:]))
+    assert parts.take(Staged(key=2, parts=2)) == SqlStatement(sql="SELECT 1")
+    monkeypatch.setattr(limits, "STAGED_MAX_BYTES", 10)
+    parts.keep(StagePart(key=3, part=0, data=bytes(10)))
+    with pytest.raises(TooBig):
+        parts.keep(StagePart(key=3, part=1, data=b"x"))

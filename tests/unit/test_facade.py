@@ -537,3 +537,42 @@ def test_late_end_of_one_transaction_does_not_disturb_the_next(db, conn):
     assert db.get_meta("stray") is None  # above all not through the other transaction
     assert results == [{"value": None, "classes": [], "text": ""}]
     assert db.get_meta("nested") is None
+
+
+# Values that are larger than a frame.
+
+
+LARGE = 3_000_000
+
+
+def test_large_values_inside_a_transaction(db, conn):
+    sql = "INSERT INTO state_meta VALUES (?, ?) RETURNING length(value)"
+
+    def put(inner):
+        first = inner.execute(sql, ("text", "x" * LARGE)).fetchone()[0]
+        inner.execute("INSERT INTO state_meta VALUES (:k, :v)", {"k": "blob", "v": bytes(LARGE)})
+        inner.execute("INSERT INTO state_meta VALUES ('small', 'v')")
+        return first
+
+    assert db._execute_write(put) == LARGE
+    assert db.get_meta("text") == "x" * LARGE
+    (blob,) = conn.execute("SELECT value FROM state_meta WHERE key = 'blob'").fetchone()
+    assert blob == bytes(LARGE)
+    assert db.get_meta("small") == "v"
+
+
+def test_large_values_of_executemany(db, conn):
+    rows = [(f"k{n}", f"{n}" * LARGE) for n in range(3)]
+    assert conn.executemany("INSERT INTO state_meta VALUES (?, ?)", rows).rowcount == 3
+    assert [db.get_meta(key) for key, _ in rows] == [value for _, value in rows]
+
+
+def test_large_value_is_undone_with_its_transaction(db):
+    def put_and_fail(inner):
+        inner.execute("INSERT INTO state_meta VALUES ('k', ?)", ("x" * LARGE,))
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        db._execute_write(put_and_fail)
+    assert db.get_meta("k") is None
+    assert healthy(db)

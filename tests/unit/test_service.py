@@ -315,7 +315,7 @@ def home(tmp_path, monkeypatch):
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("HERMES_HOME", str(home / ".hermes"))
-    for name in ("XDG_CONFIG_HOME", "PYTHONPATH"):
+    for name in ("XDG_CONFIG_HOME", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
     return home
 
