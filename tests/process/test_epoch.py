@@ -1,6 +1,5 @@
 """R5: somebody else has taken the file over. The old owner acknowledges nothing more and ends."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -64,7 +63,7 @@ def test_fenced_actor_does_nothing_more_and_ends(path, client, asked):
         take_over(path)
         epoch = own(path, "epoch")
         # Its look at the file once a second may find the other owner before the request arrives.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with suppress(BrokenPipeError, ConnectionResetError):
             wire.send(*ASKED[asked])
         assert actor.exit_code() == exits.FENCED
         assert [m for m in wire.until_end() if m["t"] in ("ok", "done")] == []
