@@ -93,7 +93,11 @@ def _end(place: Place, patience: float, *, force: bool, as_json: bool) -> int:
         if stuck is None or not _end_by_signal(stuck, signals, patience):
             if as_json:
                 say({"ended": False, "pid": stuck}, "", as_json)
-            complain(f"pid {stuck} has not ended in {patience:g} s; see: hermes-actor logs")
+            again = "" if force else ", or end it with: hermes-actor stop --force"
+            complain(
+                f"pid {stuck}, which owns {place.db}, has not ended in {patience:g} s;"
+                f" see: hermes-actor logs{again}"
+            )
             return exits.REFUSED
         pid = stuck
     say({"ended": True, "pid": pid}, f"pid {pid} has ended", as_json)

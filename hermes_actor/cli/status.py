@@ -1,4 +1,4 @@
-"""``hermes-actor status``: is anybody serving, and how is it?"""
+"""``hermes-actor status``: the state of the actor of a store."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hermes_actor import exits
 from hermes_actor._version import __version__
 from hermes_actor.cli.orphans import orphans_of, removed
 from hermes_actor.client.asking import ask_status
+from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.holders import lock_holder
 from hermes_actor.paths import Place, default_db_path, place_of
 from hermes_actor.rescue import rescued
 
@@ -29,8 +31,8 @@ def status(db: Path | None, as_json: bool) -> int:
 
     Where config.yaml names a server, tell whether that answers, and what it promises.
 
-    Exit codes: 0 serving, 3 not running or no server answers, 5 running but not serving yet or any
-    more (recovering, draining), 6 broken.
+    Exit codes: 0 serving, 3 not running or no server answers, 5 running but not serving
+    (recovering, draining, not answering, embedded in another program), 6 broken.
 
     \b
     Examples:
@@ -45,9 +47,20 @@ def status(db: Path | None, as_json: bool) -> int:
 
         return server_status(chosen, as_json)
     place = place_of(db or (chosen and chosen.file) or default_db_path())
-    found = ask_status(place)
+    try:
+        found = ask_status(place)
+    except DeadlineExceeded as error:
+        _print_silent(place, "not answering", f"{error}", as_json)
+        return exits.NOT_SERVING
+    if found is None and lock_holder(place) is not None:
+        text = (
+            f"pid {lock_holder(place)} owns {place.db} in embedded mode and takes no clients;"
+            " other programs can write when it has ended"
+        )
+        _print_silent(place, "embedded", text, as_json)
+        return exits.NOT_SERVING
     if found is None:
-        _print_nobody(place, as_json)
+        _print_not_running(place, as_json)
         return exits.NOT_RUNNING
     if as_json:
         print(json.dumps(found))
@@ -62,7 +75,16 @@ def status(db: Path | None, as_json: bool) -> int:
     return exits.OK if found["phase"] == "serving" else exits.NOT_SERVING
 
 
-def _print_nobody(place: Place, as_json: bool) -> None:
+def _print_silent(place: Place, phase: str, text: str, as_json: bool) -> None:
+    """An owner that cannot be asked how it is."""
+    if as_json:
+        owner = {"phase": phase, "database": str(place.db), "pid": lock_holder(place)}
+        print(json.dumps({**owner, "message": text}))
+    else:
+        print(f"{phase}: {text}")
+
+
+def _print_not_running(place: Place, as_json: bool) -> None:
     saved, gone = rescued(), removed(place)
     if as_json:
         saved += [gone.saved] if gone is not None and gone.saved is not None else []

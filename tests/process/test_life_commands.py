@@ -78,7 +78,8 @@ def test_stop_tells_what_it_waits_for_and_gives_up_in_time(path, tmp_path):
         go.touch()
         assert done.returncode == exits.REFUSED
         assert f"waiting: pid {actor.pid}: " in done.stderr
-        assert f"Error: pid {actor.pid} has not ended in 4 s" in done.stderr
+        assert f"Error: pid {actor.pid}, which owns {path}, has not ended in 4 s" in done.stderr
+        assert "hermes-actor stop --force" in done.stderr
         assert actor.exit_code() == 0
 
 
@@ -214,3 +215,23 @@ def test_export_schema_of_nothing(path):
     done = command("export-schema", "--db", path)
     assert (done.returncode, done.stdout) == (exits.REFUSED, "")
     assert "there is no store" in done.stderr
+
+
+def test_status_of_an_owner_that_cannot_be_asked(path):
+    """Neither is "not running, the next client starts one": the next client would wait."""
+    with serving(path) as actor:
+        os.kill(actor.pid, signal.SIGSTOP)
+        try:
+            shown = command("status", "--db", path)
+            found = command("status", "--db", path, "--json")
+        finally:
+            os.kill(actor.pid, signal.SIGCONT)
+    assert shown.returncode == found.returncode == exits.NOT_SERVING
+    assert shown.stdout.startswith("not answering: ")
+    assert f"pid {actor.pid}" in shown.stdout
+    assert "hermes-actor stop --force" in shown.stdout
+    assert json.loads(found.stdout)["pid"] == actor.pid
+    with closing(SessionDB(path, mode="embedded")):
+        shown = command("status", "--db", path)
+    assert shown.returncode == exits.NOT_SERVING
+    assert shown.stdout.startswith(f"embedded: pid {os.getpid()} owns {path}")
