@@ -70,6 +70,7 @@ class Upkeep:
         self._somebody_waits = somebody_waits
         self._all_done = False
         self._met = self._meeting = (-1, -1)
+        self._foreign_seen = 0
         self._holes_due = False
         self._holes_again = float("-inf")
         self._holes_through: int | None = None
@@ -128,7 +129,8 @@ class Upkeep:
             self._holes_through = None
             if broken_parts(conn):
                 self.blame_index("a table or a trigger cannot be used")
-        self._holes_due |= self._met != (-1, -1) and self._met[1] != seen[1]
+        self._holes_due |= self.core.foreign_commits != self._foreign_seen
+        self._foreign_seen = self.core.foreign_commits
         self._meeting = seen
 
     def meet_anew(self) -> None:

@@ -138,7 +138,10 @@ def test_index_that_others_have_emptied_counts_as_empty(writer, open_writer, pat
 
 
 @pytest.mark.parametrize("kind", SHOWS_LATER)
-def test_smaller_holes_are_filled_in_idle_time(writer, path, kind):
+@pytest.mark.parametrize("guest", [False, True])
+def test_smaller_holes_are_filled_in_idle_time(writer, path, kind, guest):
+    if guest:
+        run(writer, sql("UPDATE sessions SET title = 't'"))
     with raw(path) as foreign:
         SHOWS_LATER[kind](foreign)
     idle(writer)
