@@ -22,6 +22,10 @@ __all__ = ["Methods"]
 
 R = TypeVar("R")
 
+_CATCH_UPS = 3
+"""How often a search has the indexes brought up to date. A restore or a rebuild can come between
+the owner's answer and the snapshot, but not again and again."""
+
 
 class Methods:
     """Changes go to the port, reads to the reader."""
@@ -56,11 +60,11 @@ class Methods:
         which it may take as its last argument.
         """
 
-        schema = -1
+        schema, until = -1, time.monotonic() + self._patience
 
-        def ask(conn: Connection) -> tuple[int | None, R | None]:
+        def ask(conn: Connection, through: int | None = None) -> tuple[int | None, R | None]:
             nonlocal schema
-            behind = search.index_lag(conn)
+            behind = search.index_lag(conn, through)
             schema = conn.layout_cookie
             return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
@@ -70,21 +74,25 @@ class Methods:
         try:
             behind, result = self._reader.snapshot(ask)
         except Damaged as error:
-            if not self._index_is_to_blame(error, time.monotonic() + self._patience):
+            if not self._index_is_to_blame(error, until):
                 raise
             port.catch_up(0, self._patience, damaged=schema)
             behind, result = self._reader.snapshot(ask)
-        if behind is None:
-            return result  # type: ignore[return-value]
-        # Once the owner has caught up, messages that arrived meanwhile are not waited for.
-        until = time.monotonic() + self._patience
-        try:
-            port.catch_up(behind, self._patience)
-        except OpenError:
-            if alone is None:
-                raise
-            return self._reader.snapshot(alone, *arguments, until)
-        return self._reader.snapshot(function, *arguments)
+        through, catch_ups = behind, 0
+        while behind is not None:
+            if catch_ups == _CATCH_UPS:
+                # The owner has brought them as far as it can.
+                return self._reader.snapshot(function, *arguments)
+            catch_ups += 1
+            try:
+                port.catch_up(through or 0, max(0.0, until - time.monotonic()))
+            except OpenError:
+                if alone is None:
+                    raise
+                return self._reader.snapshot(alone, *arguments, until)
+            # Messages that have arrived meanwhile are not waited for.
+            behind, result = self._reader.snapshot(ask, through)
+        return result  # type: ignore[return-value]
 
     def _index_is_to_blame(self, error: Damaged, until: float) -> bool:
         """Whether a search failed by a damaged index, and not by a damaged table.

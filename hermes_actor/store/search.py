@@ -53,8 +53,9 @@ def _sql(layout: Layout, filters: Filters) -> Condition:
     return Condition(" AND ".join(conditions) or "1", parameters)
 
 
-def index_lag(conn: Connection) -> int | None:
-    """The message up to which the indexes must be brought first; ``None`` if they are complete."""
+def index_lag(conn: Connection, through: int | None = None) -> int | None:
+    """The message up to which the indexes must be brought first; ``None`` if they are complete, or
+    cover all messages up to *through*."""
     conn.layout_checked = False
     layout = layout_of(conn)
     if not layout.watermark:
@@ -62,7 +63,8 @@ def index_lag(conn: Connection) -> int | None:
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
     # What is missing is for the owner to rebuild, if it can.
-    complete = watermark >= newest and layout.whole and covers(conn, watermark)
+    wanted = newest if through is None else min(through, newest)
+    complete = watermark >= wanted and layout.whole and covers(conn, watermark)
     return None if complete else newest
 
 

@@ -84,3 +84,24 @@ def test_search_of_a_store_whose_actor_cannot_be_had(path, monkeypatch):
         forget_index(path, 4)
         monkeypatch.setattr(db._port, "catch_up", nobody)
         assert len(db.search_messages("walrus")) == 3
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_search_is_complete_although_the_index_is_lost_once_more_meanwhile(tmp_path, mode, times):
+    """As by a restore, or a rebuild, between the owner's answer and the search itself."""
+    path, lost = tmp_path / "state.db", 0
+    with closing(SessionDB(path, mode=mode)) as db:
+        db.create_session("s", "cli")
+        expected = [db.append_message("s", "user", text) for text in TEXTS if "walrus" in text]
+        catch_up = db._port.catch_up
+
+        def catch_up_in_vain(*args, **kwargs):
+            nonlocal lost
+            catch_up(*args, **kwargs)
+            if lost < times:
+                lost += 1
+                forget_index(path, 0)
+
+        db._port.catch_up = catch_up_in_vain
+        assert sorted(hit["id"] for hit in db.search_messages("walrus")) == expected
+        assert lost == times
