@@ -7,17 +7,22 @@ never waits for a disk, a lock or an actor.
 
 Calls that are awaited one after the other keep their order. Cancelling a write that was sent does
 not take it back, and cancelling a call in a worker thread waits for its end.
+
+Event loops in several threads may share one object: what belongs to a loop is kept by the loop.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from hermes_actor.async_pipeline import AsyncPipeline
 from hermes_actor.client.aio import channels
@@ -39,7 +44,13 @@ __all__ = ["AsyncSessionDB"]
 R = TypeVar("R")
 
 _THREADS = 8
-"""Calls of one object that run at one time; the pool of readers keeps half as many connections."""
+"""Calls of one object that run at one time in one event loop; the pool of readers keeps half as
+many connections."""
+
+_limiters: RunVar[WeakKeyDictionary[AsyncSessionDB, anyio.CapacityLimiter] | None] = RunVar(
+    "hermes_actor.async_session_db"
+)
+"""Of the running loop, by object: a limiter wakes its waiters in the loop that it was made in."""
 
 
 class AsyncSessionDB:
@@ -56,8 +67,7 @@ class AsyncSessionDB:
         self._given = cast("SessionDB", db) if given else None
         self._open = partial(SessionDB, None if given else cast("Path | str | None", db), **options)
         self._db = self._given
-        self._limiter: anyio.CapacityLimiter | None = None
-        self._opening: anyio.Lock | None = None
+        self._opening = threading.Lock()
 
     async def __aenter__(self) -> Self:
         await self._store()
@@ -116,13 +126,16 @@ class AsyncSessionDB:
         return ThreadChanges(port.subscribe(after, db._patience))
 
     async def _store(self) -> SessionDB:
-        if self._db is None:
-            # Made here and not in the constructor, which may run outside any event loop.
-            self._opening = self._opening or anyio.Lock()
-            async with self._opening:
-                if self._db is None:
-                    self._db = await self._run(self._open)
-        return self._db
+        if self._db is not None:
+            return self._db
+        return await self._run(self._open_once)
+
+    def _open_once(self) -> SessionDB:
+        """In a worker thread, of any loop that uses this object."""
+        with self._opening:
+            if self._db is None:
+                self._db = self._open()
+            return self._db
 
     async def _opened(self) -> tuple[SessionDB, AsyncPort]:
         db = await self._store()
@@ -134,8 +147,14 @@ class AsyncSessionDB:
         return channels.share(port.place, self) if isinstance(port, Channel) else None
 
     async def _run(self, function: Callable[[], R]) -> R:
-        self._limiter = self._limiter or anyio.CapacityLimiter(_THREADS)
-        return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+        limiters = _limiters.get(None)
+        if limiters is None:
+            limiters = WeakKeyDictionary()
+            _limiters.set(limiters)
+        limiter = limiters.get(self)
+        if limiter is None:
+            limiter = limiters[self] = anyio.CapacityLimiter(_THREADS)
+        return await anyio.to_thread.run_sync(function, limiter=limiter)
 
 
 def _port_of(db: SessionDB) -> WriterPort:

@@ -1,6 +1,7 @@
 """The awaitable twin, under asyncio and under trio; and pipelines, which share its ground."""
 
 import inspect
+import threading
 
 import anyio
 import anyio.lowlevel
@@ -67,6 +68,40 @@ def test_one_loop_after_the_other(mode, tmp_path, anyio_backend):
             return await db.append_message("s", "user", "x")
 
     assert [anyio.run(use, backend=anyio_backend) for _ in range(3)] == [1, 2, 3]
+
+
+def test_loops_of_several_threads_share_one_object(mode, tmp_path, anyio_backend):
+    db, reads, writes = AsyncSessionDB(tmp_path / "state.db", mode=mode), 20, 10
+
+    async def read():
+        assert (await db.get_session("s"))["id"] == "s"
+
+    async def use(name):
+        await db.ensure_session("s", "cli")
+        async with anyio.create_task_group() as tasks:
+            for n in range(writes):
+                tasks.start_soon(db.append_message, "s", "user", f"{name} {n}")
+            for _ in range(reads):
+                tasks.start_soon(read)
+        async with db.pipeline() as lines:
+            lines.append_message("s", "user", f"{name} last")
+
+    def run(number):
+        for turn in range(3):
+            anyio.run(use, f"{number} {turn}", backend=anyio_backend)
+
+    async def count_and_close():
+        found = await db.message_count()
+        await db.aclose()
+        return found
+
+    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert anyio.run(count_and_close, backend=anyio_backend) == 4 * 3 * (writes + 1)
 
 
 async def test_event_loop_is_not_held_up(mode, tmp_path):
@@ -192,6 +227,11 @@ def expected(clock, tmp_path, mode):
     """What the calls return on a blocking store, one by one, and what is in it then."""
     db = prepared(tmp_path / "expected.db", mode)
     outcomes = [told(lambda c=c: getattr(db, c[0])(*c[1], **c[2])) for c in CALLS]
+    # Errors name the file; the other stores are called state.db.
+    outcomes = [
+        one if isinstance(one, str) else (one[0], one[1].replace("expected.db", "state.db"))
+        for one in outcomes
+    ]
     yield outcomes, rows(db)
     db.close()
 
