@@ -124,8 +124,8 @@ def _wal_not_written_again() -> None:
     """After a failed sync the WAL is folded back as the page cache shows it."""
     plain = barrier.pass_barrier
 
-    def careless(*arguments: Any, after_failure: bool = False) -> int:
-        return plain(*arguments)
+    def careless(*arguments: Any, **options: Any) -> int:
+        return plain(*arguments, **options | {"after_failure": False})
 
     replace(write_connection, "pass_barrier", careless)
 
