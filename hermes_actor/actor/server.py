@@ -159,7 +159,9 @@ class Server:
         return describe(self, self.reception.connections)
 
     def status_json(self) -> str:
-        return json.dumps(self.status())
+        # A path that is not UTF-8 must not keep its reader from the rest of the document.
+        text = json.dumps(self.status(), ensure_ascii=False)
+        return text.encode("utf-8", "replace").decode()
 
     # --- life ------------------------------------------------------------------------------------
 

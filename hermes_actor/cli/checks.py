@@ -25,6 +25,7 @@ from hermes_actor.errors import (
     DeadlineExceeded,
     HermesActorError,
     PermissionDenied,
+    Unsupported,
 )
 from hermes_actor.filesystems import file_system_of
 from hermes_actor.holders import lock_holder, snapshot_holders, write_openers
@@ -262,6 +263,9 @@ def actor(place: Place) -> Findings:
     except DeadlineExceeded:
         text = f"pid {owner} owns the store and does not answer"
         yield Finding("broken", "actor", text, "hermes-actor stop --force")
+        return
+    except Unsupported as error:
+        yield Finding("warning", "actor", f"pid {owner}: {error}", "hermes-actor handoff")
         return
     if found is None:
         text = f"pid {owner} owns the store in embedded mode and takes no clients"

@@ -14,7 +14,7 @@ from hermes_actor.cli.manners import json_option
 from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.holders import owners
-from hermes_actor.paths import place_of
+from hermes_actor.paths import is_gone, place_of
 
 __all__ = ["ps"]
 
@@ -58,12 +58,21 @@ def _describe(pid: int, db: Path) -> dict[str, Any]:
     one: dict[str, Any] = {"pid": pid, "build": None, "phase": "embedded", "clients": None}
     one |= {"database": str(db)}
     try:
-        status = ask_status(place_of(db)) if db.parent.exists() else None
+        return one | _ask(pid, db)
     except (DeadlineExceeded, OSError):
         return one | {"phase": "does not answer"}
+    except Exception:
+        # Whatever is wrong with one actor, the others are listed.
+        return one | {"phase": "?"}
+
+
+def _ask(pid: int, db: Path) -> dict[str, Any]:
+    if is_gone(db.parent):
+        return {"phase": "home is gone"}
+    status = ask_status(place_of(db))
     if status is None:
-        return one if db.parent.exists() else one | {"phase": "home is gone"}
+        return {}
     if status["pid"] != pid:
-        return one | {"phase": f"beside pid {status['pid']}"}
+        return {"phase": f"beside pid {status['pid']}"}
     clients = len([c for c in status["connections"] if c["pid"] != os.getpid()])
-    return one | {"build": status["build"], "phase": status["phase"], "clients": clients}
+    return {"build": status["build"], "phase": status["phase"], "clients": clients}

@@ -21,7 +21,7 @@ from hermes_actor.cli.files import place_for
 from hermes_actor.cli.manners import complain, db_option
 from hermes_actor.client.asking import ask_status
 from hermes_actor.descriptors import is_readable
-from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.holders import lock_holder
 from hermes_actor.paths import Place
 
@@ -75,6 +75,8 @@ def _look(place: Place) -> dict[str, Any]:
         return ask_status(place) or known
     except (DeadlineExceeded, OSError):
         return {**known, "phase": "does not answer"}
+    except HermesActorError as error:
+        return {**known, "phase": str(error)}
 
 
 def _lines(place: Place, interval: float, count: int | None) -> int:

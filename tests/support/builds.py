@@ -141,7 +141,7 @@ def serving(
     words = [python, "-P", "-c", _LOG + prelude + _MAIN, "serve", "--db", path, *options]
     with log.open("a") as file:
         process = subprocess.Popen(
-            list(map(str, words)), stdout=subprocess.PIPE, stderr=file, text=True
+            list(map(str, words)), stdout=subprocess.PIPE, stderr=file, text=True, errors="replace"
         )
     with process:
         try:
@@ -178,5 +178,6 @@ def command(
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=100,
     )
