@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ACTOR_OPEN_BUSY_SECONDS",
+    "ANSWER_MAX_BYTES",
     "BATCH_ANSWER_BYTES",
     "BATCH_MAX_OPERATIONS",
     "BATCH_SOFT_SECONDS",
@@ -52,7 +53,9 @@ __all__ = [
     "LOOK_WITHOUT_SLEEP_SECONDS",
     "MESSAGES_IN_A_ROW",
     "OPEN_BUSY_SECONDS",
+    "OUTBOX_FLUSH_BYTES",
     "OUTBOX_MAX_BYTES",
+    "OUTBOX_TOTAL_BYTES",
     "OWNED_SECONDS",
     "PATIENCE_MAX_SECONDS",
     "PATIENCE_SECONDS",
@@ -265,8 +268,8 @@ STAGE_PART_BYTES = 512 * 1024
 """Size of a staged part, and the size of an operation from which on it is staged is twice that."""
 
 STAGED_MAX_BYTES = 64 * 1024 * 1024
-"""Largest operation that travels in parts. Put together it is in memory three times: as bytes, as
-values, and in SQLite; one at a time."""
+"""Largest operation that travels in parts. While it is applied it is in memory up to four times: as
+bytes, as values, and inside SQLite; one at a time."""
 
 CREDIT_TOTAL_BYTES = 32 * 1024 * 1024
 """Bytes of requests, three times their length, that may be in the actor at one time."""
@@ -287,7 +290,16 @@ RECEIVE_BYTES = 64 * 1024
 """Read from a socket at one time."""
 
 OUTBOX_MAX_BYTES = 4 * 1024 * 1024
-"""Replies that wait for a client that does not read; beyond, it is cut off."""
+"""Replies that wait for a client; beyond, it is sent these and no more."""
+
+OUTBOX_TOTAL_BYTES = 32 * 1024 * 1024
+"""Replies that wait for all clients together; beyond, large ones do not wait."""
+
+OUTBOX_FLUSH_BYTES = 256 * 1024
+"""Replies of a batch leave together at its end, or as soon as so much has gathered."""
+
+ANSWER_MAX_BYTES = 64 * 1024 * 1024
+"""Memory of the rows that one statement of a caller may give; beyond, it is refused."""
 
 WRITE_STALL_SECONDS = 10.0
 """A client that takes nothing for so long is cut off."""

@@ -70,7 +70,7 @@ class Connection:
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
         self._has_ended = False
-        self.outbox = Outbox(sock, lambda: server.in_loop(self._wake))
+        self.outbox = Outbox(sock, lambda: server.in_loop(self._wake), server.backlog)
         self.desk = Desk(
             server.mailbox,
             server.metrics,

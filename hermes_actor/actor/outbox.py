@@ -4,6 +4,10 @@ Replies leave from the writer thread at once: a hop through the event loop would
 the write. What the kernel does not take is kept, within a bound, and the event loop finishes it.
 Nobody else writes to the socket, and closing takes the same lock as writing, so a descriptor that
 has been reused for something else is never written to.
+
+A client that lets more pile up than the bound is sent what is there, and then cut off. It connects
+again and asks for the rest, which is in the receipts. To drop what it has not taken would be wrong:
+a client that reads as fast as it can would get the same answers again and again, and never all.
 """
 
 from __future__ import annotations
@@ -19,62 +23,106 @@ from hermes_actor import limits
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Outbox"]
+__all__ = ["Backlog", "Outbox"]
+
+
+class Backlog:
+    """Bytes that the kernel has not taken, of all outboxes together. In any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.bytes = 0
+
+    def change(self, by: int) -> None:
+        with self._lock:
+            self.bytes += by
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes > limits.OUTBOX_TOTAL_BYTES
 
 
 class Outbox:
     """Frames on their way to one client."""
 
-    def __init__(self, sock: socket.socket, wake: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, wake: Callable[[], None], backlog: Backlog) -> None:
         """*wake* is called, from either thread, when the event loop has something to finish."""
         self._sock = sock
         self._wake = wake
+        self._backlog = backlog
         self._lock = threading.Lock()
         self._frames: list[bytes] = []
-        self._waiting = 0
-        self._rest = b""
+        self._gathered = 0
+        self._rest = memoryview(b"")
+        self._kept = 0
+        self._full = False
         self._closed = False
         self._emptied = trio.Event()
 
     def add(self, frame: bytes) -> None:
-        """Put a frame in; it leaves with the next :meth:`flush`.
+        """Put a frame in; it leaves with the next :meth:`flush`, or at once if much has gathered.
 
-        A client that asks without listening is cut off: its answers are in the receipts if it
-        comes back. The bound is looked at before a frame is added, so one of any size gets in.
+        The bound is looked at before a frame is added, so one of any size gets in. While all
+        clients together have too much, a large one does not.
         """
         with self._lock:
-            if self._closed:
+            if self._closed or self._full:
                 return
-            if self._waiting + len(self._rest) > limits.OUTBOX_MAX_BYTES:
-                self._shut()
-                self._wake()
+            if self._is_too_much(frame):
+                self._full = True
+                self._send()
                 return
             self._frames.append(frame)
-            self._waiting += len(frame)
+            self._gathered += len(frame)
+            if self._rest:
+                self._count()
+            elif self._gathered >= limits.OUTBOX_FLUSH_BYTES:
+                self._send()
+
+    def _is_too_much(self, frame: bytes) -> bool:
+        if not self._rest and len(frame) < limits.OUTBOX_FLUSH_BYTES:
+            return False
+        return self._kept > limits.OUTBOX_MAX_BYTES or self._backlog.is_full
 
     def flush(self) -> bool:
         """Send what is there as far as the kernel takes it. True when nothing is left."""
         with self._lock:
-            if self._closed:
-                return True
-            data = b"".join([self._rest, *self._frames])
-            self._frames.clear()
-            self._waiting = 0
-            self._rest = b""
-            if not data:
-                return True
+            if not self._closed:
+                self._send()
+            return not self._rest
+
+    def _send(self) -> None:
+        """Locked. Each byte is copied once, however often the kernel takes only a part."""
+        while True:
+            if not self._rest:
+                if not self._frames:
+                    break
+                self._rest = memoryview(b"".join(self._frames))
+                self._frames.clear()
+                self._gathered = 0
             try:
-                sent = self._sock.send(data)
+                sent = self._sock.send(self._rest)
             except BlockingIOError:
-                sent = 0
+                break
             except OSError:
                 self._shut()
                 self._wake()
-                return True
-            self._rest = data[sent:]
+                return
+            self._rest = self._rest[sent:]
             if self._rest:
-                self._wake()
-            return not self._rest
+                break
+        self._count()
+        if not self._rest and self._full:
+            self._shut()
+        if self._rest or self._closed:
+            self._wake()
+
+    def _count(self) -> None:
+        """Tell the backlog what is kept: whole frames, as long as a part of them is left."""
+        kept = len(self._rest.obj) + self._gathered if self._rest else 0  # type: ignore[arg-type]
+        if kept != self._kept:
+            self._backlog.change(kept - self._kept)
+            self._kept = kept
 
     async def finish(self) -> None:
         """In the event loop: send the rest. Raises ``trio.TooSlowError`` if nothing is taken."""
@@ -105,5 +153,6 @@ class Outbox:
     def _shut(self) -> None:
         self._closed = True
         self._frames.clear()
-        self._waiting = 0
-        self._rest = b""
+        self._gathered = 0
+        self._rest = memoryview(b"")
+        self._count()

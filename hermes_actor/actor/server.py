@@ -32,6 +32,7 @@ from hermes_actor.actor.housekeeping import Watch, expire, look_for_foreigners, 
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.notify import Supervisor
+from hermes_actor.actor.outbox import Backlog
 from hermes_actor.actor.reception import Reception
 from hermes_actor.actor.status import Foreigners, describe
 from hermes_actor.actor.succession import Succession
@@ -97,6 +98,7 @@ class Server:
         self.started = time.time()
         self.metrics = Metrics()
         self.mailbox = WatchedMailbox()
+        self.backlog = Backlog()
         self.foreigners = Foreigners(place)
         self._lock = lock
         self._listener = listener

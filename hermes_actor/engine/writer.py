@@ -43,6 +43,7 @@ from hermes_actor.errors import (
     HermesActorError,
     OutcomeUnknown,
     RequestError,
+    TooBig,
     Unsupported,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
@@ -414,6 +415,8 @@ class Writer(Upkeep):
         if not isinstance(operation, SqlStatement):
             return apply(conn, operation)
         self._check_private_sql()
+        # No value that a statement makes up may fill the memory before a row of it is seen.
+        longest = conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.STAGED_MAX_BYTES)
         try:
             with interruptible(conn, limit):
                 if names_index(operation.sql):
@@ -421,6 +424,7 @@ class Writer(Upkeep):
                 self.core.authorizer.enter_guest(operation.sql)
                 result = apply(conn, operation)
         finally:
+            conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
             self.core.authorizer.leave_guest()
             # A guest may change the schema, the ids, or the index: look at all of it again.
             conn.layout = None
@@ -470,7 +474,8 @@ class Writer(Upkeep):
         limit = StatementLimit(self.core.seams.monotonic, end, self._is_waited_for, is_gone)
         try:
             return self._apply_operation(operation, limit)
-        except DeadlineExceeded:
+        except (DeadlineExceeded, TooBig):
+            # It has run, and cannot be undone alone: it must not be committed with the rest.
             self._roll_back()
             raise
         except sqlite3.Error as error:

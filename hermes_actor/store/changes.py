@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["change_of"]
 
+_ID_LENGTH = 1000
+
 
 def change_of(operation: Operation[Any], commit_no: int) -> Changed:
     """What followers are told of an applied operation."""
@@ -18,5 +20,6 @@ def change_of(operation: Operation[Any], commit_no: int) -> Changed:
     about = getattr(operation, "session_id", None)
     if about is None and tag.startswith(("session.", "handoff.")):
         about = getattr(operation, "id", None) or getattr(operation, "new", None)
-    session_id = about if isinstance(about, str) else None
+    # Thousands of changes are kept. An id that is longer than any is not told.
+    session_id = about if isinstance(about, str) and len(about) <= _ID_LENGTH else None
     return Changed(commit_no=commit_no, op=tag, session_id=session_id)

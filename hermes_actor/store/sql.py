@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hermes_actor import limits
+from hermes_actor.errors import TooBig
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import scalar
 from hermes_protocol.operations import SqlResult, SqlStatement
 from hermes_protocol.values import from_value, to_value
 
 if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
+    from hermes_actor.sqlite import Connection, sqlite3
+    from hermes_protocol.values import Value
 
 __all__ = ["first_word", "keeps_a_part", "names_index", "names_messages", "run_statement"]
 
@@ -53,13 +56,31 @@ def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
         cursor = conn.execute(sql, {key: from_value(v) for key, v in op.named.items()})
     else:
         cursor = conn.execute(sql, [from_value(value) for value in op.parameters])
-    rows = cursor.fetchall()
+    rows = _rows(cursor)
     return SqlResult(
         columns=[column[0] for column in cursor.description or ()],
-        rows=[[to_value(value) for value in row] for row in rows],
+        rows=rows,
         # Python does not count the rows of a change that begins with WITH.
         rowcount=scalar(conn, "SELECT changes()")
         if cursor.rowcount < 0 and conn.total_changes != before
         else cursor.rowcount,
         lastrowid=cursor.lastrowid,
     )
+
+
+def _rows(cursor: sqlite3.Cursor) -> list[list[Value]]:
+    """All rows. Raises :class:`TooBig` when they are too many; the statement has run then."""
+    rows: list[list[Value]] = []
+    size = 0
+    for row in cursor:
+        rows.append([to_value(value) for value in row])
+        # What they take here, not on the wire: a row of small things is mostly objects.
+        size += 100 + sum(50 + len(v) if isinstance(v, str | bytes) else 40 for v in row)
+        if size > limits.ANSWER_MAX_BYTES:
+            cursor.close()
+            rows.clear()  # before the error: it keeps this frame for a while
+            raise TooBig(
+                f"the rows of a statement may take {limits.ANSWER_MAX_BYTES} bytes, and these take"
+                f" more; ask for fewer rows, or read them outside of the transaction"
+            )
+    return rows

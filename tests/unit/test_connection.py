@@ -13,6 +13,7 @@ from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.outbox import Backlog
 from hermes_actor.engine.jobs import Lease
 from hermes_actor.errors import DeadlineExceeded
 from hermes_protocol import operations as ops
@@ -42,6 +43,7 @@ class Actor:
     def __init__(self):
         self.posted = []
         self.metrics = Metrics()
+        self.backlog = Backlog()
         self.mailbox = Mailbox()
         self.credit = Credit(1 << 20, self.posted.append)
         self.gate = Gate()
