@@ -8,7 +8,7 @@ import pytest
 from support.actors import peak_memory, wait_for
 from support.files import query, write_lock
 from support.served import served
-from support.wire import Wire, request, select, status
+from support.wire import Wire, keep_writer_busy, request, select, status
 
 from hermes_actor import SessionDB
 from hermes_actor.errors import TooBig
@@ -65,10 +65,11 @@ def ask_for_large_answers(path, db):
             told[repr(error)] += 1
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(24)]
-    with write_lock(path):
+    with Wire(path) as wire, write_lock(path):
+        keep_writer_busy(path, wire)
         for thread in threads:
             thread.start()
-        wait_for(lambda: status(path)["queue"]["count"] >= 20)
+        wait_for(lambda: status(path)["queue"]["count"] == 24)
     for thread in threads:
         thread.join()
     assert told == {MEGABYTE: 24}

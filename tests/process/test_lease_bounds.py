@@ -9,7 +9,17 @@ import pytest
 from support.actors import peak_memory, wait_for
 from support.files import query, write_lock
 from support.served import served
-from support.wire import Wire, append, create, frame, hello, request, select, status
+from support.wire import (
+    Wire,
+    append,
+    create,
+    frame,
+    hello,
+    keep_writer_busy,
+    request,
+    select,
+    status,
+)
 
 MEGABYTE = 1_000_000
 BUDGET = 32 * 1024 * 1024
@@ -163,18 +173,6 @@ def test_holder_of_a_lease_is_read_behind_a_full_window_of_its_own(path, actor):
 
 
 # --- leases that never begin ----------------------------------------------------------------------
-
-
-def keep_writer_busy(path, wire):
-    """Have the writer take a request that must wait for a foreign lock."""
-    before = admitted(path)
-    wire.send(request(1, create("other"), patience=60.0))
-    wait_for(lambda: admitted(path) > before and status(path)["queue"]["count"] == 0)
-
-
-def admitted(path):
-    """How many requests the actor has read from those who are connected."""
-    return sum(connection["requests"] for connection in status(path)["connections"])
 
 
 def test_client_of_a_lease_that_was_dropped_is_welcomed(path, actor):

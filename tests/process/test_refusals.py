@@ -10,7 +10,7 @@ from support.actors import peak_memory, wait_for
 from support.builds import serving
 from support.files import query, write_lock
 from support.served import served
-from support.wire import Wire, append, create, request, status
+from support.wire import Wire, append, create, keep_writer_busy, request, status
 
 from hermes_actor import SessionDB, limits
 from hermes_actor.errors import BadValue, ConstraintFailed, TooBig, Unsupported
@@ -146,10 +146,11 @@ def test_list_that_is_too_long_is_refused_before_it_is_decoded(path, actor):
 def test_what_cannot_be_read_fails_alone_in_a_batch(path, actor):
     with Wire(path) as wire, Wire(path) as other:
         with write_lock(path):
+            keep_writer_busy(path, other)
             wire.send(request(1, create("s")))
             wire.send(request(2, {"op": "unknown"}), request(3, {"op": "upkeep.vacuum"}))
             wire.send(request(4, append("s", "x")), request(5, append("nowhere", "x")))
-            wait_for(lambda: other.status()["queue"]["count"] >= 4)
+            wait_for(lambda: status(path)["queue"]["count"] == 5)
         answers = [wire.answer(seq) for seq in range(1, 6)]
     assert [a["t"] for a in answers] == ["ok", "failed", "ok", "ok", "failed"]
     assert [answers[1]["code"], answers[4]["code"]] == ["unsupported", "constraint"]

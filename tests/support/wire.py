@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import msgspec
 
+from support.actors import wait_for
+
 SECONDS = 30.0
 """How long a test waits for the actor before it fails. No test measures time."""
 
@@ -165,3 +167,16 @@ def status(path: Path) -> dict[str, Any]:
     """How the actor is, asked on a connection of its own, which is in the answer too."""
     with closing(Wire(path)) as wire:
         return wire.status()
+
+
+def admitted(path: Path) -> int:
+    """How many requests the actor has read from those who are connected."""
+    return sum(connection["requests"] for connection in status(path)["connections"])
+
+
+def keep_writer_busy(path: Path, wire: Wire) -> None:
+    """While a foreign lock is held: have the writer take the first request of *wire*, and nothing
+    else. What comes then waits together."""
+    before = admitted(path)
+    wire.send(request(1, create("other"), patience=60.0))
+    wait_for(lambda: admitted(path) > before and status(path)["queue"]["count"] == 0)
