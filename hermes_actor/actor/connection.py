@@ -24,6 +24,7 @@ from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.inbox import Inbox
 from hermes_actor.actor.outbox import Outbox
 from hermes_actor.errors import Closed, HandoffFailed
+from hermes_actor.paths import readable
 from hermes_protocol.framing import FrameError, frame
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class Connection:
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
         self.inbox.take_back()
-        self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=reason))
+        self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=readable(reason)))
         self.desk.abandon()
         self.end()
 

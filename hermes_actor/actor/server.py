@@ -240,8 +240,8 @@ class Server:
             self._changes,
             in_loop=self.in_loop,
             on_epoch=self._lock.describe,
-            on_phase=self._on_phase,
-            on_ready=self._on_ready,
+            on_phase=lambda phase: call(partial(self._on_phase, phase)),
+            on_ready=lambda error: call(partial(self._on_ready, error)),
             sent=self.flush_answers,
             measured=self.metrics.batch,
             rescues=self.rescue,
@@ -309,10 +309,10 @@ class Server:
         if not self._draining.is_set():
             _log.info("draining: %s", reason)
             self._reason = reason
-            if not self.succession.is_over:
-                self._supervisor.stopping(reason)
             self._draining.set()
             self._turn.set()
+            if not self.succession.is_over:
+                call(partial(self._supervisor.stopping, reason))
 
     def hand_off(self, request: wire.Handoff) -> HandOff:
         """Begin to hand over. Raises :class:`HandoffFailed` if that cannot be now."""
@@ -322,8 +322,8 @@ class Server:
         """A successor is ready: close the file for it."""
         if not self.is_leaving:
             self._reason = "hand-off"
-            self._supervisor.reloading()
             self._turn.set()
+            call(self._supervisor.reloading)
 
     # --- around it -------------------------------------------------------------------------------
 

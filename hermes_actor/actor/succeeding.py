@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hermes_actor import failpoints, limits
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
+from hermes_actor.paths import readable
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.schema import OWN_FORMAT
 from hermes_protocol.framing import FrameBuffer, frame
@@ -68,7 +69,7 @@ class Predecessor:
         return Inheritance(socket.socket(fileno=listener), lock, message)
 
     def tell_phase(self, phase: str) -> None:
-        self._say(TakingOver(phase=phase))
+        self._say(TakingOver(phase=readable(phase)))
 
     def tell_serving(self, epoch: int) -> None:
         failpoints.hit("successor.serving")
@@ -77,7 +78,7 @@ class Predecessor:
 
     def tell_failed(self, error: BaseException) -> None:
         code = getattr(error, "code", "error")
-        self._say(CannotTakeOver(code=code, message=str(error)))
+        self._say(CannotTakeOver(code=code, message=readable(error)))
 
     def dismiss(self) -> None:
         """Have it gone before we end or hand over ourselves: two must not take back.

@@ -19,11 +19,11 @@ _log = logging.getLogger("hermes_actor.actor")
 
 
 def call(function: Callable[[], object]) -> None:
-    """Call *function*; an unexpected error goes to the log."""
+    """Call *function*, in either thread; an unexpected error goes to the log."""
     try:
         function()
     except Exception:
-        _log.exception("unexpected error in the event loop; the actor serves on")
+        _log.exception("unexpected error; the actor serves on")
 
 
 async def repeat(name: str, step: Callable[[], Awaitable[float]]) -> None:

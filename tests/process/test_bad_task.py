@@ -8,17 +8,20 @@ import contextlib
 import errno
 import os
 import sqlite3
+import subprocess
 import sys
 import threading
 from contextlib import closing
 
 import pytest
-from support.actors import actor_pid, own, wait_for
+from support.actors import actor_pid, folder_of, own, wait_for
 from support.builds import around, serving
 from support.wire import Wire, append, create, select
 
 from hermes_actor import SessionDB
+from hermes_actor.client.asking import ask_status
 from hermes_actor.errors import HermesActorError
+from hermes_actor.paths import place_of
 
 # Places in the event loop: readers, asks, followers, callbacks, and everything that is periodic.
 LOOP = [
@@ -45,6 +48,7 @@ LOOP = [
     "hermes_actor.actor.mailbox:Mailbox.take_expired",
     "hermes_actor.actor.activation:socket_id",
     "hermes_actor.actor.notify:Supervisor.tick",
+    "hermes_actor.actor.connection:peer_credentials",
 ]
 
 # Places in the writer's thread.
@@ -155,9 +159,6 @@ ATTEMPT = [
 
 @pytest.mark.parametrize("where", ATTEMPT)
 def test_unexpected_error_in_a_hand_off_is_a_failed_hand_off(path, tmp_path, where):
-    from hermes_actor.client.asking import ask_status
-    from hermes_actor.paths import place_of
-
     flag = tmp_path / "raise now"
     with serving(path, prelude=raise_once(where, flag)) as actor:
         flag.touch()
@@ -299,3 +300,62 @@ def test_two_errors_at_once_do_not_add_up(path, tmp_path):
         assert len(answers) == 8
         assert all("injected" in answer for answer in answers)
         assert actor.lives
+
+
+# --- outside of the actor -------------------------------------------------------------------------
+
+
+def test_actor_whose_terminal_is_gone_serves(path):
+    """It cannot print that it serves."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    words = [sys.executable, "-P", "-m", "hermes_actor", "serve", "--plain", "--db", str(path)]
+    with subprocess.Popen(words, stdout=theirs, stderr=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        try:
+            wait_for(lambda: ask_status(place_of(path)))
+            with closing(SessionDB(path, mode="actor")) as db:
+                db.set_meta("k", "v")
+                assert db._port.statistics()["pid"] == process.pid
+        finally:
+            process.terminate()
+        process.wait(60)
+
+
+def test_look_for_foreign_writers_keeps_nobody_waiting(path, tmp_path):
+    """There may be tens of thousands of descriptors to look at: it is done in a thread."""
+    begun = tmp_path / "begun"
+    slow = around(
+        "hermes_actor.actor.status:write_openers",
+        f"open({str(begun)!r}, 'w').close(); time.sleep(600)",
+    )
+    with serving(path, prelude=slow) as actor, closing(Wire(path)) as wire:
+        assert wire.do(1, create("s"))["t"] == "ok"
+        with closing(sqlite3.connect(path)) as foreign:
+            foreign.execute("PRAGMA user_version = 1")
+            wait_for(begun.exists)
+        assert wire.do(2, append("s", "text"))["t"] == "ok"
+        assert wire.status()["phase"] == "serving"
+    assert actor.exit_code() == 0
+
+
+@pytest.mark.parametrize("task", ["restore", "rebuild-index", "reindex"])
+def test_ask_that_meets_a_foreign_lock_is_refused(path, task):
+    """Also before the barrier, where nothing has been begun yet."""
+    with serving(path), closing(Wire(path)) as wire:
+        assert wire.do(1, create("s"))["t"] == "ok"
+    copy = folder_of(path) / "copy.db"
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
+        foreign.execute("BEGIN IMMEDIATE")
+        with serving(path) as actor, closing(Wire(path)) as wire, closing(Wire(path)) as other:
+            assert wire.welcome["phase"] == "recovering"
+            wire.send({"t": "maintain", "ask": -1, "task": task, "path": str(copy), "patience": 1})
+            answer = wire.answer(-1)
+            assert answer["code"] in ("busy", "deadline"), answer
+            assert answer.get("executed", "no") == "no"
+            other.send({"t": "request", "seq": 1, "operation": append("s", "text")})
+            foreign.execute("ROLLBACK")
+            assert other.answer(1)["t"] == "ok"
+            assert actor.lives

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import hermes_protocol.messages as wire
 from hermes_actor import errors
+from hermes_actor.actor import conversation as answers
 from hermes_actor.actor.conversation import Conversation, State, done, reject, welcome
 from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.mailbox import Mailbox
@@ -23,7 +24,7 @@ from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import place_of
 from hermes_protocol import operations as ops
-from hermes_protocol.framing import FrameError, frame
+from hermes_protocol.framing import FrameError, decode_server, frame
 
 # --- an actor without input and output ---------------------------------------------------------
 
@@ -278,3 +279,29 @@ def test_done_carries_a_result():
     reply, _ = core.ask(lambda ask: wire.CatchUp(ask=ask, through=1))
     core.receive(done(reply.number, 7))
     assert msgspec.msgpack.decode(reply.result) == 7
+
+
+def test_answer_that_cannot_be_framed_says_that_it_was_executed(monkeypatch):
+    """One of 4 GiB, or a value without an encoding; the writer must not die of it (G16)."""
+    really = answers.frame
+
+    def frame(message):
+        if isinstance(message, wire.Ok):
+            raise OverflowError("int too big to convert")
+        return really(message)
+
+    monkeypatch.setattr(answers, "frame", frame)
+    too_large = decode_server(answers.ok(7, 3, None)[4:])
+    assert (too_large.seq, too_large.executed) == (7, "yes")
+    no_encoding = decode_server(answers.done(-7, object())[4:])
+    assert (no_encoding.seq, no_encoding.executed) == (-7, "yes")
+
+
+def test_text_that_utf_8_cannot_carry_is_escaped():
+    """Errors quote paths, and a path is bytes."""
+    error = errors.Busy("locked: /home/\udcff", words="locked \udcff")
+    told = decode_server(answers.failed(1, error)[4:])
+    assert told.message == r"locked: /home/\udcff"
+    assert told.words == r"locked \udcff"
+    assert r"\udcff" in decode_server(answers.reject(error)[4:]).message
+    assert r"\udcff" in decode_server(answers.welcome("\udcff", ready=False)[4:]).phase
