@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_actor.errors import PermissionDenied
+from hermes_actor.errors import CannotOpen, PermissionDenied
 
 __all__ = [
     "Place",
@@ -114,8 +114,14 @@ def check_place(place: Place) -> None:
 
     The path was resolved, so a symbolic link in it has been put there since. The folder of the
     side files must be a real folder that nobody else can change: its socket and its locks are
-    believed.
+    believed. A pipe or a device in the place of the database would hold up who opens it: that is a
+    :class:`CannotOpen`.
     """
+    with contextlib.suppress(OSError):
+        mode = place.db.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+            words = "unable to open database file"
+            raise CannotOpen(f"{words}: {place.db} is a pipe or a device", words=words)
     try:
         for path in (place.db, *place.db.parents, place.folder):
             if path.is_symlink():

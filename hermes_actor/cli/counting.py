@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.files import store_for
 from hermes_actor.cli.looking import Looking, looking
 from hermes_actor.cli.manners import confirm, db_option, json_option, yes_option
-from hermes_actor.cli.words import print_json
+from hermes_actor.cli.words import plain, print_json
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 
@@ -48,7 +49,7 @@ def stats(as_json: bool, db: Path | None) -> None:
     print(f"Total sessions: {found['sessions']}")
     print(f"Total messages: {found['messages']}")
     for source, count in found["by_source"].items():
-        print(f"  {source}: {count} sessions")
+        print(f"  {plain(source)}: {count} sessions")
     if found["db_bytes"]:
         print(f"Database size: {found['db_bytes'] / _MIB:.1f} MB")
 
@@ -110,6 +111,7 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     """
     from hermes_actor.cli.opening import opened
 
+    store_for(db)  # not an empty file
     with opened(db, _PATIENCE_SECONDS) as store:
         confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
         # To standard error with --json: whoever waits wants to see it, whoever parses does not.

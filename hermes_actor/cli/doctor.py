@@ -48,7 +48,7 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
       hermes-actor doctor --json | jq '.findings[] | select(.level != "ok")'
     """
     place = place_of(db or default_db_path())  # a home on a server, too, has much to look at
-    looking = None if quick or not place.db.exists() else _Looking(place)
+    looking = _Looking(place) if place.db.is_file() and not quick else None
     found: list[Finding] = []
     for look in CHECKS:
         for one in _safely(look, place):

@@ -15,6 +15,7 @@ from hermes_actor.cli.manners import db_option, progress, say
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.output import Output, checked_output, force_option
 from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.words import plain
 from hermes_actor.store import activity
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
@@ -149,9 +150,9 @@ def _dry_run(store: Store, asked: dict[str, Any]) -> None:
     if not asked:
         refuse("--dry-run needs a filter")
     rows = find(store, asked, archived=None)
-    print(f"{len(rows)} session(s) match ({summary(asked)}):")
+    print(f"{len(rows)} session(s) match ({plain(summary(asked))}):")
     for row in rows[:_LISTED]:
-        print(f"  {row['id']}  {row['source']}")
+        print(f"  {plain(row['id'])}  {plain(row['source'])}")
     if len(rows) > _LISTED:
         print(f"  … and {len(rows) - _LISTED} more")
 

@@ -66,11 +66,8 @@ def store_for(db: Path | None) -> Place:
     place = place_for(db)
     if not check_file(place):
         no_store(db, place)
-    try:
-        with contextlib.closing(connect_reader(place.db)) as conn:
-            check_content(conn, place)
-    except sqlite3.Error:
-        pass
+    if not _has_content(place):
+        refuse(f"{place.db} is empty: there is no store in it yet")
     return place
 
 
@@ -81,8 +78,8 @@ def new_store_for(db: Path | None) -> Place:
     """
     place = place_for(db)
     if check_file(place):
-        return store_for(db)
-    if db is not None and not place.db.parent.is_dir():
+        _has_content(place)
+    elif db is not None and not place.db.parent.is_dir():
         refuse(f"there is no folder {place.db.parent} for the store {place.db.name}; make it first")
     return place
 
@@ -112,6 +109,14 @@ def check_file(place: Place) -> bool:
     if not stat.S_ISREG(mode):
         refuse(f"{place.db} is a pipe or a device, not a store")
     return True
+
+
+def _has_content(place: Place) -> bool:
+    try:
+        with contextlib.closing(connect_reader(place.db)) as conn:
+            return check_content(conn, place)
+    except sqlite3.Error:
+        return True
 
 
 def check_content(conn: Connection, place: Place) -> bool:

@@ -17,7 +17,7 @@ from hermes_actor import exits
 from hermes_actor.cli.manners import db_option, json_option, progress
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import print_json
+from hermes_actor.cli.words import plain, print_json
 from hermes_actor.tools.records import BadRecord, read_record
 
 __all__ = ["import_"]
@@ -61,7 +61,7 @@ def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
         print(f"Imported {result.imported}, skipped {result.skipped}, detached {result.detached}.")
         for error in errors:
             named = f" ({error['session_id']})" if "session_id" in error else ""
-            print(f"  record {error['index']}{named}: {error['error']}")
+            print(plain(f"  record {error['index']}{named}: {error['error']}"))
     return exits.REFUSED if errors else exits.OK
 
 

@@ -10,7 +10,16 @@ import click
 
 from hermes_actor.cli.looking import looking
 from hermes_actor.cli.manners import db_option, json_option
-from hermes_actor.cli.words import clock_time, fit, page, print_json, short_duration, styled, width
+from hermes_actor.cli.words import (
+    clock_time,
+    fit,
+    page,
+    plain,
+    print_json,
+    short_duration,
+    styled,
+    width,
+)
 from hermes_actor.tools.insights import insights as report_of
 
 if TYPE_CHECKING:
@@ -221,7 +230,7 @@ def _notable(top: list[Row]) -> list[str]:
     for row in top:
         unit = units.get(row["label"])
         value = f"{row['value']:,} {unit}" if unit else short_duration(row["value"])
-        lines.append(f"{row['label']:<20} {value:<18} ({row['date']}, {row['session_id']})")
+        lines.append(f"{row['label']:<20} {value:<18} ({row['date']}, {plain(row['session_id'])})")
     return lines
 
 
@@ -232,5 +241,5 @@ def _largest(sessions: list[Row]) -> list[str]:
     for row in sessions:
         cost = "—" if row["cost"] is None else f"${row['cost']:,.4f}"
         title = f"  {fit(row['title'], 0, 40)}" if row["title"] else ""
-        lines.append(f"{row['total_tokens']:>14,} {cost:>10}  {row['session_id']}{title}")
+        lines.append(f"{row['total_tokens']:>14,} {cost:>10}  {plain(row['session_id'])}{title}")
     return lines

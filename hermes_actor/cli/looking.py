@@ -25,7 +25,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import check_place, place_of
 from hermes_actor.sqlite import Connection, connect_alone
-from hermes_actor.store.schema import SCHEMA_SQL
+from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, OWN_SQL, SCHEMA_SQL
 from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = ["PATIENCE_SECONDS", "Looking", "kept_open", "looking"]
@@ -61,6 +61,7 @@ class Looking:
         if check_file(self.place):
             self._reader = Reader(self.place)
             if not self._reader.query(check_content, self.place):
+                self._reader.close()
                 self._reader = _Empty(self.place)
             elif self._reader.query(_is_old):
                 self._bring_up_to_date(patience)
@@ -119,5 +120,7 @@ class _Empty(Reader):
 
     def _connect(self) -> Connection:
         conn = connect_alone()
-        conn.executescript(SCHEMA_SQL)
+        # With its indexes, which are complete: a search does not ask for an actor either.
+        for script in (SCHEMA_SQL, FTS_SQL, FTS_TRIGRAM_SQL, OWN_SQL):
+            conn.executescript(script)
         return conn

@@ -126,7 +126,7 @@ def _go_on(
         print_json({"matched": [row["id"] for row in rows], "dry_run": dry_run})
         return False
     if not rows:
-        print(f"No sessions match ({summary(asked)}).")
+        print(f"No sessions match ({plain(summary(asked))}).")
         return False
     if dry_run:
         print("\n".join(preview(rows, asked, len(rows))))
@@ -140,7 +140,7 @@ def _go_on(
 
 def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:
     """What matches, oldest first, each with the delegates that go with it."""
-    lines = [f"{len(rows)} session(s) match ({summary(asked)}; {_span(rows)}):"]
+    lines = [f"{len(rows)} session(s) match ({plain(summary(asked))}; {_span(rows)}):"]
     for row in rows[:shown]:
         model = str(row["model"] or "-").rpartition("/")[2]
         count, title = row["message_count"] or 0, cut(plain(row["title"] or ""), 36)

@@ -137,16 +137,16 @@ def _asked(store: Store, given: str, sources: tuple[str, ...], *, by_name: bool)
 
 def _show(store: Store, found: Target, row: Row, messages: list[Row], minimal: bool) -> None:
     if found.id != found.asked:
-        print(styled(f"Session {found.asked} goes on in {found.id}", dim=True))
+        print(styled(plain(f"Session {found.asked} goes on in {found.id}"), dim=True))
     total = [m for m in messages if m["role"] != "session_meta"]
     users = sum(m["role"] == "user" for m in messages)
     title = f' "{plain(row["title"])}"' if row["title"] else ""
     if not total:
-        print(f"Session {found.id}{title} is empty; it starts fresh.")
+        print(f"Session {plain(found.id)}{title} is empty; it starts fresh.")
         return
     plural = "" if users == 1 else "s"
     print(
-        f"↻ Resumed session {found.id}{title} ({users} user message{plural},"
+        f"↻ Resumed session {plain(found.id)}{title} ({users} user message{plural},"
         f" {len(total)} total messages)"
     )
     config = load(store.path.parent, "display")

@@ -86,7 +86,7 @@ def search(
             print_json(hits)
             return
         if not hits:
-            print(f"Nothing found for: {query}")
+            print(f"Nothing found for: {plain(query)}")
             return
         titles = {hit["session_id"]: store.get_session_title(hit["session_id"]) for hit in hits}
     lines: list[str] = []
@@ -96,16 +96,16 @@ def search(
 
 
 def _shown(hit: Row, title: str | None, query: str, context: bool) -> list[str]:
-    head = styled(hit["session_id"], fg="cyan", bold=True)
+    head = styled(plain(hit["session_id"]), fg="cyan", bold=True)
     named = f"  {plain(title)}" if title else ""
     moment = f"{clock_time(hit['timestamp'])}, {relative_time(hit['timestamp'])}"
-    where = styled(f"({hit['source']}, {hit['role']}, {moment})", dim=True)
+    where = styled(plain(f"({hit['source']}, {hit['role']}, {moment})"), dim=True)
     lines = [f"{head}{named}  {where}"]
     if not context:
         return [*lines, f"  {_marked(hit['snippet'] or '')}"]
     for neighbour in hit["context"]:
         text = cut(plain(" ".join(neighbour["content"].split())), _LINE)
-        lines.append(f"  {neighbour['role']}: {_highlighted(text, query)}")
+        lines.append(f"  {plain(neighbour['role'])}: {_highlighted(text, query)}")
     return lines
 
 

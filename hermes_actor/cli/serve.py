@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hermes_actor.cli.files import place_for
+from hermes_actor.cli.files import new_store_for, place_for
 from hermes_actor.config import Config, load
 from hermes_actor.errors import BadConfig
 from hermes_actor.paths import Place
@@ -85,10 +85,12 @@ def serve(
     from hermes_actor.actor.main import serve as run_actor
     from hermes_actor.actor.main import succeed
 
-    place = place_for(db)
+    # A client or an actor that starts this one knows the store, and may have to make its home.
+    by_hand = not detach and successor_fd is None
+    place = new_store_for(db) if by_hand else place_for(db)
     # A slip in a file that many programs share must not cost a client its changes. A person who
     # starts a service is there to correct it.
-    read = _Reader(place, forgiving=detach or successor_fd is not None)
+    read = _Reader(place, forgiving=not by_hand)
     settings = _settings(read, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
     if successor_fd is not None:
         return succeed(place, settings, successor_fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from hermes_actor.cli.changing import set_title
 from hermes_actor.cli.manners import db_option, json_option
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import print_json
+from hermes_actor.cli.words import plain, print_json
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store.sessions import ids_with_prefix
 from hermes_actor.store.titles import sanitize_title
@@ -80,13 +81,13 @@ def _shown(store: Store, found: str | None, given: str) -> Row:
     kept = None if found else store.get_queued_title(given)
     if found is None and kept is None:
         refuse(f"Session '{given}' not found.", prefix="")
-    shown = f"Session: {found or given}\n"
+    shown = f"Session: {plain(found or given)}\n"
     if current is not None:
-        shown += f"Title: {current}"
+        shown += f"Title: {plain(current)}"
     elif kept is not None:
-        shown += f"Title (pending): {kept}"
+        shown += f"Title (pending): {plain(kept)}"
     else:
-        shown += f"No title. Set one: hermes-actor title {found} TITLE"
+        shown += f"No title. Set one: hermes-actor title {plain(shlex.quote(found or given))} TITLE"
     return {"id": found or given, "title": current, "pending": kept, "text": shown}
 
 
@@ -107,7 +108,7 @@ def _named(store: Store, found: str | None, given: str, words: str) -> Row:
     if not kept:  # it has just come into being
         set_title(store, given, words)
         return {"id": given, "title": clean, "pending": None, "text": f"Title set: {clean}"}
-    text = f"Title queued: {clean} (saved with the first message of session '{given}')"
+    text = f"Title queued: {clean} (saved with the first message of session '{plain(given)}')"
     return {"id": given, "title": None, "pending": clean, "text": text}
 
 
@@ -116,7 +117,7 @@ def _cleared(store: Store, found: str | None, given: str) -> Row:
         store.queue_title(given, None)
     else:
         store.set_session_title(found, None)
-    text = f"Session '{found or given}' has no title now."
+    text = f"Session '{plain(found or given)}' has no title now."
     return {"id": found or given, "title": None, "pending": None, "text": text}
 
 
@@ -125,16 +126,16 @@ def _auto(store: Store, found: str | None, given: str) -> Row:
         refuse(f"Session '{given}' not found.", prefix="")
     current = store.get_session_title(found)
     if current is not None:
-        text = f"Session '{found}' has a title: {current}"
+        text = f"Session '{plain(found)}' has a title: {plain(current)}"
         return {"id": found, "title": current, "set": False, "text": text}
     history = store.get_messages(found)
     if not may_auto_title(history):
-        text = f"Session '{found}' is not titled: it has more than two questions."
+        text = f"Session '{plain(found)}' is not titled: it has more than two questions."
         return {"id": found, "title": None, "set": False, "text": text}
     user = next((m["content"] for m in history if m["role"] == "user"), None)
     made = post_process(default_title(user)) if isinstance(user, str) else None
     stored = store.set_default_title(found, made) if made is not None else None
     if stored is None:
-        text = f"Session '{found}' is not titled: there is no question to name it after."
+        text = f"Session '{plain(found)}' is not titled: there is no question to name it after."
         return {"id": found, "title": store.get_session_title(found), "set": False, "text": text}
     return {"id": found, "title": stored, "set": True, "text": f"Title set: {stored}"}

@@ -11,7 +11,7 @@ import click
 
 from hermes_actor import exits
 from hermes_actor.cli.copies import copy_store, has_content, keep_option
-from hermes_actor.cli.files import check_file, place_for, store_for
+from hermes_actor.cli.files import new_store_for, no_store
 from hermes_actor.cli.handoff import hand_over
 from hermes_actor.cli.manners import complain, db_option
 from hermes_actor.client.asking import ask_status
@@ -42,9 +42,9 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
       hermes-actor update -- pip install --upgrade .
       hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install .
     """
-    place = place_for(db)
-    if db is not None or check_file(place):
-        place = store_for(db)
+    place = new_store_for(db)
+    if db is not None and not place.db.exists():
+        no_store(db, place)
     if has_content(place):
         # Now, and not when we end: COMMAND writes to the same place.
         print(f"copied the store to {copy_store(place, keep)}", flush=True)

@@ -132,12 +132,16 @@ def page(text: str) -> None:
     print(text)
 
 
+_C1 = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters of eight bits as JSON escapes: terminals obey them, too."""
+
+
 def print_json(value: Any) -> None:
     """One JSON document on a line; text stays readable, where the stream can encode it."""
     # Late: every command loads this module, and few print JSON.
     from hermes_actor.store.surrogates import json_bytes
 
-    text = json_bytes(value).decode()
+    text = json_bytes(value).decode().translate(_C1)  # JSON itself escapes the others
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

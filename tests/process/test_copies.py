@@ -67,7 +67,7 @@ def test_backup_of_an_empty_file_is_refused_and_an_update_goes_on(path):
     done = command("backup", "--db", path)
     assert (done.returncode, done.stdout) == (exits.REFUSED, "")
     assert f"{path} is empty" in done.stderr
-    assert list(path.with_name("backups").iterdir()) == []
+    assert not path.with_name("backups").exists()
     assert command("update", "--db", path, "--", "true").returncode == 0
     # And a copy can be restored into it.
     copy = path.with_name("copy.db")

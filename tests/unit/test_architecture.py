@@ -238,6 +238,28 @@ def test_descriptors_of_any_number_are_waited_for():
     assert wrong == []
 
 
+FILES_OF_THEIR_OWN = {
+    "care": "the trial of the disk, under a name that is free",
+    "copies": "a damaged store is moved aside",
+    "documents": "the manifest is added to",
+    "orphans": "a log that was read is put aside",
+    "output": "what people name",
+}
+"""Modules of the command line that write or rename files, and which."""
+
+
+def test_files_that_people_name_are_written_in_one_place():
+    shape = r"""\.(write_text|write_bytes|rename)\(|O_CREAT|\.replace\((self\.)?(path|target)"""
+    opened = r"""open\([^)]*["'][wax]b?\+?["']"""
+    writes = {
+        module.rpartition(".")[2]
+        for module, file in modules().items()
+        if module.startswith("hermes_actor.cli.")
+        and re.search(f"{shape}|{opened}", file.read_text("utf-8"))
+    }
+    assert writes - set(FILES_OF_THEIR_OWN) == set(), "use hermes_actor.cli.output"
+
+
 def test_sqlite3_is_imported_somewhere():
     assert any(one.name == "sqlite3" for one in imports())
 

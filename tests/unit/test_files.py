@@ -294,6 +294,14 @@ def test_not_a_database_is_named_and_untouched(open_store, path):
     assert "file is not a database" in hermes_state.get_last_init_error()
 
 
+@pytest.mark.parametrize("mode", ["actor", "embedded"])
+def test_pipe_is_not_waited_for(path, mode):
+    os.mkfifo(path)
+    with pytest.raises(errors.CannotOpen, match="is a pipe or a device"):
+        SessionDB(path, mode=mode)
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_directory_is_refused(open_store, tmp_path):
     with pytest.raises(errors.CannotOpen) as caught:
         open_store(tmp_path)
