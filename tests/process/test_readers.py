@@ -327,7 +327,7 @@ tell({"most": most, "errors": errors})
 def test_crowd_of_threads_shares_a_bounded_number_of_connections(path, db):
     told = run_python(CROWD, path, 80)
     assert told["errors"] == []
-    assert told["most"] == 16
+    assert 1 < told["most"] <= 16
 
 
 def test_read_says_so_when_all_connections_stay_in_use(path, db):
