@@ -20,6 +20,7 @@ POINTS = (
     "barrier.before", "barrier.after_checkpoint", "barrier.after", "migration.commit",
     "batch.begin", "commit.before", "commit.after", "reply.before", "reply.after",
     "checkpoint.before", "checkpoint.after", "index.slice", "index.after",
+    "aside.build", "aside.stage", "aside.place", "aside.after",
     "drain.begin", "drain.away", "close.before", "close.after", "drain.closed",
     "handoff.start", "handoff.ready", "handoff.closed", "handoff.given", "handoff.stay",
     "successor.start", "successor.inherit", "successor.serving", "successor.told",

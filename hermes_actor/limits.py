@@ -5,6 +5,9 @@ from __future__ import annotations
 __all__ = [
     "ACTOR_OPEN_BUSY_SECONDS",
     "ANSWER_MAX_BYTES",
+    "ASIDE_LOOK_SECONDS",
+    "ASIDE_STEP_BYTES",
+    "ASIDE_STEP_PAGES",
     "BATCH_ANSWER_BYTES",
     "BATCH_MAX_OPERATIONS",
     "BATCH_SOFT_SECONDS",
@@ -37,6 +40,7 @@ __all__ = [
     "HOME_CHECK_SECONDS",
     "IDLE_EXIT_SECONDS",
     "IDLE_GRACE_SECONDS",
+    "INDEX_ASIDE_BYTES",
     "INDEX_LAG_MAX_ROWS",
     "INDEX_LAG_URGENT_ROWS",
     "INDEX_SLICE_BUSY_SECONDS",
@@ -51,6 +55,7 @@ __all__ = [
     "LOG_MAX_BYTES",
     "LOOK_AGAIN_SECONDS",
     "LOOK_WITHOUT_SLEEP_SECONDS",
+    "MERGE_STEP_PAGES",
     "MESSAGES_IN_A_ROW",
     "OPEN_BUSY_SECONDS",
     "OUTBOX_FLUSH_BYTES",
@@ -189,7 +194,23 @@ INDEX_STEP_ROWS = 32
 """Rows between two looks at the clock inside a slice."""
 
 INDEX_STEP_BYTES = 64 * 1024
-"""Text between two such looks; trigrams of one megabyte take a second."""
+"""Text between two such looks; trigrams of one megabyte take up to a second and a half."""
+
+INDEX_ASIDE_BYTES = INDEX_STEP_BYTES
+"""A larger text is indexed aside. Up to here the worst text (random base64) takes 25 to 80 ms, so
+that a slice ends within 250 ms also on a busy machine."""
+
+ASIDE_STEP_BYTES = 1024 * 1024
+"""Pages of an index that are copied in one transaction: 5 to 20 ms, most of it the sync."""
+
+ASIDE_STEP_PAGES = 256
+"""Pages of a copy without an end that are removed in one transaction; as many bytes."""
+
+ASIDE_LOOK_SECONDS = 0.050
+"""Between two looks of the writer whether a text has been indexed aside."""
+
+MERGE_STEP_PAGES = 128
+"""Pages that one transaction merges of an index with large segments: about 5 ms."""
 
 HOLES_STEP_ROWS = 2_000
 """Rows that are looked at for holes in one idle slice: about 2 ms when there is none."""

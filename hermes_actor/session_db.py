@@ -200,7 +200,7 @@ class SessionDB(
             return cursor.description, cursor.fetchall()
 
         if names_index(sql):
-            return self._with_complete_index(run)
+            return self._with_complete_index(run, exact=True)
         return self._reader.query(run)
 
     @staticmethod

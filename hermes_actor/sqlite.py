@@ -1,4 +1,4 @@
-"""The only door to SQLite: the one import of ``sqlite3``, the two kinds of connection, the codes.
+"""The only door to SQLite: the one import of ``sqlite3``, the kinds of connection, the codes.
 
 Every process uses the standard ``sqlite3``. Two copies of SQLite in one process on one file lose
 each other's locks, and only this module reports extended result codes, which is how faults are

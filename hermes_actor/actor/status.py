@@ -96,7 +96,7 @@ def _of_the_file(server: Server) -> dict[str, Any]:
     if writer is None:
         return {"epoch": 0, "commit_no": 0, "receipts_replayed": 0, "checkpoints": {},
                 "wal_frames": 0, "wal": {"frames": 0, "pinned_by": []},
-                "index": {"watermark": 0, "newest": 0, "lag": 0, "rebuilds": 0},
+                "index": {"watermark": 0, "newest": 0, "lag": 0, "rebuilds": 0, "aside": "none"},
                 "foreign_commits": 0, "degraded": [], "broken": _text(server.failure)}  # fmt: skip
     checkpoints = writer.checkpoints
     waits = not checkpoints.all_moved or not writer.core.recovered
@@ -113,6 +113,7 @@ def _of_the_file(server: Server) -> dict[str, Any]:
             "newest": writer.newest,
             "lag": max(0, writer.newest - writer.watermark),
             "rebuilds": writer.index_rebuilds,
+            "aside": writer.aside.state,
         },
         "foreign_commits": writer.core.foreign_commits,
         "degraded": _degraded(server, writer, pinned),

@@ -208,8 +208,7 @@ def index_fully(
     """
     if not has_owner(place):
         with owned_writer(place) as writer:
-            while writer.index_slice(limits.INDEX_SLICE_IDLE_SECONDS):
-                tell(min(writer.watermark, through), through)
+            writer.complete_indexes(lambda: tell(min(writer.watermark, through), through))
         return
     while True:
         found = ask_status(place)

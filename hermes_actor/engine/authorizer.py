@@ -1,13 +1,16 @@
 """What statements on the write connection may do.
 
-Two purposes. The inserts of the two full-text insert triggers are passed over while indexing is
-deferred. And statements of *guests*, callers that reach into ``SessionDB._conn``, may change rows
-and tables but neither transactions, nor settings, nor what belongs to the writer.
+Two purposes. The triggers that maintain the full-text indexes are passed over while indexing is
+deferred: an ignored insert is left out, and where the id of a message is ignored, a delete by this
+id finds nothing. Temporary triggers of ours note the change instead. And statements of *guests*,
+callers that reach into ``SessionDB._conn``, may change rows and tables but neither transactions,
+nor settings, nor what belongs to the writer.
 
 Python caches compiled statements, and a compiled statement is not authorised again: a guest who
 sends the very text of an internal statement would get it. So the text of a guest is marked before
-it is compiled, guests are also checked by first word, and the writer's savepoint has a name that
-nobody can guess. Indexing is never deferred for guests: they may give ids of their own.
+it is compiled, guests are also checked by first word, and savepoint and triggers of the writer have
+names that cannot be guessed. Only guests give ids of their own, so inserts are noted for guests
+only.
 """
 
 from __future__ import annotations
@@ -40,12 +43,13 @@ _CHANGES = frozenset({
     sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
     sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_DROP_INDEX, sqlite3.SQLITE_DROP_TRIGGER,
     sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_CREATE_TRIGGER,
-    sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_VIEW,
+    sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_VIEW, sqlite3.SQLITE_DROP_TEMP_TRIGGER,
 })  # fmt: skip
 
 _DEFERRED = {
-    "messages_fts_insert": "messages_fts",
-    "messages_fts_trigram_insert": "messages_fts_trigram",
+    f"{table}_{event}": table
+    for table in ("messages_fts", "messages_fts_trigram")
+    for event in ("insert", "delete", "update")
 }
 
 _OURS = "hermes_actor_"
@@ -57,6 +61,8 @@ class Authorizer:
     def __init__(self) -> None:
         self.deferring = False
         self.savepoint = "s_" + secrets.token_hex(8)
+        self.noting = f"{_OURS}{secrets.token_hex(8)}"
+        """How the names of the temporary triggers begin."""
         self._guest = False
 
     def enter_guest(self, sql: str) -> None:
@@ -75,19 +81,27 @@ class Authorizer:
     def __call__(
         self, action: int, arg1: str | None, arg2: str | None, db: str | None, trigger: str | None
     ) -> int:
-        if trigger is not None and action in _CHANGES:
-            if _names_ours(arg1, arg2):
+        if trigger is not None:
+            if trigger.startswith(self.noting):
+                unneeded = action == sqlite3.SQLITE_INSERT and not self._guest
+                return (
+                    sqlite3.SQLITE_IGNORE
+                    if unneeded and trigger.endswith("_insert")
+                    else sqlite3.SQLITE_OK
+                )
+            if action in _CHANGES and _names_ours(arg1, arg2):
                 return sqlite3.SQLITE_DENY  # a trigger that a guest has left behind
-            if (
-                self.deferring
-                and not self._guest
-                and action == sqlite3.SQLITE_INSERT
-                and _DEFERRED.get(trigger) == arg1
-            ):
+            if self.deferring and trigger in _DEFERRED and _maintains(action, arg1, arg2, trigger):
                 return sqlite3.SQLITE_IGNORE
         if self._guest and _forbidden(action, arg1, arg2):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
+
+
+def _maintains(action: int, arg1: str | None, arg2: str | None, trigger: str) -> bool:
+    if action == sqlite3.SQLITE_READ:
+        return (arg1, arg2) == ("messages", "id")
+    return action == sqlite3.SQLITE_INSERT and arg1 == _DEFERRED[trigger]
 
 
 def _forbidden(action: int, arg1: str | None, arg2: str | None) -> bool:

@@ -7,6 +7,8 @@ is remembered until the file has been mended: no change is made to it, reads go 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import (
@@ -22,7 +24,14 @@ from hermes_actor.sqlite import primary_code, sqlite3
 if TYPE_CHECKING:
     from hermes_actor.paths import Place
 
-__all__ = ["Faults", "is_damage", "is_index_damage", "may_be_the_index"]
+__all__ = [
+    "Faults",
+    "IndexFailed",
+    "failing_index",
+    "is_damage",
+    "is_index_damage",
+    "may_be_the_index",
+]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -41,7 +50,32 @@ def may_be_the_index(error: BaseException | None) -> bool:
     """Whether a damaged full-text index may have caused *error*; a trial without it decides."""
     if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
         return False
+    if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
+        return False
     return primary_code(error) == sqlite3.SQLITE_CORRUPT or not is_storage_failure(error)
+
+
+class IndexFailed(sqlite3.DatabaseError):
+    """A full-text index cannot take rows that can be read: it is damaged."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.sqlite_errorcode: int = cause.sqlite_errorcode
+        self.sqlite_errorname: str = cause.sqlite_errorname
+
+
+@contextmanager
+def failing_index() -> Iterator[None]:
+    """Around what touches full-text tables only: damage that shows there is theirs.
+
+    Raises :class:`IndexFailed`.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not may_be_the_index(error):
+            raise
+        raise IndexFailed(error) from error
 
 
 class Faults:

@@ -1,16 +1,16 @@
 """Full-text indexing apart from the write.
 
-The insert triggers of version 11 index every message twice inside the write and are nine tenths
-of its cost. They stay in the file for other programs; on our connection the authorizer lets their
-inserts pass without effect, and rows are indexed in bulk later. The *watermark* is the highest
-message id that both indexes cover.
+The triggers of version 11 index every message twice inside the write and are nine tenths of its
+cost. They stay in the file for other programs; on our connection they have no effect, and rows
+are indexed in bulk later. The *watermark* is the highest message id that the indexes have come to.
 
-Rules. (1) Only the inserts of the two insert triggers are deferred; updates and deletes run.
-(2) Only in files whose tables and triggers have exactly the known shape. (3) Rows that are
-already indexed, by another program or by an update, are skipped by an anti-join on the document
-sizes, never by OR IGNORE. (4) A file met for the first time starts at its newest message if both
-indexes end there, else at 0; holes below are looked for in idle slices. (5) A watermark beyond the
-newest id ever given is derived again; one whose messages the indexes lack begins again at 0.
+Rules. (1) What is changed or deleted is noted in the same transaction, and so is a large text that
+the watermark passes: see :mod:`hermes_actor.engine.notes`. (2) Only in files whose tables and
+triggers have exactly the known shape. (3) Rows that are already indexed, by another program or by
+an update, are skipped by an anti-join on the document sizes, never by OR IGNORE. (4) A file met for
+the first time starts at its newest message if both indexes end there, else at 0; holes below are
+looked for in idle slices. (5) A watermark beyond the newest id ever given is derived again; one
+whose messages the indexes lack begins again at 0.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.faults import may_be_the_index
+from hermes_actor.engine.faults import IndexFailed, may_be_the_index
 from hermes_actor.engine.own_tables import get_own, set_own
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.coverage import TABLES, covers, is_usable, last_of_next
+from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "IndexFailed",
     "advance",
     "check_watermark",
     "fill",
@@ -47,13 +47,9 @@ __all__ = [
 _log = logging.getLogger("hermes_actor.engine")
 
 
-class IndexFailed(sqlite3.DatabaseError):
-    """A full-text index cannot take rows that can be read: it is damaged."""
-
-    def __init__(self, cause: sqlite3.Error) -> None:
-        super().__init__(str(cause))
-        self.sqlite_errorcode: int = cause.sqlite_errorcode
-        self.sqlite_errorname: str = cause.sqlite_errorname
+_LENGTH = (
+    "COALESCE(LENGTH(CAST(m.content AS BLOB)), 0) + COALESCE(LENGTH(CAST(m.tool_calls AS BLOB)), 0)"
+)
 
 
 def newest_id(conn: Connection) -> int:
@@ -144,8 +140,7 @@ def _index_next(conn: Connection, tables: Sequence[str], above: int) -> int | No
     """Index the rows of one step; up to where, ``None`` if there are none."""
     upper = _step(conn, above)
     if upper is not None:
-        for table in tables:
-            _index(conn, table, above, upper)
+        _index(conn, tables, above, upper)
     return upper
 
 
@@ -153,12 +148,10 @@ def _step(conn: Connection, watermark: int) -> int | None:
     """How far the next step goes: a few rows, fewer if they are large, at least one."""
     upper, size = None, 0
     for message_id, length in conn.execute(
-        "SELECT id, COALESCE(LENGTH(CAST(content AS BLOB)), 0)"
-        " + COALESCE(LENGTH(CAST(tool_calls AS BLOB)), 0)"
-        " FROM messages WHERE id > ? ORDER BY id LIMIT ?",
+        f"SELECT id, {_LENGTH} FROM messages m WHERE id > ? ORDER BY id LIMIT ?",
         (watermark, limits.INDEX_STEP_ROWS),
-    ).fetchall():
-        size += length
+    ):
+        size += length if length <= limits.INDEX_ASIDE_BYTES else 0
         if upper is not None and size > limits.INDEX_STEP_BYTES:
             break
         upper = message_id
@@ -170,8 +163,7 @@ def fill(conn: Connection, progress: Callable[[float], None]) -> None:
     tables, rows = _usable(conn), scalar(conn, "SELECT COUNT(*) FROM messages") or 1
     above, done = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1, 0
     while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
-        for table in tables:
-            _index(conn, table, above, through)
+        _index(conn, tables, above, through)
         above, done = through, done + limits.FILL_STEP_ROWS
         progress(min(1.0, done / rows))
 
@@ -203,18 +195,31 @@ def _first_hole(conn: Connection, tables: Sequence[str], above: int, through: in
     return hole
 
 
-def _index(conn: Connection, table: str, above: int, through: int) -> None:
-    """Index the rows of a range that are not in *table*. Raises :class:`IndexFailed`."""
+def _index(conn: Connection, tables: Sequence[str], above: int, through: int) -> None:
+    """Index the rows in a range that are not, and note the large ones among them.
+
+    A table of another shape may hold anything; what is large is indexed at once there. Raises
+    :class:`IndexFailed`.
+    """
+    most = limits.INDEX_ASIDE_BYTES if layout_of(conn).deferrable else 1 << 62
     text, rows = INDEXED_TEXT.format("m."), "FROM messages m WHERE m.id > ? AND m.id <= ?"
-    try:
-        conn.execute(
-            f"INSERT INTO {table}(rowid, content) SELECT m.id, {text} {rows}"
-            f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id) ORDER BY m.id",
-            (above, through),
+    for table in tables:
+        missing = (
+            f"{rows} AND ({_LENGTH}) {{}} ?"
+            f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id) ORDER BY m.id"
         )
-    except sqlite3.Error as error:
-        if not may_be_the_index(error):
-            raise
-        # If the messages themselves cannot be read, a rebuilt index would fail as well.
-        conn.execute(f"SELECT TOTAL(LENGTH({text})) {rows}", (above, through)).fetchall()
-        raise IndexFailed(error) from error
+        try:
+            conn.execute(
+                f"INSERT INTO {table}(rowid, content) SELECT m.id, {text} {missing.format('<=')}",
+                (above, through, most),
+            )
+            conn.execute(
+                f"INSERT OR IGNORE INTO hermes_actor_stale SELECT 1, m.id {missing.format('>')}",
+                (above, through, most),
+            )
+        except sqlite3.Error as error:
+            if not may_be_the_index(error):
+                raise
+            # If the messages themselves cannot be read, a rebuilt index would fail as well.
+            conn.execute(f"SELECT TOTAL(LENGTH({text})) {rows}", (above, through)).fetchall()
+            raise IndexFailed(error) from error

@@ -124,7 +124,7 @@ class CatchUp(Job):
     them if one cannot be used.
     """
 
-    __slots__ = ("damaged", "through", "verify")
+    __slots__ = ("damaged", "large", "through", "verify")
 
     def __init__(
         self,
@@ -139,6 +139,8 @@ class CatchUp(Job):
         self.through = through
         self.damaged = damaged
         self.verify = verify
+        self.large: set[int] | None = None
+        """Large texts that were there when all others had been indexed, and still are to be."""
 
 
 class Maintain(Job):

@@ -100,6 +100,7 @@ class _Loop:
         self._open: list[Job] = []
         self._searches: list[CatchUp] = []
         self._owed = 0
+        self._search_pause = 0.0
         self._running = 1
         """How many of the open jobs are what runs now: a lease that was granted is finished."""
         writer.others_wait = self._others_wait
@@ -112,7 +113,7 @@ class _Loop:
             pause: float | None = limits.IDLE_GRACE_SECONDS
             stopped = False
             while not stopped:
-                taken = self._source.take(0 if self._searches else pause)
+                taken = self._source.take(self._search_pause if self._searches else pause)
                 jobs = [job for job in taken if self._claim(job)]
                 if taken and not jobs:
                     self._sent()  # what cannot be read was answered while it was taken
@@ -214,6 +215,8 @@ class _Loop:
         self._measured(size, seconds)
         writer, waiting = self._writer, more or self._source.waiting()
         writer.checkpoint_if_due(waiting=waiting)
+        if writer.aside.is_due:
+            writer.aside_slice(idle=False)
         newest = writer.newest
         if not writer.index_lag_is_urgent:
             self._owed = 0
@@ -294,6 +297,7 @@ class _Loop:
         writer = self._writer
         try:
             more = writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            pause = None if more else writer.aside_slice(idle=True)
         except Exception as error:
             explained = self._writer.core.explain(error)
             for job in self._searches:
@@ -301,15 +305,27 @@ class _Loop:
             self._searches.clear()
             self._sent()
             raise
+        self._search_pause = pause or 0.0
         for job in list(self._searches):
+            done = job.through
+            if more and (writer.unsettled or writer.watermark < job.through):
+                done = min(writer.watermark, job.through - 1)
+            elif large := self._large_texts(job):
+                done = min(large) - 1
             outcome = Outcome()
-            if more and writer.watermark < job.through:
+            if done < job.through:
                 if self._clock() <= job.deadline:
                     continue
-                outcome = Outcome(error=_behind(writer.watermark, job.through))
+                outcome = Outcome(error=_behind(done, job.through))
             self._searches.remove(job)
             self._finish(job, outcome)
         self._sent()
+
+    def _large_texts(self, job: CatchUp) -> set[int]:
+        """Those that *job* still waits for; what is changed or written meanwhile is not."""
+        large = self._writer.large_texts(job.through)
+        job.large = large if job.large is None else job.large & large
+        return job.large
 
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then follow its commands until it ends or a limit is reached."""

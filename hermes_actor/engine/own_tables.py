@@ -24,7 +24,7 @@ def has_own_tables(conn: Connection) -> bool:
 def lacks_own_tables(conn: Connection) -> bool:
     """Whether some are missing: an earlier build has known fewer."""
     # The latest addition; the transaction that made it has created all that were missing.
-    return not scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_titles'")
+    return not scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stale'")
 
 
 def create_own_tables(conn: Connection) -> None:

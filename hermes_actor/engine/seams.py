@@ -7,6 +7,7 @@ that serves users.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,9 +64,14 @@ def _write_again(path: str) -> None:
         os.close(descriptor)
 
 
+def _start(work: Callable[[], None]) -> None:
+    """Run *work* in a thread that keeps no process alive."""
+    threading.Thread(target=work, name="aside", daemon=True).start()
+
+
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """Clock, sleep, files, connections and failpoints of one engine."""
+    """Clock, sleep, files, connections, threads and failpoints of one engine."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = _sleep
@@ -74,4 +80,5 @@ class Seams:
     write_again: Callable[[str], None] = _write_again
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
+    start: Callable[[Callable[[], None]], None] = _start
     failpoint: Callable[[str], None] = failpoints.hit

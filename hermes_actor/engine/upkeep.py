@@ -12,7 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
+from hermes_actor.engine.aside import Aside
 from hermes_actor.engine.checkpoint import Action, decide
+from hermes_actor.engine.faults import IndexFailed, failing_index, is_index_damage
 from hermes_actor.engine.fulltext import (
     abandon_leftover,
     broken_parts,
@@ -21,7 +23,6 @@ from hermes_actor.engine.fulltext import (
     empty_leftover,
 )
 from hermes_actor.engine.indexer import (
-    IndexFailed,
     advance,
     check_watermark,
     forget_index,
@@ -31,13 +32,16 @@ from hermes_actor.engine.indexer import (
     note_schema,
 )
 from hermes_actor.engine.interruption import interruptible
+from hermes_actor.engine.notes import has_notes, settle, take_notes
 from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.segments import UnknownFormat, is_crowded
 from hermes_actor.engine.write_connection import TransactionLost
 from hermes_actor.errors import (
     Busy,
     Damaged,
     DeadlineExceeded,
     HermesActorError,
+    IndexBehind,
     OutcomeUnknown,
     RequestError,
 )
@@ -56,6 +60,8 @@ __all__ = ["Upkeep"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
+_NOTHING_MET = (-1, -1, -1)
+
 
 class Upkeep:
     """The half of a writer that keeps the file in shape."""
@@ -69,7 +75,10 @@ class Upkeep:
         self.upkeep_error: BaseException | None = None
         self._somebody_waits = somebody_waits
         self._all_done = False
-        self._met = self._meeting = (-1, -1)
+        self.unsettled = False
+        """Whether notes of ordinary messages are left, as of the last slice."""
+        self.aside = Aside(core.seams)
+        self._met = self._meeting = _NOTHING_MET
         self._foreign_seen = 0
         self._holes_due = False
         self._holes_again = float("-inf")
@@ -96,6 +105,7 @@ class Upkeep:
         return self.core.recover(seconds)
 
     def close(self) -> None:
+        self.aside.give_up()
         self.core.close()
 
     def begin(self, deadline: float) -> HermesActorError | None:
@@ -103,7 +113,8 @@ class Upkeep:
         failed = self.core.begin(deadline)
         if failed is not None:
             return failed
-        seen = (self.core.conn.layout_cookie, self.core.foreign_commits)
+        core = self.core
+        seen = (core.connections, core.conn.layout_cookie, core.foreign_commits)
         try:
             if seen != self._met:
                 self._meet(seen)
@@ -112,14 +123,14 @@ class Upkeep:
             return self.core.explain(error)
         return None
 
-    def _meet(self, seen: tuple[int, int]) -> None:
+    def _meet(self, seen: tuple[int, int, int]) -> None:
         """The schema is new to us, or a foreign program has committed: look at the index again.
 
         What is derived here is in the file only if this transaction commits; until one has, every
         transaction derives it anew.
         """
         conn = self.core.conn
-        self.core.authorizer.deferring = layout_of(conn).deferrable
+        self.defer()
         self.watermark = check_watermark(conn)
         self.newest = newest_id(conn)
         # Holes that this does not show are looked for in idle time: at once under a schema that is
@@ -133,10 +144,22 @@ class Upkeep:
         self._foreign_seen = self.core.foreign_commits
         self._meeting = seen
 
+    def defer(self) -> None:
+        """Pass over the triggers of the file if they are those that we know, and take notes."""
+        layout, authorizer = layout_of(self.core.conn), self.core.authorizer
+        authorizer.deferring = layout.deferrable and layout.stale
+        if authorizer.deferring:
+            take_notes(self.core.conn, authorizer.noting)
+
+    def forget_meeting(self) -> None:
+        """The open transaction may have changed anything: the next one looks at all of it."""
+        self._meeting = _NOTHING_MET
+
     def meet_anew(self) -> None:
         """The content of the file is another one: the next transaction looks at all of it."""
-        self._met = self._meeting = (-1, -1)
+        self._met = self._meeting = _NOTHING_MET
         self._all_done = False
+        self.aside.give_up()
 
     def blame_index(self, reason: object) -> None:
         """An index is damaged, and no trial without it could be made: rebuild it."""
@@ -161,20 +184,28 @@ class Upkeep:
             )
             self.checkpoint_if_due(waiting=self._somebody_waits())
 
-    def complete_indexes(self) -> None:
-        """Index every message, holes included, for as long as it takes."""
-        while self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
-            pass
+    def complete_indexes(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Index every message, holes included, for as long as it takes; *tell* after each part."""
+        while True:
+            tell()
+            if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
+                continue
+            pause = self.aside_slice(idle=True)
+            if pause is None:
+                break
+            self.core.seams.sleep(pause)
 
     # --- checkpoints -----------------------------------------------------------------------------
 
-    def checkpoint_if_due(self, *, waiting: bool) -> None:
-        """The host calls this after it has sent the replies of a batch."""
+    def checkpoint_if_due(self, *, waiting: bool) -> bool:
+        """The host calls this after it has sent the replies of a batch. Whether one was due."""
         if self.core.broken is not None:
-            return
+            return False
         action = decide(self.checkpoints, self.core.seams.monotonic(), waiting=waiting)
-        if action is not Action.NOTHING:
-            self.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
+        if action is Action.NOTHING:
+            return False
+        self.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
+        return True
 
     def vacuum(self, deadline: float) -> HermesActorError | None:
         """Rewrite the file without holes. Returns what went wrong.
@@ -229,22 +260,123 @@ class Upkeep:
         if not layout_of(conn).whole and broken_parts(conn):
             return self._rebuild_index("its triggers are gone")
         self.newest = newest = newest_id(conn)
-        if self.watermark >= newest:
+        noted = layout_of(conn).deferrable and has_notes(conn)
+        if self.watermark >= newest and not noted:
+            self.unsettled = False
             if self._met == self._meeting:
                 self.core.roll_back()
             else:
                 self.commit()
-            return False
+            return self._merge()
         seams.failpoint("index.slice")
         try:
-            watermark = advance(conn, self.watermark, seams, seams.monotonic() + seconds)
+            until = seams.monotonic() + seconds
+            watermark = advance(conn, self.watermark, seams, until)
+            unsettled = noted and settle(conn, seams, until)
+            self.aside.is_due |= has_notes(conn, aside=True)
         except sqlite3.Error as error:
             return self._rebuild_after(error)
-        self.commit(writes=watermark - self.watermark)
-        self.watermark = watermark
+        try:
+            self.commit(writes=watermark - self.watermark)
+        except IndexFailed as error:
+            return self._rebuild_after(error)
+        self.watermark, self.unsettled = watermark, unsettled
         seams.failpoint("index.after")
         self.checkpoint_if_due(waiting=self._somebody_waits())
-        return watermark < newest
+        return self._merge() or unsettled or watermark < newest
+
+    def _merge(self) -> bool:
+        """Merge a bounded part of an index that FTS5 would soon merge in one go.
+
+        Returns whether there was such an index.
+        """
+        conn = self.core.conn
+        if not layout_of(conn).deferrable:
+            return False
+        try:
+            with failing_index():
+                crowded = [table for table in TABLES if is_crowded(conn, table)]
+            for table in crowded:
+                failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+                if failed is not None:
+                    raise failed
+                with failing_index():
+                    conn.execute(
+                        f"INSERT INTO {table}({table}, rank) VALUES ('merge', ?)",
+                        (limits.MERGE_STEP_PAGES,),
+                    )
+                self.commit(writes=1)
+                self.checkpoint_if_due(waiting=self._somebody_waits())
+        except UnknownFormat:
+            return False
+        except IndexFailed as error:
+            return self._rebuild_after(error)
+        return bool(crowded)
+
+    def aside_slice(self, *, idle: bool) -> float | None:
+        """Do a bounded part of what large texts need.
+
+        Returns after how many seconds the next part is due, ``None`` if there is none. *idle*: see
+        :meth:`Aside.step`.
+        """
+        pause = self.aside.pause(idle=idle)
+        if self.core.broken is not None or pause != 0.0:
+            return pause
+        seams = self.core.seams
+        if self.checkpoint_if_due(waiting=True):
+            return 0.0
+        failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        usable = layout_of(self.core.conn).deferrable
+        try:
+            if usable and self._step_aside(idle):
+                self.commit(writes=1)
+            else:
+                self.core.roll_back()
+        except BaseException as error:
+            self.aside.give_up()
+            if not isinstance(error, IndexFailed):
+                raise
+            self._rebuild_after(error)
+            return 0.0
+        seams.failpoint("aside.after")
+        return self.aside.pause(idle=idle) if usable else None
+
+    def _step_aside(self, idle: bool) -> bool:
+        try:
+            return self.aside.step(self.core.conn, idle=idle)
+        except BaseException:
+            self.core.roll_back()
+            raise
+
+    def index_inside(self) -> None:
+        """Index inside the open transaction of a guest, who is about to look at the indexes.
+
+        Raises :class:`IndexBehind` if that would keep others waiting for too long.
+        """
+        conn, seams = self.core.conn, self.core.seams
+        until, newest = seams.monotonic() + limits.INDEX_SLICE_IDLE_SECONDS, newest_id(conn)
+        watermark = advance(conn, self.watermark, seams, until)
+        left = layout_of(conn).deferrable and settle(conn, seams, until)
+        if left or watermark < newest or self.large_texts(newest):
+            raise IndexBehind(
+                "the full-text index lacks messages that cannot be indexed inside a transaction in"
+                " time; try again",
+                done=min(watermark, newest),
+                total=newest,
+            )
+
+    def large_texts(self, through: int) -> set[int]:
+        """Messages up to *through* that searches cannot find yet, because their text is large."""
+        return {
+            message_id
+            for (message_id,) in self.core.conn.execute(
+                "SELECT s.id FROM hermes_actor_stale s JOIN messages m ON m.id = s.id"
+                " WHERE s.aside = 1 AND s.id <= ?",
+                (through,),
+            )
+        }
 
     def rebuild_if_damaged(self, schema: int | None) -> None:
         """Rebuild the indexes if one cannot be used, or was found damaged under this *schema*.
@@ -317,15 +449,17 @@ class Upkeep:
                 drop_fulltext(conn, table)
                 create_fulltext(conn, table)
             nothing = forget_index(conn)
+            conn.execute("DELETE FROM hermes_actor_stale")
             note_schema(conn)
         except sqlite3.Error as error:
             self.core.roll_back()
             raise self.core.explain(error) from error
-        self._meeting = (-1, -1)
+        self.forget_meeting()
         self._holes_through = None
         self.commit()
         self.watermark = nothing
         self.index_blame = None
+        self.aside.give_up()
         conn.layout = None
         self.index_rebuilds += 1
         return True
@@ -371,6 +505,8 @@ class Upkeep:
         except TransactionLost as lost:
             if commit_no is not None:
                 raise
+            if isinstance(lost.__cause__, sqlite3.Error) and is_index_damage(lost.__cause__):
+                raise IndexFailed(lost.__cause__) from None
             raise lost.cause from None
         except OutcomeUnknown:
             self.meet_anew()  # memory may be behind the file
@@ -392,12 +528,13 @@ class Upkeep:
             self.core.look_at_files()
             if self._all_done and not self.core.somebody_else_wrote:
                 return limits.FOREIGN_LOOK_SECONDS
-            if (
-                self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS)
-                or self._mend_holes()
-                or self._remove_leftovers()
-            ):
+            if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS):
                 return 0.0
+            pause = self.aside_slice(idle=True)
+            if pause == 0.0 or self._mend_holes() or self._remove_leftovers():
+                return 0.0
+            if pause is not None:
+                return pause
             missing = [n for n in OWN_INDEXES if n not in layout_of(self.core.conn).indexes]
             if missing:
                 return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS

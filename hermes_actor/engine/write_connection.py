@@ -103,6 +103,7 @@ class WriteConnection:
         self.faults = Faults(place)
         self.recovered = False
         self.foreign_commits = 0
+        self.connections = 0
         self.last_foreign_commit = float("-inf")
         self._unfolded = 0
         self.file_bytes = seams.size(str(place.db))
@@ -133,6 +134,7 @@ class WriteConnection:
     def _connect(self) -> Connection:
         conn = open_database(self.place, self.seams, self._on_phase, self._patience)
         conn.set_authorizer(self.authorizer)
+        self.connections += 1
         if self._anchored:
             # With an anchor, closing the write connection is never the last close, which would
             # checkpoint for as long as it takes and unlink the WAL under whoever opens just then.

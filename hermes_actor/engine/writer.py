@@ -23,7 +23,7 @@ from hermes_actor import limits
 from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
 from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.fulltext import drop_triggers
-from hermes_actor.engine.indexer import advance, forget_index, settle_watermark
+from hermes_actor.engine.indexer import forget_index, settle_watermark
 from hermes_actor.engine.interruption import StatementLimit, interruptible
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.receipts import Receipts, Ticket
@@ -49,7 +49,6 @@ from hermes_actor.errors import (
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.apply import apply
 from hermes_actor.store.coverage import TABLES
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.sql import keeps_a_part, names_index, names_messages
 from hermes_protocol.messages import Changed
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
@@ -420,7 +419,7 @@ class Writer(Upkeep):
         try:
             with interruptible(conn, limit):
                 if names_index(operation.sql):
-                    advance(conn, self.watermark, self.core.seams, float("inf"))
+                    self.index_inside()
                 self.core.authorizer.enter_guest(operation.sql)
                 result = apply(conn, operation)
         finally:
@@ -428,11 +427,11 @@ class Writer(Upkeep):
             self.core.authorizer.leave_guest()
             # A guest may change the schema, the ids, or the index: look at all of it again.
             conn.layout = None
-            self._meeting = (-1, -1)
+            self.forget_meeting()
         # What follows in this transaction must not get ids that count as indexed, nor have its
         # triggers passed over if they are not ours any more.
         self.watermark = settle_watermark(conn)
-        self.core.authorizer.deferring = layout_of(conn).deferrable
+        self.defer()
         return result
 
     # --- leases ----------------------------------------------------------------------------

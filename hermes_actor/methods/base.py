@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_actor import limits
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import Closed, Damaged, OpenError, SqlError
+from hermes_actor.errors import Closed, Damaged, IndexBehind, OpenError, SqlError
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store import search
 from hermes_actor.store.coverage import read_indexes
@@ -53,8 +54,11 @@ class Methods:
         function: Callable[..., R],
         *arguments: Any,
         alone: Callable[..., R] | None = None,
+        exact: bool = False,
     ) -> R:
         """Run *function* in a snapshot in which the indexes cover all that was there before.
+
+        *exact*: and hold nothing else, because the function does not join messages.
 
         If no owner can be had to bring them so far, *alone* is run instead, with the time until
         which it may take as its last argument.
@@ -64,7 +68,7 @@ class Methods:
 
         def ask(conn: Connection, through: int | None = None) -> tuple[int | None, R | None]:
             nonlocal schema
-            behind = search.index_lag(conn, through)
+            behind = search.index_lag(conn, through, exact=exact)
             schema = conn.layout_cookie
             return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
@@ -80,9 +84,16 @@ class Methods:
             behind, result = self._reader.snapshot(ask)
         through, catch_ups = behind, 0
         while behind is not None:
-            if catch_ups == _CATCH_UPS:
-                # The owner has brought them as far as it can.
-                return self._reader.snapshot(function, *arguments)
+            if catch_ups >= _CATCH_UPS:
+                if not exact:
+                    # The owner has brought them as far as it can.
+                    return self._reader.snapshot(function, *arguments)
+                # What is left of a large text that was deleted goes by and by.
+                if time.monotonic() > until:
+                    raise IndexBehind(
+                        "the full-text indexes still hold deleted messages", done=0, total=behind
+                    )
+                time.sleep(limits.ASIDE_LOOK_SECONDS)
             catch_ups += 1
             try:
                 port.catch_up(through or 0, max(0.0, until - time.monotonic()))

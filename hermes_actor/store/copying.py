@@ -13,8 +13,7 @@ from hermes_actor.errors import BadValue, ConstraintFailed
 from hermes_actor.store.layout import layout_of
 from hermes_actor.store.registry import applies
 from hermes_actor.store.removal import remove
-from hermes_actor.store.rows import chunks, in_list, scalar
-from hermes_actor.store.schema import INDEXED_TEXT
+from hermes_actor.store.rows import in_list, scalar
 from hermes_actor.store.topics import migrate as make_topics
 from hermes_protocol.operations import RowsCopy, TopicsMigrate
 from hermes_protocol.values import from_value
@@ -71,7 +70,7 @@ def copy_rows(conn: Connection, op: RowsCopy) -> int:
         sql = f"INSERT INTO {op.table} ({names}) VALUES {in_list(len(op.columns))}"
         conn.executemany(sql, rows)
     if op.table == "messages":
-        _index_below_the_watermark(conn, op, rows)
+        _note_below_the_watermark(conn, op, rows)
         _keep_last_id(conn, op.last_id)
     for key, value in op.bookmark.items():
         conn.execute(
@@ -100,23 +99,17 @@ def _update(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
     )
 
 
-def _index_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
+def _note_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
     """The indexer goes on from its watermark and would not come back for these."""
     layout = layout_of(conn)
-    if not (rows and layout.deferrable and layout.watermark and "id" in op.columns):
+    if not (rows and layout.deferrable and layout.stale and "id" in op.columns):
         return
-    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'")
+    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
     place = op.columns.index("id")
-    below = [row[place] for row in rows if row[place] <= (watermark or 0)]
-    for table in ("messages_fts", "messages_fts_trigram"):
-        for part in chunks(below, 500):
-            conn.execute(
-                f"INSERT INTO {table}(rowid, content)"
-                f" SELECT m.id, {INDEXED_TEXT.format('m.')} FROM messages m"
-                f" WHERE m.id IN {in_list(len(part))}"
-                f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id)",
-                part,
-            )
+    conn.executemany(
+        "INSERT OR IGNORE INTO hermes_actor_stale VALUES (0, ?)",
+        [(row[place],) for row in rows if row[place] <= watermark],
+    )
 
 
 def _keep_last_id(conn: Connection, last_id: int) -> None:

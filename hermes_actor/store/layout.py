@@ -44,6 +44,8 @@ class Layout(NamedTuple):
     """``hermes_actor_meta`` is there, so the watermark can be read."""
     own_marks: bool
     """``hermes_actor_archived`` and ``hermes_actor_titles`` are there."""
+    stale: bool
+    """``hermes_actor_stale`` is there: what the indexes hold wrongly is noted."""
     indexes: frozenset[str]
     """Which of our extra indexes exist."""
     belongs: tuple[str, ...]
@@ -177,6 +179,7 @@ def _read(conn: Connection) -> Layout:
         ),
         watermark="hermes_actor_meta" in objects,
         own_marks="hermes_actor_titles" in objects,
+        stale="hermes_actor_stale" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
         belongs=tuple(name for name in _BELONGS if name in sessions),
         leftovers=tuple(name for name in objects if name.startswith(LEFTOVER)),

@@ -216,6 +216,12 @@ CREATE TABLE IF NOT EXISTS hermes_actor_titles (
     session_id TEXT PRIMARY KEY,
     title TEXT NOT NULL
 ) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS hermes_actor_stale (
+    aside INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    PRIMARY KEY (aside, id)
+) WITHOUT ROWID;
 """
 
 LEFTOVER = "hermes_actor_leftover_"

@@ -53,9 +53,13 @@ def _sql(layout: Layout, filters: Filters) -> Condition:
     return Condition(" AND ".join(conditions) or "1", parameters)
 
 
-def index_lag(conn: Connection, through: int | None = None) -> int | None:
+def index_lag(conn: Connection, through: int | None = None, *, exact: bool = False) -> int | None:
     """The message up to which the indexes must be brought first; ``None`` if they are complete, or
-    cover all messages up to *through*."""
+    cover all messages up to *through*.
+
+    What they still hold of deleted messages does not count, because searches join messages, unless
+    the indexes must be *exact*.
+    """
     conn.layout_checked = False
     layout = layout_of(conn)
     if not layout.watermark:
@@ -64,8 +68,16 @@ def index_lag(conn: Connection, through: int | None = None) -> int | None:
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
     # What is missing is for the owner to rebuild, if it can.
     wanted = newest if through is None else min(through, newest)
-    complete = watermark >= wanted and layout.whole and covers(conn, watermark)
-    return None if complete else newest
+    if watermark < wanted or not layout.whole or not covers(conn, watermark):
+        return newest
+    noted = layout.deferrable and layout.stale and _is_noted(conn, wanted, exact)
+    return newest if noted else None
+
+
+def _is_noted(conn: Connection, through: int, exact: bool) -> bool:
+    only = "" if exact else " JOIN messages m ON m.id = n.id AND m.id <= ?"
+    sql = f"SELECT 1 FROM hermes_actor_stale n{only} LIMIT 1"
+    return bool(scalar(conn, sql, () if exact else (through,)))
 
 
 def search_messages(
@@ -100,7 +112,7 @@ def search_messages(
             else:
                 with unindexed(conn, table, alone_until) as rest:
                     hits = by_rank(conn, rest, plan.match, only, -1, 0)
-                    hits += by_rank(conn, table, plan.match, only, -1, 0)
+                    hits += by_rank(conn, table, plan.match, _undoubted(layout, only), -1, 0)
                 end = None if limit is None or limit < 0 else (offset or 0) + limit
                 hits = hits[max(offset or 0, 0) : end]
     except sqlite3.OperationalError as error:
@@ -112,6 +124,14 @@ def search_messages(
     for hit in hits:
         hit["context"] = _context(conn, layout, hit)
     return hits
+
+
+def _undoubted(layout: Layout, only: Condition) -> Condition:
+    """Without the messages for which the index may hold the wrong text."""
+    if not layout.stale:
+        return only
+    noted = "m.id NOT IN (SELECT id FROM hermes_actor_stale)"
+    return Condition(f"{only.sql} AND {noted}", only.parameters)
 
 
 def _by_terms(

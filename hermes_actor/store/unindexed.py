@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hermes_actor import limits
 from hermes_actor.errors import IndexBehind
 from hermes_actor.store.coverage import last_of_next
+from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 
@@ -27,7 +28,8 @@ _REST = "hermes_actor_rest"
 
 @contextmanager
 def unindexed(conn: Connection, table: str, until: float) -> Iterator[str]:
-    """Inside a snapshot: the name of a table like *table* with all rows that *table* lacks.
+    """Inside a snapshot: the name of a table like *table* with all rows that *table* lacks, and
+    those for which it is noted that it may hold the wrong text.
 
     Raises :class:`IndexBehind` if it is not complete at *until*, a time of ``time.monotonic``.
     """
@@ -44,6 +46,7 @@ def _fill(conn: Connection, table: str, until: float) -> None:
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     # Holes below the watermark are there too, if somebody has made the table anew.
     above = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1
+    noted = " OR m.id IN (SELECT id FROM main.hermes_actor_stale)" if layout_of(conn).stale else ""
     while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
         if time.monotonic() > until:
             raise IndexBehind(
@@ -56,7 +59,7 @@ def _fill(conn: Connection, table: str, until: float) -> None:
             f"INSERT INTO temp.{_REST}(rowid, content)"
             f" SELECT m.id, {INDEXED_TEXT.format('m.')} FROM messages m"
             f" WHERE m.id > ? AND m.id <= ?"
-            f" AND NOT EXISTS (SELECT 1 FROM main.{table}_docsize d WHERE d.id = m.id)",
+            f" AND (NOT EXISTS (SELECT 1 FROM main.{table}_docsize d WHERE d.id = m.id){noted})",
             (above, through),
         )
         above = through

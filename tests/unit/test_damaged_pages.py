@@ -140,6 +140,7 @@ def test_batch_beside_damaged_pages(filled, open_writer, kind):
         assert [outcome.error is None for outcome in outcomes] == [True, True, False, True]
         numbers = [outcome.commit_no for outcome in outcomes if outcome.error is None]
         assert numbers == list(range(numbers[0], numbers[0] + 3))
+        writer.index_slice(0.1)
     assert [text.rstrip("!") for text in texts(filled)] == before + [
         f"{word} {n}" for n in range(ROUNDS) for word in ("before", "after")
     ]

@@ -508,12 +508,16 @@ def test_delete_of_a_row_that_is_not_indexed_yet(writer, path):
     assert_index_is_true(path)
 
 
-def test_update_and_delete_of_indexed_rows_take_effect_at_once(writer, path):
-    run(writer, append("first"), append("second"))
+def test_update_and_delete_of_indexed_rows_are_noted_and_settled_later(writer, path):
+    run(writer, append("first"), append("second"), append("third"))
     index_everything(writer)
     run(writer, sql("UPDATE messages SET content = 'changed' WHERE id = 1"))
     run(writer, sql("DELETE FROM messages WHERE id = 2"))
+    run(writer, sql("UPDATE messages SET finish_reason = 'stop' WHERE id = 3"))
+    assert query(path, "SELECT aside, id FROM hermes_actor_stale") == [(0, 1), (0, 2)]
+    index_everything(writer)
     assert_index_is_true(path)
+    assert query(path, "SELECT aside, id FROM hermes_actor_stale") == []
 
 
 def test_insert_inside_the_operation_that_also_deletes(writer, path):

@@ -205,8 +205,8 @@ def test_file_of_an_earlier_build_gets_the_new_tables(open_store, tmp_path):
     db.close()
     end_actors(path)
     with contextlib.closing(sqlite3.connect(path)) as conn:
-        conn.execute("DROP TABLE hermes_actor_archived")
-        conn.execute("DROP TABLE hermes_actor_titles")
+        for table in ("archived", "titles", "stale"):
+            conn.execute(f"DROP TABLE hermes_actor_{table}")
     db = open_store(path)
     assert db.queue_title("later", "kept")
     assert db.archive_session("s") == ["s"]

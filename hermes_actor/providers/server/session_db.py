@@ -219,6 +219,7 @@ class ServerSessionDB(
         function: Callable[..., R],
         *arguments: Any,
         alone: Callable[..., R] | None = None,
+        exact: bool = False,
     ) -> R:
         """The indexes of a server are part of its transactions: they are never behind."""
         return self._reader.snapshot(function, *arguments)

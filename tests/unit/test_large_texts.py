@@ -1,0 +1,558 @@
+"""Large texts are indexed aside: the writer splits the work, and a search misses nothing."""
+
+import random
+import re
+import string
+import threading
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from support.files import FTS_TABLES, query, raw
+
+from hermes_actor import limits
+from hermes_actor.engine import aside
+from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.seams import Seams
+from hermes_actor.engine.segments import _read_structure, is_known_format
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import IndexBehind
+from hermes_actor.paths import place_of
+from hermes_actor.session_db import SessionDB
+from hermes_actor.store.schema import INDEXED_TEXT
+from hermes_protocol.operations import (
+    MessageAppend,
+    MessageRow,
+    MessagesClear,
+    MessagesReplace,
+    SessionCreate,
+    SqlLease,
+    SqlStatement,
+)
+
+RANDOM = random.Random(4)
+LARGE = 2 * limits.INDEX_ASIDE_BYTES
+"""Texts of this size are large, and the pages of their trigrams take more than one step."""
+
+
+def text(word, size=LARGE):
+    """Random letters, so that nearly every trigram is new, and one word."""
+    return f"{word} " + "".join(RANDOM.choices(string.ascii_letters, k=size)) + f" {word}end"
+
+
+class Threads:
+    """Instead of threads: what is built aside waits for the test."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def start(self, work):
+        self.waiting.append(work)
+
+    def finish(self):
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+def at_once(work):
+    work()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    monkeypatch.setattr(limits, "ASIDE_STEP_BYTES", 64 * 1024)
+
+
+@pytest.fixture
+def open_writer(path, small_steps):
+    opened = []
+
+    def open_(**seams):
+        opened.append(Writer(place_of(path), Seams(**{"start": at_once, **seams})))
+        return opened[-1]
+
+    yield open_
+    for writer in opened:
+        writer.core.conn.close()
+
+
+@pytest.fixture
+def threads():
+    return Threads()
+
+
+@pytest.fixture
+def writer(open_writer, threads):
+    """A writer whose threads work only when the test lets them."""
+    writer = open_writer(start=threads.start)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
+    return writer
+
+
+def row(content):
+    return MessageRow(role="user", timestamp=1.0, content=content)
+
+
+def append(content):
+    return MessageAppend(session_id="s", message=row(content))
+
+
+def sql(statement, *parameters):
+    return SqlStatement(sql=statement, parameters=list(parameters))
+
+
+def run(writer, *operations):
+    for operation in operations:
+        (outcome,) = writer.run_batch([Request(operation)])
+        assert outcome.error is None
+    return outcome.result
+
+
+def idle(writer, rounds=10_000):
+    """Idle time until nothing is left to do."""
+    for _ in range(rounds):
+        pause = writer.idle_slice()
+        if pause is None or pause >= 1.0:
+            return
+    pytest.fail("upkeep does not come to an end")
+
+
+def steps(writer):
+    """Until large texts wait for a thread, or for nothing."""
+    while writer.index_slice(0.1):
+        pass
+    while writer.aside_slice(idle=True) == 0.0:
+        pass
+
+
+def assert_index_is_true(path):
+    wanted = query(path, f"SELECT id, {INDEXED_TEXT.format('')} FROM messages ORDER BY id")
+    assert query(path, "SELECT * FROM hermes_actor_stale") == []
+    for table in FTS_TABLES:
+        assert query(path, f"SELECT rowid, content FROM {table} ORDER BY rowid") == wanted
+        assert query(path, f"SELECT id FROM {table}_docsize ORDER BY id") == [
+            (n,) for n, _ in wanted
+        ]
+        query(path, f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+        # Of copies that did not come to their end nothing is left.
+        with raw(path) as conn:
+            used = _read_structure(conn, table).numbers
+        found = query(path, f"SELECT DISTINCT id >> 37 FROM {table}_data WHERE id > 10")
+        assert {number for (number,) in found} == used
+
+
+def found(path, word):
+    sql = "SELECT rowid FROM messages_fts WHERE messages_fts MATCH ? ORDER BY rowid"
+    return [n for (n,) in query(path, sql, word)]
+
+
+def indexed_in_place(writer):
+    """How many rows FTS5 itself has added and removed, on the connection of the writer."""
+    seen = Counter()
+
+    def trace(statement):
+        # What FTS5 runs for each row; what we run for a copy has other words.
+        inner = re.match(r"-- (REPLACE|DELETE) .*'messages_fts(_trigram)?_docsize'", statement)
+        if inner:
+            seen["added" if inner.group(1) == "REPLACE" else "removed"] += 1
+
+    writer.core.conn.set_trace_callback(trace)
+    return seen
+
+
+@pytest.mark.parametrize("size", [limits.INDEX_ASIDE_BYTES + 1, LARGE])
+def test_large_text_is_never_indexed_in_a_transaction_of_the_writer(writer, threads, path, size):
+    seen = indexed_in_place(writer)
+    run(writer, append("small 1"), append(text("walrus", size)), append("small 3"))
+    steps(writer)
+    threads.finish()
+    idle(writer)
+    assert seen == {"added": 4}
+    assert found(path, "walrusend") == [2]
+    seen.clear()
+    run(writer, sql("UPDATE messages SET content = content || ' more' WHERE id IN (1, 2)"))
+    steps(writer)
+    threads.finish()
+    idle(writer)
+    assert seen == {"removed": 2, "added": 2}
+    assert found(path, "more") == [1, 2]
+    assert_index_is_true(path)
+    seen.clear()
+    run(writer, MessagesClear(session_id="s"))
+    steps(writer)
+    threads.finish()
+    idle(writer)
+    assert seen == {"removed": 4}
+    assert_index_is_true(path)
+
+
+def test_others_are_indexed_and_write_while_a_large_text_is_built(writer, threads, path):
+    run(writer, append(text("walrus")), append("second"))
+    steps(writer)
+    assert threads.waiting
+    run(writer, append("third"))
+    steps(writer)
+    assert found(path, "second") == [2]
+    assert found(path, "third") == [3]
+    assert found(path, "walrus") == []
+    assert writer.aside.state == "building"
+    threads.finish()
+    assert writer.aside.state == "copying"
+    idle(writer)
+    assert writer.aside.state == "none"
+    assert_index_is_true(path)
+
+
+def test_copy_is_split(writer, threads, path):
+    """Each transaction copies about one step, and only the last one tells the index."""
+    run(writer, append(text("walrus", 8 * LARGE)))
+    steps(writer)
+    threads.finish()
+    pages = (
+        "SELECT COUNT(*), TOTAL(LENGTH(block)) FROM messages_fts_trigram_data WHERE id >> 37 > 0"
+    )
+    sizes = [0.0]
+    while writer.aside_slice(idle=True) is not None:
+        ((_, size),) = query(path, pages)
+        if size > sizes[-1]:
+            sizes.append(size)
+            assert (found(path, "walrusend") == [1]) == (size == query(path, pages)[0][1])
+    grown = [b - a for a, b in pairwise(sizes)]
+    assert len(grown) > 10
+    assert max(grown) <= limits.ASIDE_STEP_BYTES + 8192
+    assert_index_is_true(path)
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.parametrize("change", ["insert", "update", "delete"])
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [
+        ("aside.build", 1), ("aside.place", 1), ("aside.place", 2), ("index.slice", 1),
+        *(("aside.stage", n) for n in range(1, 6)), *(("aside.after", n) for n in range(1, 6)),
+    ],
+)  # fmt: skip
+def test_crash_at_any_step(open_writer, path, point, count, change):
+    """The next owner finds the notes, removes what was left, and begins again."""
+    left = [count]
+
+    def failpoint(name):
+        if name == point and armed:
+            left[0] -= 1
+            if not left[0]:
+                raise Crash
+
+    armed = False
+    writer = open_writer(failpoint=failpoint)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append("small"))
+    armed = change == "insert"
+    run(writer, append(text("walrus")))
+    if change != "insert":
+        idle(writer)
+        armed = True
+    if change == "update":
+        run(writer, sql("UPDATE messages SET content = ? WHERE id = 2", text("seal")))
+    elif change == "delete":
+        run(writer, MessagesReplace(session_id="s", messages=[row(text("other"))]))
+    with pytest.raises(Crash):
+        idle(writer)
+    writer.core.conn.close()
+    writer = open_writer()
+    run(writer, append("later"))
+    idle(writer)
+    assert_index_is_true(path)
+
+
+def change_text(writer, _path):
+    run(writer, sql("UPDATE messages SET content = ? WHERE id = 1", text("seal")))
+
+
+def make_it_small(writer, _path):
+    run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 1"))
+
+
+def delete(writer, _path):
+    run(writer, MessagesClear(session_id="s"))
+
+
+def change_from_outside(_writer, path):
+    with raw(path) as foreign:
+        foreign.execute("UPDATE messages SET content = 'seal' WHERE id = 1")
+
+
+def delete_from_outside(_writer, path):
+    with raw(path) as foreign:
+        foreign.execute("DELETE FROM messages WHERE id = 1")
+
+
+def insert_from_outside(_writer, path):
+    with raw(path) as foreign:
+        for n in range(40):
+            foreign.execute(
+                "INSERT INTO messages (session_id, role, content, timestamp)"
+                " VALUES ('s', 'u', ?, 1)",
+                (f"from outside {n}",),
+            )
+
+
+def command_from_outside(command):
+    def run(_writer, path):
+        with raw(path) as foreign:
+            for table in FTS_TABLES:
+                foreign.execute(f"INSERT INTO {table}({table}) VALUES ('{command}')")
+
+    run.__name__ = command
+    return run
+
+
+def rebuild(writer, _path):
+    writer.rebuild_index()
+
+
+@pytest.mark.parametrize("when", ["building", "copying", "one table done"])
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        change_text, make_it_small, delete, change_from_outside, delete_from_outside,
+        insert_from_outside, command_from_outside("rebuild"), command_from_outside("optimize"),
+        rebuild,
+    ],
+)  # fmt: skip
+def test_what_happens_meanwhile_is_noticed(writer, threads, path, meanwhile, when):
+    run(writer, append(text("walrus")), append("small"))
+    steps(writer)
+    if when != "building":
+        threads.finish()
+        writer.aside_slice(idle=False)
+    if when == "one table done":
+        while not query(path, "SELECT 1 FROM messages_fts_docsize WHERE id = 1"):
+            assert writer.aside_slice(idle=False) == 0.0
+    meanwhile(writer, path)
+    for _ in range(20):
+        steps(writer)
+        threads.finish()
+    idle(writer)
+    assert_index_is_true(path)
+
+
+def test_close_does_not_wait_for_a_build(open_writer, path):
+    """The thread ends by itself and keeps nothing; the next owner begins again."""
+    threads = Threads()
+    writer = open_writer(start=threads.start)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    steps(writer)
+    assert threads.waiting
+    writer.close()
+    threads.finish()
+    assert query(path, "SELECT aside, id FROM hermes_actor_stale") == [(1, 1)]
+    idle(open_writer())
+    assert_index_is_true(path)
+
+
+def test_thread_that_fails_is_told_and_tried_again(open_writer, path, monkeypatch):
+    writer, build, failures = open_writer(), aside.build, [MemoryError()]
+
+    def failing(table, entries):
+        if failures:
+            raise failures.pop()
+        return build(table, entries)
+
+    monkeypatch.setattr(aside, "build", failing)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    with pytest.raises(Exception, match="message 1 cannot be indexed"):
+        idle(writer)
+    idle(writer)
+    assert_index_is_true(path)
+
+
+@pytest.fixture
+def unknown_format(monkeypatch):
+    monkeypatch.setattr(aside, "is_known_format", lambda: False)
+
+
+def test_unknown_format_is_indexed_in_idle_time_only(unknown_format, writer, threads, path):
+    run(writer, append(text("walrus")), append("small"))
+    while writer.index_slice(0.1):
+        pass
+    for _ in range(3):
+        assert writer.aside_slice(idle=False) is None
+    assert writer.aside.state.startswith("in one piece, in idle time: ")
+    assert found(path, "walrus") == []
+    idle(writer)
+    assert threads.waiting == []
+    assert_index_is_true(path)
+
+
+def test_format_is_known_here():
+    assert is_known_format()
+
+
+def test_many_large_texts_do_not_pile_up(open_writer, path):
+    """Segments are merged in parts before FTS5 would merge them in one go."""
+    writer = open_writer()
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
+    for n in range(24):
+        run(writer, append(text(f"walrus{n}", 2 * LARGE)))
+        for k in range(4):
+            run(writer, append(f"small {n} {k}"))
+            idle(writer)
+        for table in FTS_TABLES:
+            for level in _read_structure(writer.core.conn, table).levels:
+                pages = sum(segment.pages for segment in level.segments)
+                assert len(level.segments) < 16
+                assert len(level.segments) < 8 or pages < 1000
+    assert_index_is_true(path)
+    assert found(path, "walrus7end") == [36]
+
+
+def test_rebuild_does_not_index_large_texts_in_place(writer, threads, path):
+    run(writer, append(text("walrus")), append("small"))
+    steps(writer)
+    threads.finish()
+    idle(writer)
+    seen = indexed_in_place(writer)
+    writer.rebuild_index()
+    for _ in range(3):
+        steps(writer)
+        threads.finish()
+    idle(writer)
+    assert seen == {"added": 2}
+    assert_index_is_true(path)
+
+
+def test_lease_that_looks_at_the_index_is_not_held_up_by_a_large_text(writer, threads, path):
+    writer.begin_lease(float("inf"))
+    insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', 'u', ?, 1)"
+    writer.run_in_lease(sql(insert, "small walrus"))
+    match = sql("SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'walrus'")
+    assert writer.run_in_lease(match).rows == [[1]]
+    seen = indexed_in_place(writer)
+    writer.run_in_lease(sql(insert, text("walrus")))
+    with pytest.raises(IndexBehind):
+        writer.run_in_lease(match)
+    assert writer.end_lease(Request(SqlLease(lease=0))).error is None
+    steps(writer)
+    threads.finish()
+    idle(writer)
+    assert seen == {}
+    assert_index_is_true(path)
+
+
+@pytest.mark.parametrize("number", [-5, 1, 40])
+def test_message_with_an_id_of_its_own_is_indexed(writer, threads, path, number):
+    """Below the watermark too, and where what is left of a deleted message has the same id."""
+    run(writer, *(append(f"first {n}") for n in range(50)))
+    idle(writer)
+    run(writer, sql("DELETE FROM messages WHERE id = ?", number))
+    insert = "INSERT OR REPLACE INTO messages (id, session_id, role, content, timestamp)"
+    for word in ("walrus", "seal"):
+        run(writer, sql(f"{insert} VALUES (?, 's', 'u', ?, 1)", number, text(word)))
+        run(writer, sql(f"{insert} VALUES (?, 's', 'u', ?, 1)", 7, word))
+    steps(writer)
+    threads.finish()
+    idle(writer)
+    assert_index_is_true(path)
+    assert found(path, "seal") == sorted([number, 7])
+    assert found(path, "walrus") == []
+
+
+# Searches.
+
+
+@pytest.fixture(params=["embedded", "actor"])
+def db(request, path, small_steps):
+    opened = SessionDB(path, mode=request.param)
+    opened.create_session("s", "cli")
+    yield opened
+    opened.close()
+
+
+def ids(db, query):
+    return [hit["id"] for hit in db.search_messages(query)]
+
+
+def test_search_is_complete_at_any_time(db):
+    """Without any pause: a search finds what was acknowledged before it, and nothing else."""
+    first = db.append_message("s", "user", text("walrus"))
+    second = db.append_message("s", "user", "walrus small 性能优化")
+    assert sorted(ids(db, "walrus")) == [first, second]
+    third = db.append_message("s", "user", text("性能优化"))
+    assert sorted(ids(db, "性能优化")) == [second, third]
+    db._conn.execute("UPDATE messages SET content = ? WHERE id = ?", (text("seal"), first))
+    assert ids(db, "seal") == [first]
+    assert ids(db, "walrus") == [second]
+    db._conn.execute("DELETE FROM messages WHERE id = ?", (first,))
+    assert ids(db, "seal") == []
+    db._conn.execute("UPDATE messages SET content = 'heron' WHERE id = ?", (third,))
+    assert ids(db, "heron") == [third]
+    assert ids(db, "性能优化") == [second]
+    count = db._conn.execute("SELECT COUNT(*) FROM messages_fts").fetchone()
+    assert tuple(count) == (2,)
+
+
+def test_ranks_are_those_of_an_ordinary_index(db, path, tmp_path):
+    texts = [text("walrus"), "walrus", "seal walrus walrus", text("seal"), "heron " * 30]
+    numbers = [db.append_message("s", "user", one) for one in texts]
+    assert len(ids(db, "walrus")) == 3
+    with raw(tmp_path / "ordinary.db") as ordinary:
+        for table in FTS_TABLES:
+            (made,) = query(path, "SELECT sql FROM sqlite_master WHERE name = ?", table)
+            ordinary.execute(made[0])
+            ordinary.executemany(
+                f"INSERT INTO {table}(rowid, content) VALUES (?, ?)",
+                [(n, f"{one}  ") for n, one in zip(numbers, texts, strict=True)],
+            )
+            for word in ("walrus", "seal", "heron", "walrusend"):
+                ranked = (
+                    f"SELECT rowid, rank FROM {table} WHERE {table} MATCH ? ORDER BY rank, rowid"
+                )
+                assert query(path, ranked, word) == ordinary.execute(ranked, (word,)).fetchall()
+
+
+def test_search_alone_finds_what_is_noted(path, open_writer):
+    """If no writer can be had, a reader covers large texts, changes and deletions by itself."""
+    writer = open_writer(start=Threads().start)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
+    run(writer, *(append(f"heron {n}") for n in range(3)))
+    idle(writer)
+    run(writer, append(text("walrus")), append("walrus"))
+    run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 1"))
+    run(writer, sql("DELETE FROM messages WHERE id = 2"))
+    while writer.index_slice(0.1):
+        pass
+    run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 3"))
+    from hermes_actor.sqlite import connect_reader
+    from hermes_actor.store.search import Filters, search_messages
+
+    conn = connect_reader(path)
+    for word, wanted in (("walrus", [4, 5]), ("heron", []), ("seal", [1, 3])):
+        hits = search_messages(conn, word, Filters(), 20, 0, float("inf"))
+        assert sorted(hit["id"] for hit in hits) == wanted
+    conn.close()
+
+
+def test_builds_run_beside_the_writer(open_writer, path):
+    """With real threads: the writer goes on while one works, and the result comes by itself."""
+    writer = open_writer(start=Seams().start)
+    run(
+        writer,
+        SessionCreate(id="s", source="cli", started_at=1.0),
+        append(text("walrus", 8 * LARGE)),
+    )
+    written = 0
+    while not found(path, "walrusend"):
+        pause = writer.idle_slice()
+        run(writer, append(f"small {written}"))
+        written += 1
+        if pause:
+            threading.Event().wait(pause)
+    writer.complete_indexes()
+    assert_index_is_true(path)
