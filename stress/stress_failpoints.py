@@ -27,7 +27,7 @@ from hermes_actor.failpoints import POINTS
 
 OFTEN = {"batch.begin": 40, "commit.before": 40, "commit.after": 40, "reply.before": 40,
          "reply.after": 40, "checkpoint.before": 3, "checkpoint.after": 3, "index.slice": 2,
-         "index.after": 2}  # fmt: skip
+         "index.after": 2, "aside.stage": 3, "aside.after": 3}  # fmt: skip
 """Steps that an actor meets many times: up to which of them it may live."""
 
 CRASHES_PER_HOUSE = 60
@@ -43,7 +43,7 @@ def main(job: Job) -> None:
         # A new file is migrated once: its failpoint is the first of every house.
         crashes.order("migration.commit")
         with house.open(), at_work(
-            house, job.rng, writers=4, readers=1, depth=8, pause=0.05
+            house, job.rng, writers=4, readers=1, depth=8, pause=0.05, large=0.003
         ) as load:  # fmt: skip
             crashes.reached("migration.commit")
             name = next(names)

@@ -71,6 +71,7 @@ class Bench:
             monotonic=self._now,
             sleep=self._sleep,
             write_again=self._write_again,
+            start=lambda work: work(),
             connect_writer=lambda path: cast(
                 "Connection", ApswConnection(path, "recording", with_wal=with_wal)
             ),
@@ -184,6 +185,7 @@ class Bench:
         with self._upkeep():
             while self.writer.index_slice(0.0):
                 pass
+            self.writer.complete_indexes()
 
     def end_of_fault(self) -> None:
         """From now on the disk does what it is asked."""

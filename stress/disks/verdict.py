@@ -92,7 +92,9 @@ class Judge:
             raise Broken(f"the next owner fails: {type(error).__name__}: {error}") from error
 
     def _open_and_judge(self, path: Path, promises: Promises) -> None:
-        writer = Writer(place_of(path), Seams(sleep=lambda _seconds: None))
+        writer = Writer(
+            place_of(path), Seams(sleep=lambda _seconds: None, start=lambda work: work())
+        )
         try:
             demand(writer.recover(), "the barrier is not passed")
             # Nobody else has the file open, so reading it costs nobody a lock.
@@ -193,8 +195,7 @@ def _exactly_once(writer: Writer, promises: Promises) -> None:
 
 
 def _index_catches_up(writer: Writer) -> None:
-    while writer.index_slice(1.0):
-        pass
+    writer.complete_indexes()
     conn = writer.core.conn
     (messages,) = conn.execute("SELECT COUNT(*) FROM messages").fetchone()
     for table in ("messages_fts", "messages_fts_trigram"):

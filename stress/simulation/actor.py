@@ -119,6 +119,7 @@ class Actor:
             monotonic=self._monotonic,
             sleep=self._sleep,
             connect_writer=self._connect,
+            start=lambda work: work(),
             failpoint=self._failpoint,
         )
 

@@ -21,7 +21,8 @@ a sync fails; a reader keeps its snapshot."""
 MOMENTS = tuple(
     point
     for point in POINTS
-    if point.partition(".")[0] in ("barrier", "batch", "commit", "reply", "checkpoint", "index")
+    if point.partition(".")[0]
+    in ("barrier", "batch", "commit", "reply", "checkpoint", "index", "aside")
 )
 """Failpoints of the engine."""
 
