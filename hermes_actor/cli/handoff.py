@@ -28,7 +28,7 @@ def hand_over(place: Place, python: str, *, allow_older: bool = False) -> dict[s
     """Have the actor hand itself over; pid and build of the successor that now serves.
 
     *python* is a path, or a name that ``PATH`` leads to. Raises :class:`HandoffFailed`, after which
-    the old actor serves on, or :class:`NotRunning`.
+    the old actor serves on, :class:`NotRunning`, or :class:`OutcomeUnknown` if it ended meanwhile.
     """
     chosen = _absolute(python)
     told = ask(

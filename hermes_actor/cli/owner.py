@@ -142,18 +142,10 @@ class _Actor:
 
         try:
             if self._held is None:
-                told = ask(self._place, make, _PATIENCE_SECONDS, name=task)
+                told = self._ask(make, task)
             else:
                 with self._guard:
                     told = self._held.ask(make, time.monotonic() + _PATIENCE_SECONDS)
-        except NotRunning as error:
-            owner = lock_holder(self._place)
-            if owner is None:
-                raise
-            raise Unsupported(
-                f"pid {owner} owns {self._place.db} and serves nobody (embedded mode): end that"
-                f" program and try again"
-            ) from error
         except Unsupported as error:
             raise Unsupported(
                 f"the actor of {self._place.db}, pid {lock_holder(self._place)}, is older than this"
@@ -161,6 +153,23 @@ class _Actor:
             ) from error
         result: dict[str, Any] = decode_result(told, dict[str, Any])
         return result
+
+    def _ask(self, make: Callable[[int], wire.Maintain], task: str) -> bytes:
+        """Ask once an actor listens: the owner may be one that a client is just starting."""
+        give_up = time.monotonic() + limits.OWNED_SECONDS
+        while True:
+            try:
+                return ask(self._place, make, _PATIENCE_SECONDS, name=task)
+            except NotRunning as error:  # nothing was asked
+                owner = lock_holder(self._place)
+                if owner is None:
+                    raise
+                if time.monotonic() > give_up:
+                    raise Owned(
+                        f"pid {owner} owns {self._place.db} in embedded mode and takes no clients:"
+                        f" end that program and try again"
+                    ) from error
+            time.sleep(limits.RECONNECT_MAX_SECONDS)
 
     def hold(self) -> None:
         if self._held is None:

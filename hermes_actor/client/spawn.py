@@ -30,6 +30,7 @@ from hermes_actor.client.environment import actor_environment
 from hermes_actor.descriptors import is_readable, open_private
 from hermes_actor.errors import (
     DeadlineExceeded,
+    ReadOnly,
     SpawnFailed,
     by_code,
     cannot_use,
@@ -72,6 +73,9 @@ def start_actor(
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
     _check_user(place)
+    if place.db.exists() and not os.access(place.db, os.W_OK):
+        words = "attempt to write a readonly database"
+        raise ReadOnly(f"{words}: {place.db} is not writable for uid {os.getuid()}", words=words)
     with start_lock(place, deadline, is_serving) as held:
         if held and not is_serving():
             _spawn(place, deadline, idle_exit)

@@ -135,8 +135,8 @@ def _channel(db: str) -> Any:
 
 def _place(answer: Any, result: int) -> int:
     """Where a change stands in the order; a server tells only the ids of messages, which grow."""
-    replies = getattr(answer, "_replies", None)
-    return replies[-1].commit_no if replies else result
+    steps = getattr(answer, "steps", None)
+    return steps[-1].commit_no if steps else result
 
 
 class Writer:

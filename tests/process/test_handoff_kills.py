@@ -16,7 +16,7 @@ from support.wire import status
 
 from hermes_actor import SessionDB
 from hermes_actor.cli.handoff import hand_over
-from hermes_actor.errors import HermesActorError, NotRunning
+from hermes_actor.errors import HermesActorError, OutcomeUnknown
 from hermes_actor.paths import place_of
 
 LONG = bool(os.environ.get("HERMES_ACTOR_LONG"))
@@ -50,7 +50,7 @@ def build(tmp_path):
 
 def hand_over_to_the_end(path, python):
     """Ask for a hand-off in which whoever is asked may not live to answer."""
-    with pytest.raises(NotRunning):
+    with pytest.raises(OutcomeUnknown):
         hand_over(place_of(path), str(python))
 
 

@@ -85,7 +85,10 @@ def test_nonsense_in_a_variable_costs_one_setting_and_no_change(path, monkeypatc
 
 def test_a_slip_of_another_program_takes_no_store_away(tmp_path, monkeypatch):
     """Only the section that says where the sessions are decides about it."""
-    monkeypatch.setattr("hermes_actor.session_db.DEFAULT_DB_PATH", tmp_path / "state.db")
+    default = tmp_path / "state.db"
+    monkeypatch.setattr("hermes_actor.session_db.DEFAULT_DB_PATH", default)
+    if "hermes_actor.hermes_state" in sys.modules:  # its default counts where it is loaded
+        monkeypatch.setattr("hermes_actor.hermes_state.DEFAULT_DB_PATH", default)
     elsewhere = tmp_path / "elsewhere.db"
     for text, file in [
         ("model: [1\n", tmp_path / "state.db"),
