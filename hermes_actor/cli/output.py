@@ -37,7 +37,7 @@ class Output(NamedTuple):
     """Where a command writes; :func:`checked_output` has found it to be safe."""
 
     name: str
-    """As the caller gave it."""
+    """As the caller gave it, for messages."""
     path: Path
     """With links resolved, for a file; as it is opened, for a pipe or a device."""
     force: bool
@@ -154,6 +154,7 @@ def checked_output(name: str | Path, *stores: Place, force: bool = False) -> Out
     given = str(name)
     descriptor = 1 if given == "-" else _descriptor_of(given)
     if descriptor is not None:
+        given = "standard output" if given == "-" else given
         _refuse_stores(given, None, _status_of(descriptor), stores)
         return Output(given, Path(given), force, True, descriptor)
     path = Path(given)

@@ -241,6 +241,15 @@ def test_redactor_of_ones_own():
         register_redactor(None)
 
 
+def test_export_that_cannot_be_written(home):
+    home.add("s", "x")
+    program = [sys.executable, "-m", "hermes_actor", "sessions", "export", "-"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(program, stdout=full, stderr=-1)
+    told = b"Error: cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("sessions", "list", "--json")], ids=" ".join)
 def test_output_that_cannot_be_written(home, arguments):
     home.add("s", "x")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from support.actors import contents, folder_of
 from support.builds import command, serving
 from support.files import query
 from support.peer import run_peer
+from support.processes import own_mounts
 
 from hermes_actor import SessionDB, exits
 
@@ -204,6 +206,26 @@ def test_a_store_whose_list_of_tables_is_gone_is_sent_to_its_copies(store):
 
 
 # --- vacuum --------------------------------------------------------------------------------------
+
+
+def test_full_disk_names_the_file(tmp_path):
+    """People need the figures of a report when the disk is full, and the name to act on."""
+    prefix = own_mounts()
+    assert prefix, "mounting is not possible here"
+    script = """
+        mount -t tmpfs -o size=3m none "$1" && export HERMES_HOME="$1" || exit 99
+        "$2" -c 'from hermes_actor import SessionDB
+db = SessionDB(mode="embedded"); db.create_session("s", "cli"); db.close()' || exit 98
+        "$2" -m hermes_actor vacuum --report; echo "code $?"
+        ls -A "$1" | grep trial
+    """
+    done = subprocess.run(
+        [*prefix, "sh", "-c", script, "sh", str(tmp_path), sys.executable],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    trial = rf"{re.escape(str(tmp_path))}/\.state\.db\.trial-\d+"
+    assert re.fullmatch(rf"Error: {trial}: No space left on device\n", done.stderr), done
+    assert done.stdout == "code 1\n"
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["no actor", "actor"])
