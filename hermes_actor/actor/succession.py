@@ -32,6 +32,8 @@ __all__ = ["Succession"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
+_BUILD_LENGTH = 200
+
 
 class Succession:
     """The hand-offs of one actor. Lives in the event loop."""
@@ -101,12 +103,15 @@ class Succession:
             raise HandoffFailed(
                 f"build {build_id()} was asked for by somebody; so must be the next"
             )
+        if len(build) > _BUILD_LENGTH:
+            raise HandoffFailed(f"build {build[:_BUILD_LENGTH]}... is no name of a build")
         if not is_newer(build, than=build_id()):
             raise HandoffFailed(f"build {build} is not newer than {build_id()}")
-        last, now = self._asked_by_build.get(build, float("-inf")), time.monotonic()
-        if now - last < limits.HANDOFF_RETRY_SECONDS:
+        since = time.monotonic() - limits.HANDOFF_RETRY_SECONDS
+        self._asked_by_build = {b: at for b, at in self._asked_by_build.items() if at > since}
+        if build in self._asked_by_build:
             raise HandoffFailed(f"build {build} was tried less than a minute ago")
-        self._asked_by_build[build] = now
+        self._asked_by_build[build] = time.monotonic()
 
     async def _prepare(self, attempt: HandOff) -> None:
         try:
