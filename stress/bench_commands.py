@@ -53,7 +53,7 @@ CARE = (
     Case("repair --check", ("hermes-actor", "repair", "--check")),
     Case("repair --index", ("hermes-actor", "repair", "--index")),
     Case("vacuum", ("hermes-actor", "vacuum", "--yes")),
-    Case("sessions optimize", ("hermes-actor", "sessions", "optimize")),
+    Case("sessions optimize", ("hermes-actor", "sessions", "optimize", "--yes")),
 )
 """Upkeep reads or writes the whole file, so each runs once."""
 STARTS = (
