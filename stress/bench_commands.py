@@ -58,7 +58,7 @@ CARE = (
 """Upkeep reads or writes the whole file, so each runs once."""
 STARTS = (
     Case("--help", ("hermes-actor", "--help")),
-    Case("sessions list, empty home", ("hermes-actor", "sessions", "list"), codes=(1,)),
+    Case("sessions list, empty home", ("hermes-actor", "sessions", "list")),
 )
 
 
@@ -120,6 +120,7 @@ def upkeep(home: Path) -> None:
 
 
 def start_up(home: Path, rounds: int) -> None:
+    (home / "state.db").touch()  # a home without a file is an error
     rows = [("start-up", "ms", "bare ms", "ratio")]
     for case in STARTS:
         peer.say(f"measuring {case.name}")
