@@ -28,6 +28,20 @@ os.environ.setdefault("HERMES_ACTOR_IDLE_EXIT", "1")
 atexit.register(shutil.rmtree, os.environ["HERMES_HOME"], ignore_errors=True)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport():
+    """Let every report travel between processes: one that quotes an odd path has surrogates."""
+    report = yield
+    report.sections = [(name, _escaped(text)) for name, text in report.sections]
+    if report.longrepr is not None and _escaped(shown := str(report.longrepr)) != shown:
+        report.longrepr = _escaped(shown)
+    return report
+
+
+def _escaped(text):
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Clock:
     """Stands still until a test sets it."""
 

@@ -39,7 +39,7 @@ def locale(monkeypatch):
 def test_error_that_quotes_the_path_reaches_the_client(odd):
     with serving(odd) as actor:
         with (
-            closing(SessionDB(odd, mode="actor", patience=0.5)) as db,
+            closing(SessionDB(odd, mode="actor", patience=3)) as db,
             closing(sqlite3.connect(odd, isolation_level=None)) as foreign,
         ):
             db.create_session("s", "cli")
