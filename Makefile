@@ -16,6 +16,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
+.PHONY: bench-stalls
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
@@ -57,6 +58,9 @@ bench-commands: $(BSTAMP)  ## commands from start to exit on a large file, besid
 
 bench-writers: $(BSTAMP)  ## many writing processes through the actor, beside the peer
 	@$(BENCH)/bin/python stress/bench_writers.py
+
+bench-stalls: $(BSTAMP)  ## how long one process keeps the writes of another waiting, beside the peer
+	@$(BENCH)/bin/python stress/bench_stalls.py
 
 bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; moving a store; searches on each
 	@$(BENCH)/bin/python stress/bench_providers.py
