@@ -50,6 +50,7 @@ __all__ = [
     "INLINE_FILL_ROWS",
     "JOURNAL_SIZE_LIMIT_BYTES",
     "LEASE_IDLE_SECONDS",
+    "LEASE_LOOK_SECONDS",
     "LEASE_TOTAL_SECONDS",
     "LISTEN_BACKLOG",
     "LOG_MAX_BYTES",
@@ -428,7 +429,10 @@ LEASE_TOTAL_SECONDS = 1.0
 """The longest that one caller may keep the writer to itself, running statements included."""
 
 STATEMENT_BESIDE_OTHERS_SECONDS = 0.200
-"""How long one statement of a caller may go on while others wait to write (G13)."""
+"""How long a statement or a lease of a caller may go on while others wait to write (G13)."""
+
+LEASE_LOOK_SECONDS = 0.020
+"""How often a pause inside a lease is ended to see whether others wait."""
 
 LEASE_IDLE_SECONDS = 0.200
 """The longest pause inside a lease; a holder that does more than SQL should not hold it."""

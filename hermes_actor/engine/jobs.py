@@ -314,5 +314,6 @@ def lease_over() -> DeadlineExceeded:
     """The error of whoever uses a lease after its end. Nothing of the lease was kept."""
     return DeadlineExceeded(
         f"the transaction was rolled back: it may take {limits.LEASE_TOTAL_SECONDS:g} s in all"
-        f" and pause for {limits.LEASE_IDLE_SECONDS:g} s"
+        f" and pause for {limits.LEASE_IDLE_SECONDS:g} s, and it ends"
+        f" {limits.STATEMENT_BESIDE_OTHERS_SECONDS:g} s after others begin to wait"
     )

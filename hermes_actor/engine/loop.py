@@ -6,6 +6,7 @@ when nothing waits. Replies leave before any checkpoint: nobody waits for upkeep
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import time
@@ -41,6 +42,7 @@ from hermes_actor.forks import outside
 from hermes_actor.sqlite import sqlite3
 
 if TYPE_CHECKING:
+    from hermes_actor.engine.interruption import StatementLimit
     from hermes_actor.engine.writer import Writer
 
 __all__ = ["Source", "serve"]
@@ -335,7 +337,8 @@ class _Loop:
         self._running = 0
         try:
             end = self._clock() + limits.LEASE_TOTAL_SECONDS
-            while self._follow(job, end):
+            limit = self._writer.lease_limit(end, lambda: job.is_abandoned)
+            while self._follow(job, limit):
                 pass
         except Exception as error:
             self._unexpected("a lease", error)
@@ -344,15 +347,9 @@ class _Loop:
         job.end()
         self._sent()
 
-    def _follow(self, job: Lease, end: float) -> bool:
+    def _follow(self, job: Lease, limit: StatementLimit) -> bool:
         """Run the next command of a lease. False when the lease is over."""
-        allowed = min(limits.LEASE_IDLE_SECONDS, end - self._clock())
-        if allowed <= 0:
-            return False  # whatever the holder has sent ahead: others wait
-        try:
-            command = outside(job.commands.get, timeout=allowed)
-        except queue.Empty:
-            return False
+        command = self._next_command(job, limit)
         if command is None:
             return False
         goes_on = command.statement is not None
@@ -362,8 +359,7 @@ class _Loop:
             elif job.is_abandoned:
                 raise lease_over()
             else:
-                result = self._writer.run_in_lease(command.statement, end, lambda: job.is_abandoned)
-                outcome = Outcome(result)
+                outcome = Outcome(self._writer.run_in_lease(command.statement, limit))
         except DeadlineExceeded as error:
             outcome, goes_on = Outcome(error=error), False
         except Exception as error:
@@ -374,6 +370,18 @@ class _Loop:
         self._answer(command, outcome)
         self._sent()
         return goes_on
+
+    def _next_command(self, job: Lease, limit: StatementLimit) -> Command | None:
+        """What the holder sends next; ``None`` if it pauses for too long, or its time is over.
+
+        Whatever it has sent ahead is not run then: others wait.
+        """
+        pause_ends = self._clock() + limits.LEASE_IDLE_SECONDS
+        while limit() is None and (left := pause_ends - self._clock()) > 0:
+            with contextlib.suppress(queue.Empty):
+                # In slices: others may begin to wait during the pause.
+                return outside(job.commands.get, timeout=min(left, limits.LEASE_LOOK_SECONDS))
+        return None
 
     def _idle(self) -> float | None:
         return self._upkeep(self._writer.idle_slice)

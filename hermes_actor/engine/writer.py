@@ -449,14 +449,21 @@ class Writer(Upkeep):
         if failed is not None:
             raise failed
 
+    def lease_limit(
+        self, end: float = float("inf"), is_gone: Callable[[], bool] = lambda: False
+    ) -> StatementLimit:
+        """The limit of a lease: to *end*, until the guest *is_gone*, and beside others for a short
+        time (G13), whether it runs statements or pauses."""
+        return StatementLimit(self.core.seams.monotonic, end, self._is_waited_for, is_gone)
+
     def run_in_lease(
         self,
         statement: SqlStatement | Raw,
-        end: float = float("inf"),
-        is_gone: Callable[[], bool] = lambda: False,
+        limit: StatementLimit | None = None,
     ) -> Any:
-        """One statement of the guest, until *end* at the latest, or until the guest *is_gone*. One
-        that is larger than a frame comes in parts.
+        """Run one statement of the guest, within the *limit* of its lease.
+
+        One that is larger than a frame comes in parts.
 
         A failing statement leaves the transaction open; one that is interrupted does not.
         """
@@ -470,7 +477,7 @@ class Writer(Upkeep):
             operation = self._lease_parts.take(operation)
         if not isinstance(operation, SqlStatement):
             raise Unsupported("a lease runs statements only")
-        limit = StatementLimit(self.core.seams.monotonic, end, self._is_waited_for, is_gone)
+        limit = limit or self.lease_limit()
         try:
             return self._apply_operation(operation, limit)
         except (DeadlineExceeded, TooBig):

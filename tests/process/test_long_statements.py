@@ -257,3 +257,29 @@ def test_work_on_the_whole_file_ends_when_the_file_is_to_be_closed(tmp_path):
         writer.reindex()
         (found,) = writer.core.conn.execute("PRAGMA integrity_check").fetchone()
         assert found == "ok"
+
+
+def lease_run(ask, sql):
+    return {"t": "lease.run", "ask": ask, "lease": 1, "statement": select(sql)}
+
+
+@pytest.mark.parametrize("way", ["pauses", "short statements"])
+def test_transaction_ends_soon_after_others_begin_to_wait(path, store, way):
+    """Neither its pauses nor the sum of its statements keep others waiting."""
+    _, other = store(limits(LEASE_TOTAL_SECONDS=NEVER, LEASE_IDLE_SECONDS=NEVER))
+    with closing(Wire(path)) as wire:
+        wire.send({"t": "lease.open", "ask": -1, "lease": 1})
+        assert wire.answer(-1)["t"] == "done"
+        wire.send(lease_run(-2, "INSERT INTO state_meta VALUES ('of', 'the lease')"))
+        assert wire.answer(-2)["t"] == "done"
+        other.send(request(4, append("s", "behind"), patience=NEVER))
+        ask = -2
+        while way == "short statements":
+            ask -= 1
+            wire.send(lease_run(ask, "SELECT 1"))
+            if wire.answer(ask)["t"] == "failed":
+                break
+        assert other.answer(4)["t"] == "ok"
+    assert contents(path, "s") == ["text", "behind"]
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("SELECT 1 FROM state_meta WHERE key = 'of'").fetchall() == []
