@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientCore", "Reply", "decode_result", "error_from", "rejection"]
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode_own = msgspec.msgpack.Decoder(wire.Request | wire.LeaseCommit)
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
@@ -148,6 +149,20 @@ class ClientCore:
     def unanswered(self) -> list[tuple[Reply, bytes]]:
         """The requests without an answer, as they were first sent, in order."""
         return [opened for _, opened in sorted(self._open.items())]
+
+    def renew(self, reply: Reply) -> bytes:
+        """The frame of a request that has never left, with what is known now.
+
+        ``after`` says what its client knew when it was first sent. A number from long ago would let
+        a request that is sent for the first time pass for one whose receipt was swept.
+        """
+        data = self._open[reply.number][1]
+        message = msgspec.structs.replace(
+            _decode_own.decode(data[HEADER_BYTES:]), after=self._commit_no
+        )
+        data = frame(message)
+        self._open[reply.number] = (reply, data)
+        return data
 
     def end_asks(self) -> None:
         """Asks end with their connection."""

@@ -102,7 +102,7 @@ class Exchange:
         self.core.end_asks()
         for reply, data in self.core.unanswered():
             if reply.deadline > now:
-                frames.append((reply, data))
+                frames.append((reply, data if reply.left else self.core.renew(reply)))
             else:
                 self.core.give_up(reply)
         if more := self.core.after_welcome():
@@ -167,6 +167,10 @@ class Exchange:
                 sent = sock.sendmsg([data for _, data in batch])
             except BlockingIOError:
                 sent = 0
+            except OSError:
+                for reply in fresh:
+                    reply.left = False  # the kernel takes something, or fails
+                raise
             for reply, data in batch:
                 if sent >= len(data):
                     frames.popleft()

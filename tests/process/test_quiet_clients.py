@@ -67,6 +67,19 @@ def test_client_writes_after_a_restore(path, actor, writes):
         assert db.get_meta("k") == "1"
 
 
+@pytest.mark.parametrize("writes", [False, True])
+def test_client_writes_after_a_sweep_of_another_actor(path, writes):
+    """Its connection has ended unnoticed: what that did not take is first sent on the next one."""
+    with served(path, SWEEP_SOON):
+        db = quiet_client(path, writes=writes)
+    with closing(db), served(path, SWEEP_SOON):
+        sweep(path, own(path, "commit_no"))
+        db.set_meta("k", "1")
+        with db.pipeline() as pipeline:
+            pipeline.set_meta("k", "2")
+        assert db.get_meta("k") == "2"
+
+
 def test_request_that_is_sent_again_after_its_receipt_was_swept_is_not_applied_again(path, actor):
     """The numbers of a new connection must not make an old request a new one."""
     first = append("s", "once")
