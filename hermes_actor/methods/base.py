@@ -75,13 +75,17 @@ class Methods:
         port = self._port
         if port is None:
             raise Closed("this SessionDB is closed")
-        try:
-            behind, result = self._reader.snapshot(ask)
-        except Damaged as error:
-            if not self._index_is_to_blame(error, until):
-                raise
-            port.catch_up(0, self._patience, damaged=schema)
-            behind, result = self._reader.snapshot(ask)
+
+        def look(through: int | None = None) -> tuple[int | None, R | None]:
+            try:
+                return self._reader.snapshot(ask, through)
+            except Damaged as error:
+                if not self._index_is_to_blame(error, until):
+                    raise
+            port.catch_up(0, max(0.0, until - time.monotonic()), damaged=schema)
+            return self._reader.snapshot(ask, through)
+
+        behind, result = look()
         through, catch_ups = behind, 0
         while behind is not None:
             if catch_ups >= _CATCH_UPS:
@@ -102,7 +106,7 @@ class Methods:
                     raise
                 return self._reader.snapshot(alone, *arguments, until)
             # Messages that have arrived meanwhile are not waited for.
-            behind, result = self._reader.snapshot(ask, through)
+            behind, result = look(through)
         return result  # type: ignore[return-value]
 
     def _index_is_to_blame(self, error: Damaged, until: float) -> bool:

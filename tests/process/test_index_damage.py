@@ -10,6 +10,7 @@ from support.files import FTS_TABLES, TRIGGERS, names, query, raw
 from support.index_damage import LEAVES, damage, overwrite
 
 from hermes_actor.errors import Damaged, StorageError
+from hermes_actor.store import search as search_module
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
 TEXT = "walrus 北京烤鸭 {}"
@@ -155,6 +156,19 @@ def test_damage_that_only_a_search_meets(db, path, kind):
     fill(db)
     DAMAGE[kind](path)
     assert found(db) == [1, 2, 3, 4, 5, 6]
+
+
+def test_damage_that_a_search_meets_after_it_has_waited_for_the_index(db, path, monkeypatch):
+    """It was behind at the first look; the second one finds the damage."""
+    fill(db)
+    damage(path, "short leaves", *FTS_TABLES)
+    looks = iter([6])
+    lag = search_module.index_lag
+    monkeypatch.setattr(
+        search_module, "index_lag", lambda *words, **more: next(looks, None) or lag(*words, **more)
+    )
+    hits = db.search_messages("walrus", limit=100)
+    assert sorted(hit["id"] for hit in hits) == [1, 2, 3, 4, 5, 6]
 
 
 RECREATED = (
