@@ -87,8 +87,9 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Welcome(_Message, frozen=True, kw_only=True, tag="welcome"):
     """The actor takes the client, in the named phase; requests may be sent at once.
 
-    Unless ``ready`` is false: then the file is still being opened, the numbers mean nothing yet,
-    and another Welcome, or a Reject, follows on the same connection. Status may be asked meanwhile.
+    Unless ``ready`` is false: then the file is being opened or closed, and the numbers are empty.
+    Another Welcome, a Reject, or a GoAway follows on the same connection. Status may be asked
+    meanwhile; what needs the file waits, here or at the next actor.
     """
 
     protocol: int

@@ -34,6 +34,7 @@ from support.wire import Wire, append, create, hello, request, status
 from hermes_actor import SessionDB
 from hermes_actor.backup import back_up
 from hermes_actor.cli.handoff import hand_over
+from hermes_actor.client.asking import ask_status
 from hermes_actor.paths import place_of
 
 INHERIT = "hermes_actor.actor.succeeding:Predecessor.inherit"
@@ -388,7 +389,8 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "cannot be ended"))
             (stuck,) = actors_of(path) - {old.pid}
-            found = status(path)
+            # Not ready: whoever comes is told why, and waits.
+            found = ask_status(place_of(path))
             assert found["pid"] == old.pid
             assert f"pid {stuck}" in found["phase"]
             assert "cannot be ended" in found["phase"]
