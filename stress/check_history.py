@@ -1,6 +1,6 @@
 """Check a recorded history against the file that it leaves.
 
-    check_history.py FOLDER DATABASE [--calm TIME] [--saved WAL] [--json]
+    check_history.py FOLDER DATABASE [--calm TIME] [--saved WAL] [--copy DATABASE] [--json]
     check_history.py --measure
 
 FOLDER holds what the clients have recorded. The file is opened read-only by another copy of
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from programme.made_up import MadeUp
-from programme.records import Final, final_state, judge, load
+from programme.records import Final, final_state, judge, load, without_places
 from programme.saved_wal import without_saved
 
 
@@ -31,6 +31,11 @@ def main() -> int:
         "--saved", type=Path, action="append", default=[], metavar="WAL",
         help="saved by an owner whose files were taken away: what is in it is not lost",
     )  # fmt: skip
+    parser.add_argument("--no-receipts", action="store_true", help="receipts are not kept")
+    parser.add_argument(
+        "--copy", type=Path, action="append", default=[], metavar="DATABASE",
+        help="of content that was replaced: what is in it is not lost",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--measure", action="store_true", help="how long 130,000 records take")
     asked = parser.parse_args()
@@ -40,20 +45,15 @@ def main() -> int:
         parser.error("FOLDER and DATABASE are needed")
     import apsw
 
-    recorded = load(asked.folder)
-    conn = apsw.Connection(str(asked.database), flags=apsw.SQLITE_OPEN_READONLY)
-    conn.set_busy_timeout(5000)
-    try:
-        with conn:
-            final = final_state(conn)
-    except apsw.Error as error:
-        # Then everything that was acknowledged counts as lost, and this is why.
-        final = Final([], [], [], [f"the file cannot be read: {error!r}"])
-    finally:
-        conn.close()
+    recorded, final = load(asked.folder), _final(asked.database)
+    if asked.no_receipts:
+        recorded, final = without_places(recorded, [final, *map(_final, asked.copy)])
     acknowledged = sum(write.outcome == "ok" for write in recorded.writes)
     recorded, saved = without_saved(recorded, final.rows, asked.saved)
-    found = judge(recorded, final, calm=asked.calm, gaps=not asked.no_gaps)
+    found = judge(
+        recorded, final, calm=asked.calm, gaps=not asked.no_gaps, receipts=not asked.no_receipts,
+        answered=True,
+    )  # fmt: skip
     counts = {
         "acknowledged": acknowledged, "open": len(recorded.writes) - acknowledged,
         "refused": len(recorded.refusals), "rows": len(final.rows), "reads": len(recorded.reads),
@@ -67,6 +67,21 @@ def main() -> int:
         print(*found, sep="\n")
         print(f"{counts}, {len(found)} violations")
     return 1 if found else 0
+
+
+def _final(database: Path) -> Final:
+    import apsw
+
+    conn = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    conn.set_busy_timeout(5000)
+    try:
+        with conn:
+            return final_state(conn)
+    except apsw.Error as error:
+        # Then everything that was acknowledged counts as lost, and this is why.
+        return Final([], [], [], [f"{database.name} cannot be read: {error!r}"])
+    finally:
+        conn.close()
 
 
 def measure() -> int:

@@ -50,6 +50,11 @@ def summary(result: dict[str, Any], by_job: Reports) -> str:
          f"{done('handoff_loop')}; {count('handoff_loop', 'kills')}"),
         ("changes acknowledged amid kills, drains, stops, failing syncs and jumping clocks",
          done("soak")),
+        ("exceptions inside calls of clients", done("client_faults")),
+        ("damages of a full-text index", done("index_damage")),
+        ("`restore` and `repair --swap` beside writers; of them given up or with a kill",
+         f"{done('restores')};"
+         f" {count('restores', 'given up')} and {count('restores', 'disturbed')}"),
         ("simulated hours of whole programs with faults", count("model", "simulated hours")),
         ("hostile visits; mutated frames in process, over the socket",
          f"{done('hostile')}; {done('fuzz_frames')}; {done('fuzz_socket')}"),

@@ -33,6 +33,7 @@ JOBS = sorted(file.stem.removeprefix("stress_") for file in HERE.glob("stress_*.
 LONGEST_FIRST = (
     "failpoints", "crash_replay", "controls", "kill_loop", "handoff_loop", "providers", "soak",
     "io_errors", "model", "security", "selftest", "fsync_policy", "foreign", "double_start",
+    "restores", "backlogs", "index_damage", "large_rows", "client_faults", "endless_statements",
     "hostile", "fuzz_socket", "lock_loss", "stalls", "power_cut_fs", "strace_replay",
 )  # fmt: skip
 """They decide how long the whole takes, so they do not begin last."""

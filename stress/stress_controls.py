@@ -1,4 +1,4 @@
-"""Every job that has no part in the selftest, against one broken build that it must refuse.
+"""Every job that has no part in the selftest, against broken builds that it must refuse.
 
 A job that never fails proves nothing; here each of them fails once.
 """
@@ -35,6 +35,28 @@ FAULTS = [
     Fault("files are open to others", "security", "open-doors", "private_files"),
     Fault("a server acknowledges before its log is written", "providers", "relaxed-commits",
           "lost", ("kind=postgresql", "house=6")),
+    Fault("a broken-off pipeline is told no, and its changes are made", "client_faults",
+          "told-no", "resurrected", ("only=vanish", "house=3")),
+    Fault("a reader that an exception has ended is waited for", "client_faults", "lost-reader",
+          "stuck|has not returned", ("only=stop", "house=2")),
+    Fault("a damaged index stays as it is", "index_damage", "never-rebuilt",
+          "searches do not find|has not returned", ("only=short leaves", "house=1")),
+    Fault("nobody looks whether an index was emptied", "index_damage", "trusted-watermark",
+          "searches do not find", ("only=made again", "house=1")),
+    Fault("a quiet client is taken for one that comes back", "quiet_clients", "old-floor",
+          "OutcomeUnknown|swept"),
+    Fault("large texts are indexed inside a transaction", "large_rows", "indexed-inside",
+          "inside a transaction"),
+    Fault("a statement may run for ever", "endless_statements", "endless",
+          "do not go on|DeadlineExceeded"),
+    Fault("whoever sends waits for the kernel", "backlogs", "blocking-sends",
+          "has not returned", (), 120.0),
+    Fault("who starts an actor waits with select", "backlogs", "few-descriptors",
+          "filedescriptor out of range"),
+    Fault("content is replaced in whatever state it is", "restores", "any-state", "lost",
+          ("only=nothing",)),
+    Fault("a restore that was given up is made later", "restores", "late-maintenance",
+          "made later", ("only=given up",)),
 ]  # fmt: skip
 
 if not wal_reset_safe():

@@ -244,6 +244,166 @@ def _open_doors() -> None:
     assert listener.os.open is careless
 
 
+# --- of the reviews: each brings back a defect that the product once had -------------------------
+
+
+def _old_floor() -> None:
+    """What a connection was told at its beginning is not looked at."""
+    from hermes_actor.actor.desk import Desk
+    from hermes_actor.engine.receipts import NO_FLOOR
+
+    ticket = Desk._ticket
+    _put(Desk, "_ticket", lambda *words: ticket(*words)._replace(floor=NO_FLOOR))
+
+
+def _never_rebuilt() -> None:
+    """An index that is found damaged stays as it is."""
+    from hermes_actor.engine.upkeep import Upkeep
+
+    def raise_it(_self: Upkeep, error: Exception) -> bool:
+        raise error
+
+    _put(Upkeep, "_rebuild_after", raise_it)
+    _put(Upkeep, "rebuild_if_damaged", lambda _self, _schema: None)
+    _put(Upkeep, "blame_index", lambda _self, _reason: None)
+
+
+def _trusted_watermark() -> None:
+    """Nobody looks whether the tables still hold what the watermark says."""
+    from hermes_actor.engine import indexer
+
+    _put(indexer, "covers", lambda *_words: True)
+    _put(indexer, "mend_holes", lambda _conn, _above, watermark, *_words: watermark)
+
+
+def _endless() -> None:
+    """A statement may run for as long as it likes."""
+    from hermes_actor.engine.interruption import StatementLimit
+
+    _put(StatementLimit, "__call__", lambda _self: None)
+
+
+def _any_state() -> None:
+    """What is replaced need not be what was copied."""
+    from hermes_actor.engine.write_connection import WriteConnection
+
+    plain = WriteConnection.replace_content
+
+    def replace_content(self: WriteConnection, source: Any, deadline: float, _: str) -> None:
+        plain(self, source, deadline, "")
+
+    _put(WriteConnection, "replace_content", replace_content)
+
+
+def _late_maintenance() -> None:
+    """Commands ask before they are welcomed, and actors do what nobody waits for any more."""
+    from hermes_actor.client import asking
+    from hermes_actor.engine.jobs import Maintain
+
+    _put(Maintain, "is_wanted", lambda _self: True)
+
+    def at_once(place: Any, make: Any, patience: float, *, name: str) -> bytes:
+        core = asking.ClientCore(name=name)
+        deadline = time.monotonic() + patience
+        sock = asking.dial(place, deadline)
+        reply, question = core.ask(make)
+        try:
+            sock.sendall(core.hello() + question)
+            while not reply.done:
+                asking.wait_readable(sock, deadline)
+                data = sock.recv(1 << 16)
+                if not data:
+                    raise asking.NotRunning("it has just ended")
+                core.receive(data)
+        finally:
+            sock.close()
+        if reply.error is not None:
+            raise reply.error
+        return reply.result or b""
+
+    from hermes_actor.cli import owner
+
+    _put(owner, "ask", at_once)
+
+
+def _indexed_inside() -> None:
+    """However large a text is, it is indexed in one piece inside a transaction of the writer."""
+    from hermes_actor import limits
+
+    _put(limits, "INDEX_ASIDE_BYTES", 1 << 62)
+
+
+# Of clients.
+
+
+def _told_no() -> None:
+    """A pipeline that breaks off tells that nothing was executed, and leaves it to be sent."""
+    from hermes_actor.client.exchange import Exchange
+
+    def break_off(_self: Exchange, sendings: Any, error: BaseException) -> bool:
+        for sending in sendings:
+            sending.error = error
+        return False
+
+    _put(Exchange, "break_off", break_off)
+
+
+def _lost_reader() -> None:
+    """A reader that an exception has ended is waited for by all others."""
+    from hermes_actor.client.line import Line, _Waiter
+
+    take_part = Line._take_part
+
+    def trusting(self: Line, me: _Waiter, deadline: float) -> float | None:
+        if self._reader is not None:
+            self._reader.until = float("inf")
+        return take_part(self, me, deadline)
+
+    def work(self: Line, done: Any, deadline: float, steps: Any = ()) -> None:
+        me = _Waiter(done, steps)
+        while True:
+            with self.held:
+                seconds = self._take_part(me, deadline)
+            if seconds is None:
+                return
+            me.wait(seconds)
+
+    _put(Line, "_take_part", trusting)
+    _put(Line, "_work", work)
+
+
+def _blocking_sends() -> None:
+    """Whoever sends waits for the kernel, with all others behind it."""
+    from hermes_actor.client.exchange import Exchange
+
+    plain = Exchange.send
+
+    def send(self: Exchange) -> None:
+        if self.sock is not None and self.frames:
+            self.sock.setblocking(True)
+            try:
+                plain(self)
+            finally:
+                self.sock.setblocking(False)
+
+    _put(Exchange, "send", send)
+
+
+def _few_descriptors() -> None:
+    """Whoever starts an actor waits for it with ``select``."""
+    import select
+
+    from hermes_actor.client import spawn
+
+    plain = spawn._wait_ready
+
+    def wait_ready(place: Any, ready: Any, *words: Any) -> None:
+        select.select([ready], [], [], 0)
+        plain(place, ready, *words)
+
+    _put(spawn, "_wait_ready", wait_ready)
+
+
 BREAKS: dict[str, Callable[[], None]] = {
     "decode-errors-only": _decode_errors_only,
     "no-guard": _no_guard,
@@ -257,6 +417,13 @@ BREAKS: dict[str, Callable[[], None]] = {
     "forgetful": _forgetful,
     "not-synced": _not_synced,
     "open-doors": _open_doors,
+    "old-floor": _old_floor,
+    "never-rebuilt": _never_rebuilt,
+    "trusted-watermark": _trusted_watermark,
+    "endless": _endless,
+    "any-state": _any_state,
+    "late-maintenance": _late_maintenance,
+    "indexed-inside": _indexed_inside,
 }
 """Of the process under test, by name."""
 
@@ -264,6 +431,10 @@ _OF_CLIENTS: dict[str, Callable[[], None]] = {
     "kept-snapshot": _kept_snapshot,
     "shared-connection": _shared_connection,
     "relaxed-commits": _relaxed_commits,
+    "told-no": _told_no,
+    "lost-reader": _lost_reader,
+    "blocking-sends": _blocking_sends,
+    "few-descriptors": _few_descriptors,
 }
 
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import select
 import sys
+import threading
 import time
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +56,22 @@ class Order(NamedTuple):
     """Seconds between two reads."""
     forks: float = 0.0
     """The share of rounds after which a writer forks and its child writes too."""
+    threads: int = 0
+    """More clients in the process of each writer, on the same connection."""
+    quiet: float = 0.0
+    """Seconds for which a writer is connected before its first change."""
+    descriptors: int = 0
+    """Files that the process of a writer has open besides."""
+    strikes: str = ""
+    """While this file is there, exceptions strike writers, see :mod:`programme.strikes`."""
+    keepers: int = 0
+    """Clients that know what their sessions hold, see :mod:`programme.keeper`."""
+    largest: int = 0
+    """Texts of keepers have up to so many bytes; 0: a few words."""
+    visitors: int = 0
+    """Clients that connect, change one thing, and leave; again and again."""
+    holders: int = 0
+    """Clients that keep the writer to themselves, see :mod:`programme.holder`."""
 
 
 def main() -> int:
@@ -65,7 +84,7 @@ def main() -> int:
 
     break_client()
     children = []
-    for kind, count, work in (("w", order.writers, write), ("r", order.readers, read)):
+    for kind, count, work in _kinds(order):
         for number in range(count):
             child = os.fork()
             if not child:
@@ -74,7 +93,25 @@ def main() -> int:
     return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 
 
-def _obey(order: Order, name: str, work: Callable[[Order, str, Recorder], None]) -> None:
+Work = Callable[["Order", str, "Recorder"], None]
+
+
+def _kinds(order: Order) -> Iterator[tuple[str, int, Work]]:
+    """The letter, the number and the work of each kind of worker."""
+    yield "w", order.writers, write
+    yield "r", order.readers, read
+    yield "v", order.visitors, visit
+    if order.keepers:
+        from programme.keeper import keep
+
+        yield "k", order.keepers, keep
+    if order.holders:
+        from programme.holder import hold
+
+        yield "h", order.holders, hold
+
+
+def _obey(order: Order, name: str, work: Work) -> None:
     code = 1
     try:
         work(order, name, Recorder(Path(order.folder) / name))
@@ -95,7 +132,7 @@ class Recorder:
         os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
 
-def _over(seconds: float) -> bool:
+def over(seconds: float) -> bool:
     """Pause. True when it is time to end."""
     return bool(select.select([0], [], [], seconds)[0])
 
@@ -106,31 +143,62 @@ def _over(seconds: float) -> bool:
 def write(order: Order, name: str, record: Recorder) -> None:
     """Changes, one after the other or several at once, with all that was told about them."""
     rng = random.Random(f"{order.seed} {name}")
+    kept_open = many_descriptors(order.descriptors)
     writer = Writer(order, name, rng, record)
+    if order.quiet:
+        writer.be_quiet(order.quiet)
     writer.create()
+    threads = [_beside(order, f"{name}t{number}") for number in range(order.threads)]
     os.write(1, b".")
-    while not _over(rng.expovariate(1 / order.pause) if order.pause else 0.0):
+    while not over(rng.expovariate(1 / order.pause) if order.pause else 0.0):
         writer.round()
         if order.forks and rng.random() < order.forks:
             writer.fork()
+    for thread in threads:
+        thread.join()
     writer.close()
+    for descriptor in kept_open:
+        os.close(descriptor)
+
+
+def _beside(order: Order, name: str) -> threading.Thread:
+    """A client in a thread of its own, on the connection that its process has already."""
+    rng = random.Random(f"{order.seed} {name}")
+    writer = Writer(order, name, rng, Recorder(Path(order.folder) / name))
+    writer.create()
+
+    def work() -> None:
+        while not over(rng.expovariate(1 / order.pause) if order.pause else 0.0):
+            writer.round()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def many_descriptors(number: int) -> list[int]:
+    """Open so many files, as a gateway with many sockets has them."""
+    if number:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(number)]
 
 
 _opened: list[Any] = []
 """Stores on servers, for as long as this process lives."""
 
 
-def _channel(db: str) -> Any:
+def _channel(db: str, patience: float = OPEN_SECONDS) -> Any:
     """The way to the writer of a file, or to a server if *db* is a URL."""
     if "://" in db:
         from hermes_actor import SessionDB
 
-        _opened.append(SessionDB(db, patience=OPEN_SECONDS))
+        _opened.append(SessionDB(db, patience=patience))
         return _opened[-1]._port
     from hermes_actor.client.channels import share
     from hermes_actor.paths import place_of
 
-    return share(place_of(Path(db)), OPEN_SECONDS)
+    return share(place_of(Path(db)), patience)
 
 
 def _place(answer: Any, result: int) -> int:
@@ -156,6 +224,21 @@ class Writer:
         session = self._operations.SessionCreate(id=self._name, source=SOURCE, started_at=1.0)
         self._channel.submit(session, OPEN_SECONDS)
 
+    def be_quiet(self, seconds: float) -> None:
+        """Be connected, and send nothing that changes anything."""
+        self._channel.statistics()
+        over(seconds)
+
+    def _struck(self) -> AbstractContextManager[None]:
+        """A block in which an exception may strike, if the order says so."""
+        # Signals, and what a trace function raises, reach the main thread only.
+        here = threading.current_thread() is threading.main_thread()
+        if not here or not self._order.strikes or not os.path.exists(self._order.strikes):
+            return nullcontext()
+        from programme.strikes import struck
+
+        return struck(self._rng)
+
     def round(self) -> None:
         """Send some changes and wait for all answers."""
         rng = self._rng
@@ -172,20 +255,22 @@ class Writer:
         for number, text in texts:
             self._record("i", number, time.monotonic(), zlib.crc32(text.encode()))
         try:
-            answers = self._channel.send(sent, self._order.patience)
-        except Exception as error:
+            with self._struck():
+                answers = self._channel.send(sent, self._order.patience)
+        except BaseException as error:
             for number, _ in texts:
                 self._failed(number, error)
             return
         for (number, _), answer in zip(texts, answers, strict=True):
             try:
-                result = answer.result()
-            except Exception as error:
+                with self._struck():
+                    result = answer.result()
+            except BaseException as error:
                 self._failed(number, error)
             else:
                 self._record("o", number, time.monotonic(), _place(answer, result), result)
 
-    def _failed(self, number: int, error: Exception) -> None:
+    def _failed(self, number: int, error: BaseException) -> None:
         executed = getattr(error, "executed", "unknown")
         kind = "f" if executed == "no" else "u"
         text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -214,6 +299,28 @@ class Writer:
         self._channel.release()
 
 
+def visit(order: Order, name: str, record: Recorder) -> None:
+    """Connections of their own: a new one for each change. A line ``k`` for each call."""
+    from hermes_actor.errors import HermesActorError
+    from hermes_protocol.operations import MetaSet
+
+    kept_open = many_descriptors(order.descriptors)
+    os.write(1, b".")
+    while not over(0.02):
+        began = time.monotonic()
+        try:
+            channel = _channel(order.db, order.patience)
+            try:
+                channel.submit(MetaSet(key=name, value="visited"), order.patience)
+            finally:
+                channel.release()
+        except HermesActorError:
+            pass  # that it comes back is all that is asked of it
+        record("k", began)
+    for descriptor in kept_open:
+        os.close(descriptor)
+
+
 # --- readers -------------------------------------------------------------------------------------
 
 
@@ -226,7 +333,7 @@ def read(order: Order, name: str, record: Recorder) -> None:
     path = Path(order.db)
     reader = Reader(place_of(path))
     os.write(1, b".")
-    while not _over(order.look):
+    while not over(order.look):
         began = time.monotonic()
         try:
             seen = reader.snapshot(look) if path.exists() else None

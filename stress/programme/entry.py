@@ -5,6 +5,9 @@ Run by the interpreter of a :class:`~programme.house.House` with the words that 
 read from the file when all is over. ``HERMES_STRESS_CLOCK`` makes its wall clock jump, and while
 the file that ``HERMES_STRESS_FAIL_SYNCS`` names is there its syncs fail.
 ``HERMES_STRESS_STRAY`` names a file that tells it to make a mistake, see :mod:`programme.stray`.
+``HERMES_STRESS_WATCH_ROWS`` names a file for what :mod:`programme.watch` sees.
+``HERMES_STRESS_SWEEP`` has receipts swept after so many changes instead of kept, and with
+``HERMES_STRESS_ABSENT`` the process ends at once: no actor can be started.
 ``HERMES_STRESS_BREAK`` names a deliberate fault of the selftest, see :mod:`programme.breaks`.
 """
 
@@ -29,12 +32,24 @@ def keep_receipts() -> None:
     Receipts.forget = forget  # type: ignore[method-assign, assignment]
 
 
+def sweep_receipts(after: int) -> None:
+    """Receipts go as soon as they may, after so few changes that a job can make them."""
+    from hermes_actor import limits
+
+    limits.RECEIPTS_KEPT_COMMITS = limits.RECEIPTS_SWEEP_EVERY_COMMITS = after
+
+
 def main() -> int:
+    if os.environ.get("HERMES_STRESS_ABSENT"):
+        return 1
     sys.path.append(str(Path(__file__).resolve().parents[1]))
     words = sys.argv[1:]
     words = words[words.index("hermes_actor") + 1 :]
     if "serve" in words:
-        keep_receipts()
+        if after := os.environ.get("HERMES_STRESS_SWEEP"):
+            sweep_receipts(int(after))
+        else:
+            keep_receipts()
         if seed := os.environ.get("HERMES_STRESS_CLOCK"):
             from programme.clock import jump
 
@@ -49,11 +64,14 @@ def main() -> int:
             from programme.stray import act_when_told
 
             act_when_told(Path(sign))
-        broken = os.environ.get("HERMES_STRESS_BREAK")
-        if broken:
-            from programme.breaks import break_build
+        if file := os.environ.get("HERMES_STRESS_WATCH_ROWS"):
+            from programme.watch import watch_rows
 
-            break_build(broken)
+            watch_rows(Path(file))
+    if broken := os.environ.get("HERMES_STRESS_BREAK"):
+        from programme.breaks import break_build
+
+        break_build(broken)
     sys.argv = ["hermes-actor", *words]
     from hermes_actor.__main__ import main as product
 

@@ -6,9 +6,10 @@ import contextlib
 import os
 import shlex
 import signal
+import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.actors import actor_pid, actors_of, end_actors
@@ -130,7 +131,37 @@ class House:
         for pid in actors_of(self.path):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        end_actors(self.path)
+        try:
+            end_actors(self.path)
+        finally:
+            for pid in actors_of(self.path):  # a drain that does not end is a finding, not a guest
+                self.kill(pid)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[int]:
+        """The actor that serves stands still for the time of a block; its pid."""
+        pid = self.serves()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield pid
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def wait_for(self, fact: Callable[[], bool], patience: float = 60.0) -> None:
+        """Wait until something is so; while the file is being replaced nobody can look."""
+        give_up = time.monotonic() + patience
+        while time.monotonic() < give_up:
+            with contextlib.suppress(sqlite3.Error):
+                if fact():
+                    return
+            time.sleep(0.01)
+        raise TimeoutError(f"it does not come true within {patience:g} s")
+
+    def note(self, text: str) -> None:
+        """Write down, beside the history, what is done to the house from now on."""
+        with (self.folder / "events").open("a") as events:
+            events.write(f"{time.monotonic():.6f} {text}\n")
 
     def log_count(self, text: str) -> int:
         """How often something is in the log of the actors."""

@@ -69,6 +69,15 @@ class Nemesis:
             os.kill(victim, signal.SIGCONT)
         asking.join(90)
 
+    def vanish(self) -> None:
+        """It dies with requests unanswered, and for a while no other one can be started."""
+        with self._house.stopped() as pid:
+            time.sleep(self._rng.uniform(0.05, 0.3))
+            self._house.order(HERMES_STRESS_ABSENT="1")
+            self._house.kill(pid)
+        time.sleep(self._rng.uniform(0.2, 0.8))
+        self._house.order()
+
     def stuck_sync(self) -> None:
         """The next actor's commits take long, all of them, until it is killed."""
         seconds = self._rng.uniform(0.05, 0.5)

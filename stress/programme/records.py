@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import msgspec
 from hermes_actor.demo.history import NEVER, Answer, Read, Row, Violation, Write, check
 from programme.client import SOURCE
 
-__all__ = ["Final", "Recorded", "final_state", "judge", "load"]
+__all__ = ["Final", "Recorded", "final_state", "judge", "load", "without_places"]
 
 
 class Recorded(NamedTuple):
@@ -115,6 +115,19 @@ def final_state(conn: Any) -> Final:
     return Final(rows, places, orphans, _structure(conn, rows))
 
 
+def without_places(recorded: Recorded, finals: Sequence[Final]) -> tuple[Recorded, Final]:
+    """A history whose receipts were not kept, and the rows of several files together.
+
+    A row that is in several files, with one id, is one row: the content of one was copied into the
+    other. With two ids it was made twice.
+    """
+    rows = {(row.client, row.number, row.result): row for final in finals for row in final.rows}
+    writes = [write._replace(place=None) for write in recorded.writes]
+    structure = [text for final in finals for text in final.structure]
+    whole = Final([row._replace(place=None) for row in rows.values()], [], [], structure)
+    return recorded._replace(writes=writes, answers=[]), whole
+
+
 def _structure(conn: Any, rows: list[Row]) -> list[str]:
     """What is wrong with the file, as far as SQLite and the counters can tell."""
     found = [
@@ -141,19 +154,32 @@ def judge(
     calm: float | None = None,
     patience: float = 30.0,
     gaps: bool = True,
+    receipts: bool = True,
+    answered: bool = False,
 ) -> list[Violation]:
-    """Every violation of a recorded history. *gaps*: whether all changes of the file are known."""
+    """Every violation of a recorded history. *gaps*: whether all changes of the file are known.
+
+    Without *receipts* see :func:`without_places`. *answered*: a change that is sent after *calm*
+    must succeed.
+    """
     found = check(
         recorded.writes,
         final.rows,
         recorded.reads,
         answers=recorded.answers,
-        places=final.places if gaps else None,
+        places=final.places if gaps and receipts else None,
         orphans=final.orphans,
+        has_receipts=receipts,
         structure=final.structure,
         calm=calm,
         patience=patience,
     )
+    if calm is not None and answered:
+        found += [
+            Violation("stuck", f"{write.client} {write.number} has failed after the last fault")
+            for write in recorded.writes
+            if write.began > calm and write.outcome != "ok" and write.ended < NEVER
+        ]
     return found + [
         Violation("structure", f"a read has failed: {text}") for text in recorded.errors
     ]

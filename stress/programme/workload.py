@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,13 @@ from programme.client import Order
 from programme.house import House
 from programme.job import Job
 
-__all__ = ["Workload", "at_work"]
+__all__ = ["OUT_OF_TIME", "Workload", "at_work", "judge", "new_house"]
 
 _CLIENT = ROOT / "stress" / "programme" / "client.py"
 _CHECK = ROOT / "stress" / "check_history.py"
 
-_OUT_OF_TIME = ("DeadlineExceeded", "OutcomeUnknown", "SpawnFailed")
+OUT_OF_TIME = ("DeadlineExceeded", "OutcomeUnknown", "SpawnFailed")
+"""What a change may end with while there are faults; each says whether it was executed."""
 
 _READY_SECONDS = 90.0
 _STOP_SECONDS = 60.0
@@ -49,7 +50,10 @@ class Workload:
             str(house.path), str(self._records), str(house.python),
             **{"name": "", "seed": seed, **options},
         )  # fmt: skip
-        self._workers = order.writers + order.readers
+        self._name = order.name
+        self._workers = sum(
+            (order.writers, order.readers, order.keepers, order.holders, order.visitors)
+        )
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_CLIENT), json.dumps(order._asdict())],
@@ -67,9 +71,10 @@ class Workload:
             if not select.select([self._process.stdout], [], [], patience)[0] or (
                 not self._process.stdout.read(1)
             ):
-                raise TimeoutError(f"a client does not come up: {self._last_words()}")
+                raise TimeoutError(f"a client does not come up: {self.last_words()}")
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of what these processes have said on standard error."""
         return self._errors.read_text()[-2000:] or "it has said nothing"
 
     def goes_on(self, changes: int = 20, patience: float = 60.0) -> None:
@@ -85,6 +90,25 @@ class Workload:
             if time.monotonic() > give_up:
                 raise TimeoutError(f"no {changes} changes within {patience:g} s")
             time.sleep(0.003)
+
+    def everyone_returns(self, kind: str = "w", patience: float = 60.0) -> None:
+        """Wait until every worker of a kind has ended a call, or a look, that begins from now on.
+
+        Raises ``TimeoutError`` if one of them does not.
+        """
+        now, give_up = time.monotonic(), time.monotonic() + patience
+        files = [*self._records.glob(f"{self._name}{kind}*")]
+        while files:
+            if returned(files[-1], now):
+                files.pop()
+                continue
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"{files[-1].name} has not returned within {patience:g} s")
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of these processes."""
+        os.killpg(self._process.pid, number)
 
     def nothing_more_happens(self) -> None:
         """The faults are over: from now on everybody must be answered in time (rule 16)."""
@@ -104,14 +128,29 @@ class Workload:
             if self._process.stdout is not None:
                 self._process.stdout.close()
 
-    def judge(
-        self, job: Job, *, gaps: bool = True, owners: bool = True, saved: bool = False
-    ) -> dict[str, Any]:
-        """Stop clients and actors, then compare; violations go to the job. What was found."""
+    def judge(self, job: Job, **options: Any) -> dict[str, Any]:
+        """Stop clients and actors, then compare; violations go to the job. What was found.
+
+        *options* are those of :func:`judge`.
+        """
         code = self.stop()
-        job.demand(code == 0, f"clients have ended with {code}: {self._last_words()[-300:]}")
+        job.demand(code == 0, f"clients have ended with {code}: {self.last_words()[-300:]}")
         self.house.end()
-        return judge(job, self.house, calm=self.calm, gaps=gaps, owners=owners, saved=saved)
+        return judge(job, self.house, calm=self.calm, **options)
+
+
+def returned(file: Path, since: float) -> bool:
+    """Whether a call that began after *since* has ended, by the lines of its history."""
+    begun = set()
+    for line in file.read_text().splitlines():
+        kind, word, *rest = line.split(" ", 3)
+        if kind == "k" and float(word) > since:
+            return True
+        if kind == "i" and float(rest[0]) > since:
+            begun.add(word)
+        if kind in "ofu" and word in begun:
+            return True
+    return False
 
 
 def judge(
@@ -122,15 +161,23 @@ def judge(
     gaps: bool = True,
     owners: bool = True,
     saved: bool = False,
+    receipts: bool = True,
+    copies: Sequence[Path] = (),
+    excused: Sequence[str] = OUT_OF_TIME,
 ) -> dict[str, Any]:
     """Compare the history of a house with its file, in a process and an SQLite of its own.
 
     *gaps*: whether nobody else has changed the file; *owners*: whether the log must show one owner
-    at a time; *saved*: whether a change may be in a WAL that an owner has saved, instead.
+    at a time; *saved*: whether a change may be in a WAL that an owner has saved, instead. Without
+    *receipts* the file does not show the order. A change may be in one of *copies* instead of the
+    file. *excused* are errors that a change may end with; from *calm* on there is no excuse.
     """
     words = [sys.executable, str(_CHECK), str(house.folder / "history"), str(house.path), "--json"]
     words += [] if calm is None else ["--calm", str(calm)]
     words += [] if gaps else ["--no-gaps"]
+    words += [] if receipts else ["--no-receipts"]
+    for copy in copies:
+        words += ["--copy", str(copy)]
     if saved:
         for wal in house.folder.glob(f"{house.path.name}.orphan-wal.*"):
             words += ["--saved", str(wal)]
@@ -144,7 +191,7 @@ def judge(
         job.violation(f"{house.folder.name}: {text}")
     for text in found["refusals"]:
         # Patience may end, and then the caller is told; nothing else may happen to a good change.
-        if not any(word in text for word in _OUT_OF_TIME):
+        if not any(word in text for word in excused):
             job.violation(f"{house.folder.name}: refused: {text}")
     job.count("acknowledged", found["counts"]["acknowledged"])
     job.count("reads", found["counts"]["reads"])

@@ -1,0 +1,72 @@
+"""Actors that do not read: stopped, with large frames under way, with a full backlog, and gone.
+
+Each process of clients has more open files than ``select`` can count. While the actor stands still
+every call of every client, also of new ones, comes back in time, and says truthfully whether its
+change was executed. Then the actor goes on, or a client starts the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+
+from programme.house import House
+from programme.job import Job, run
+from programme.workload import OUT_OF_TIME, Workload, at_work, new_house
+from support.wire import address
+
+STANDSTILLS_PER_HOUSE = 4
+DESCRIPTORS = 1100
+PATIENCE_SECONDS = 1.0
+GIVEN_UP_CONNECTIONS = 5000
+"""More than any backlog takes."""
+
+
+def main(job: Job) -> None:
+    while job.more():
+        house = new_house(job)
+        with house.open(), at_work(
+            house, job.rng, writers=3, readers=1, threads=2, depth=8, large=0.2, pause=0.02,
+            patience=PATIENCE_SECONDS, descriptors=DESCRIPTORS,
+        ) as load:  # fmt: skip
+            for turn in range(STANDSTILLS_PER_HOUSE):
+                if job.more():
+                    stand_still(job, house, load, turn)
+                    job.count("standstills")
+            load.everyone_returns()
+            found = load.judge(job, excused=(*OUT_OF_TIME, "Owned"))
+            job.count("refused in time", found["counts"].get("refused", 0))
+
+
+def stand_still(job: Job, house: House, load: Workload, turn: int) -> None:
+    load.goes_on(5)
+    with house.stopped() as pid:
+        if turn % 2:
+            job.count("given-up connections", fill_backlog(house))
+        with at_work(
+            house, job.rng, name=f"n{turn}", writers=0, visitors=2, patience=PATIENCE_SECONDS
+        ) as new:  # fmt: skip
+            load.everyone_returns(patience=40)
+            new.everyone_returns("v", patience=40)
+            job.demand(new.stop() == 0, f"new clients have failed: {new.last_words()}")
+        if turn % 2:
+            house.kill(pid)
+            job.count("kills")
+
+
+def fill_backlog(house: House) -> int:
+    """Connect and give up, until the kernel takes no more; how often."""
+    with address(house.path) as where:
+        for number in range(GIVEN_UP_CONNECTIONS):
+            with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+                sock.setblocking(False)
+                try:
+                    sock.connect(where)
+                except BlockingIOError:
+                    return number
+    raise AssertionError(f"the backlog takes {GIVEN_UP_CONNECTIONS} connections")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main, "standstills", short=2, usual=12))
