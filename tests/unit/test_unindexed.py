@@ -104,4 +104,5 @@ def test_search_is_complete_although_the_index_is_lost_once_more_meanwhile(tmp_p
 
         db._port.catch_up = catch_up_in_vain
         assert sorted(hit["id"] for hit in db.search_messages("walrus")) == expected
-        assert lost == times
+        # The actor may have filled it by itself before the second look.
+        assert lost == times or (mode == "actor" and lost)
