@@ -122,6 +122,10 @@ class Aside:
         return limits.ASIDE_LOOK_SECONDS if self._is_building else 0.0
 
     @property
+    def is_working(self) -> bool:
+        return self._work is not None
+
+    @property
     def _is_building(self) -> bool:
         return self._work is not None and not self._work.finished
 
@@ -169,8 +173,7 @@ class Aside:
         return True
 
     def _begin(self, conn: Connection, idle: bool) -> bool:
-        self.is_due = has_notes(conn, aside=True)
-        if not self.is_due:
+        if not has_notes(conn, aside=True):
             return False
         if self.refusal is not None:
             return idle and _index_at_once(conn, *self._next(conn, 1))

@@ -32,6 +32,7 @@ from hermes_actor.engine.jobs import (
 from hermes_actor.engine.maintenance import maintain
 from hermes_actor.errors import (
     ActorBroken,
+    Busy,
     Closed,
     DeadlineExceeded,
     HermesActorError,
@@ -217,7 +218,7 @@ class _Loop:
         self._measured(size, seconds)
         writer, waiting = self._writer, more or self._source.waiting()
         writer.checkpoint_if_due(waiting=waiting)
-        if writer.aside.is_due:
+        with contextlib.suppress(Busy):  # there will be other batches
             writer.aside_slice(idle=False)
         newest = writer.newest
         if not writer.index_lag_is_urgent:
@@ -299,7 +300,7 @@ class _Loop:
         writer = self._writer
         try:
             more = writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-            pause = None if more else writer.aside_slice(idle=True)
+            pause = None if more else writer.aside_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
         except Exception as error:
             explained = self._writer.core.explain(error)
             for job in self._searches:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_actor import failpoints
-from hermes_actor.forks import outside
+from hermes_actor.forks import inside, outside
 from hermes_actor.sqlite import Connection, connect_reader, connect_writer
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def _write_again(path: str) -> None:
 
 
 def _start(work: Callable[[], None]) -> None:
-    """Run *work* in a thread that keeps no process alive."""
-    threading.Thread(target=work, name="aside", daemon=True).start()
+    """Run *work*, which calls SQLite, in a thread that keeps no process alive."""
+    threading.Thread(target=inside, args=(work,), name="aside", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)

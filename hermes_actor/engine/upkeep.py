@@ -150,6 +150,7 @@ class Upkeep:
         authorizer.deferring = layout.deferrable and layout.stale
         if authorizer.deferring:
             take_notes(self.core.conn, authorizer.noting)
+            self.aside.is_due = True
 
     def forget_meeting(self) -> None:
         """The open transaction may have changed anything: the next one looks at all of it."""
@@ -190,7 +191,7 @@ class Upkeep:
             tell()
             if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
                 continue
-            pause = self.aside_slice(idle=True)
+            pause = self.aside_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
             if pause is None:
                 break
             self.core.seams.sleep(pause)
@@ -313,24 +314,25 @@ class Upkeep:
             return self._rebuild_after(error)
         return bool(crowded)
 
-    def aside_slice(self, *, idle: bool) -> float | None:
+    def aside_slice(self, *, idle: bool, wait: float = 0.0) -> float | None:
         """Do a bounded part of what large texts need.
 
         Returns after how many seconds the next part is due, ``None`` if there is none. *idle*: see
-        :meth:`Aside.step`.
+        :meth:`Aside.step`. A foreign lock is waited for at most *wait* seconds.
         """
+        if self.core.broken is not None or not self._is_aside_due():
+            return None
         pause = self.aside.pause(idle=idle)
-        if self.core.broken is not None or pause != 0.0:
+        if pause != 0.0:
             return pause
-        seams = self.core.seams
         if self.checkpoint_if_due(waiting=True):
             return 0.0
-        failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        seams = self.core.seams
+        failed = self.begin(seams.monotonic() + wait)
         if failed is not None:
             raise failed
-        usable = layout_of(self.core.conn).deferrable
         try:
-            if usable and self._step_aside(idle):
+            if layout_of(self.core.conn).deferrable and self._step_aside(idle):
                 self.commit(writes=1)
             else:
                 self.core.roll_back()
@@ -341,7 +343,14 @@ class Upkeep:
             self._rebuild_after(error)
             return 0.0
         seams.failpoint("aside.after")
-        return self.aside.pause(idle=idle) if usable else None
+        return self.aside.pause(idle=idle)
+
+    def _is_aside_due(self) -> bool:
+        """Costs a look at the notes at most; takes no lock."""
+        conn = self.core.conn
+        if self.aside.is_due and not self.aside.is_working:
+            self.aside.is_due = layout_of(conn).deferrable and has_notes(conn, aside=True)
+        return self.aside.is_due
 
     def _step_aside(self, idle: bool) -> bool:
         try:

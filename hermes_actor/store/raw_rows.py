@@ -156,8 +156,10 @@ def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
 
 
 def indexed_count(conn: Connection) -> int | None:
-    """Entries of the full-text index of words; ``None`` if the store keeps no such table."""
+    """Messages in the full-text index of words; ``None`` if the store keeps no such table."""
     if not layout_of(conn).words:
         return None
-    count: int = scalar(conn, "SELECT COUNT(*) FROM messages_fts_docsize")
+    # What is left of deleted messages does not count.
+    sql = "SELECT COUNT(*) FROM messages_fts_docsize d JOIN messages m ON m.id = d.id"
+    count: int = scalar(conn, sql)
     return count

@@ -250,16 +250,17 @@ def test_fork_while_an_embedded_writer_ends_keeps_no_lock_in_the_child(path):
 
 
 BUSY_THREADS = """
-import os, signal, sys, threading
+import os, random, signal, string, sys, threading
 from pathlib import Path
 from support.child import tell
 from hermes_actor import SessionDB
 from hermes_actor.backup import back_up
 
 path, forks, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-mode = "embedded" if kind in ("embedded", "lease") else "actor"
+mode = "embedded" if kind in ("embedded", "lease", "large") else "actor"
 db = SessionDB(path, mode=mode)
 db.create_session("s", "cli")
+large = "".join(random.choices(string.ascii_letters, k=200_000))
 with db.pipeline() as lines:
     for n in range(200):
         lines.append_message("s", "user", f"line {n} " * 20)
@@ -283,6 +284,8 @@ KINDS = {
     "drop": open_and,
     "embedded": lambda number: db.append_message("s", "user", "x" * 200),
     "lease": lambda number: db._execute_write(put_in_a_lease),
+    # Indexed aside, in a thread of the writer's.
+    "large": lambda number: db.append_message("s", "user", large) and db.search_messages("line"),
     "backup": lambda number: back_up(path, path.with_name(f"copy-{number}.db")),
 }
 
@@ -317,8 +320,11 @@ tell({"hung": hung, "work": work})
 
 @pytest.mark.parametrize(
     ("kind", "forks"),
-    [("close", 150), ("drop", 150), ("embedded", 300), ("lease", 200), ("backup", 100)],
-)
+    [
+        ("close", 150), ("drop", 150), ("embedded", 300), ("lease", 200), ("backup", 100),
+        ("large", 30),
+    ],
+)  # fmt: skip
 def test_child_can_read_whatever_other_threads_did_in_sqlite(path, kind, forks):
     told = run_python(BUSY_THREADS, path, forks, kind)
     assert told["hung"] == []
