@@ -19,7 +19,7 @@ FAULTS = [
     Fault("a number that was used for something else is answered", "hostile", "no-digest",
           "number_used_twice"),
     Fault("only the decoder's own errors are expected", "fuzz_socket", "decode-errors-only",
-          "utf-8|survive|answered"),
+          "utf-8|survive|answered|unexpected error"),
     Fault("who waits is told that its change was not executed, and it is", "stalls",
           "late-execution", "resurrected"),
     Fault("anybody may own the store", "double_start", "no-owner-lock",

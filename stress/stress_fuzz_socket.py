@@ -41,6 +41,10 @@ def main(job: Job) -> None:
             load.nothing_more_happens()
             load.goes_on()
             job.demand(house.serves() == pid, "the actor did not survive")
+            # The actor survives any exception (G16), but bytes of a client are not a surprise: each
+            # kind of them has an error that names it.
+            surprises = house.log_count("unexpected error")
+            job.demand(surprises == 0, f"{surprises} connections ended by an unexpected error")
             peak = peak_memory(pid)
             job.demand(peak < MEMORY_BYTES, f"the actor grew to {peak >> 20} MiB")
             load.judge(job)
