@@ -120,13 +120,13 @@ class Keeper:
         ]
 
     def _found(self, word: str) -> set[str]:
-        """Where a search finds it; nowhere, if it says that the index is damaged."""
-        from hermes_actor.errors import StorageError
+        """Where a search finds it; nowhere yet, if it says that the index is damaged or behind."""
+        from hermes_actor.errors import IndexBehind, StorageError
 
         self.doing = "search"
         try:
             return {row["session_id"] for row in self._db.search_messages(word)}
-        except StorageError:
+        except (StorageError, IndexBehind):
             return set()
 
     def begin_again(self) -> None:
