@@ -41,7 +41,7 @@ def one_turn(job: Job, house: House, load: Workload, turn: int) -> None:
     """Holders come, something happens to them or to the actor, and writers go on."""
     kind = KINDS[turn % len(KINDS)]
     with at_work(house, job.rng, name=f"t{turn}", writers=0, holders=3) as holders:
-        if not writers_go_on(job, house, load):
+        if not writers_go_on(job, load, holders):
             return
         if kind == "vanish":
             holders.signal(signal.SIGKILL)
@@ -49,7 +49,7 @@ def one_turn(job: Job, house: House, load: Workload, turn: int) -> None:
             holders.signal(signal.SIGSTOP)
         elif kind in ("hand_off", "term"):
             Nemesis(house, job.rng).strike(kind)
-        if not writers_go_on(job, house, load):
+        if not writers_go_on(job, load, holders):
             return
         if kind == "stop":
             holders.signal(signal.SIGCONT)
@@ -59,17 +59,18 @@ def one_turn(job: Job, house: House, load: Workload, turn: int) -> None:
             job.demand(code == 0, f"holders have ended with {code}: {holders.last_words()}")
 
 
-def writers_go_on(job: Job, house: House, load: Workload) -> bool:
-    """Whether they do. Otherwise the actor is killed: it may be unable to drain."""
+def writers_go_on(job: Job, load: Workload, holders: Workload) -> bool:
+    """Whether they do. Otherwise holders and actor are killed: it may be unable to drain."""
     try:
         load.goes_on(20, patience=30)
     except TimeoutError as error:
         job.violation(f"writers do not go on: {error}")
-        for pid in actors_of(house.path):
-            house.kill(pid)
+        holders.signal(signal.SIGKILL)
+        for pid in actors_of(load.house.path):
+            load.house.kill(pid)
         return False
     return True
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "turns", short=3, usual=18))
+    sys.exit(run(main, "turns", short=3, usual=12))

@@ -44,4 +44,4 @@ def main(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main, "looks", short=2, usual=8))
+    sys.exit(run(main, "looks", short=2, usual=3))

@@ -300,7 +300,13 @@ def _late_maintenance() -> None:
     from hermes_actor.client import asking
     from hermes_actor.engine.jobs import Maintain
 
-    _put(Maintain, "is_wanted", lambda _self: True)
+    plain = Maintain.__init__
+
+    def wanted(self: Maintain, *arguments: Any, **options: Any) -> None:
+        plain(self, *arguments, **options)
+        self.is_wanted = lambda: True
+
+    _put(Maintain, "__init__", wanted)
 
     def at_once(place: Any, make: Any, patience: float, *, name: str) -> bytes:
         core = asking.ClientCore(name=name)

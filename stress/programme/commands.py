@@ -29,6 +29,12 @@ def backups(house: House) -> list[Path]:
     return sorted((house.folder / "backups").glob("*.db"))
 
 
+def _heed_signals() -> None:
+    """A job that a shell runs in the background ignores Ctrl-C; its commands must not."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def begun(house: House, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
     """A command for the time of a block; it is killed if it outlives that."""
@@ -36,7 +42,7 @@ def begun(house: House, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
         [str(house.python), "-m", "hermes_actor", str(words[0]), "--db", str(house.path),
          *map(str, words[1:])],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "HERMES_HOME": str(house.folder)},
+        env={**os.environ, "HERMES_HOME": str(house.folder)}, preexec_fn=_heed_signals,
     )  # fmt: skip
     with process:
         try:
