@@ -22,7 +22,7 @@ _SESSIONS = 3
 _MESSAGES = 4
 """In one session at most: the words of a keeper stay few enough to be searched one by one."""
 
-_COMPLETE_SECONDS = 180.0
+_COMPLETE_SECONDS = 100.0
 """In which a search is complete again. No promise: for ever is what it must not take."""
 
 _PAUSE_SECONDS = 0.02
