@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from hermes_actor.methods.recording import ONE_CHANGE, Change, reason_for_all, record
+from hermes_actor.api.operations import ONE_CHANGE, Change, reason_for_all, record
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import AsyncAnswer, AsyncPort
+    from hermes_actor.client.interfaces import AsyncAnswer, AsyncPort
     from hermes_actor.session_db import SessionDB
 
 __all__ = ["AsyncPipeline", "AsyncQueuedAnswer"]

@@ -24,20 +24,20 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from hermes_actor.api.operations import ONE_CHANGE, record
 from hermes_actor.async_pipeline import AsyncPipeline
-from hermes_actor.client.aio import channels
+from hermes_actor.client.actor_client import Channel
+from hermes_actor.client.aio import shared_clients
 from hermes_actor.client.aio.changes import AsyncActorChanges
 from hermes_actor.client.aio.subscription import AsyncSubscription
-from hermes_actor.client.aio.threads import ThreadChanges, ThreadPort
-from hermes_actor.client.blocking import Channel
+from hermes_actor.client.aio.thread_adapter import ThreadChanges, ThreadPort
 from hermes_actor.errors import Closed
-from hermes_actor.methods.recording import ONE_CHANGE, record
 from hermes_actor.providers.base import SessionDBProvider
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
-    from hermes_actor.client.aio.channel import AsyncChannel
-    from hermes_actor.client.port import AsyncChangeSource, AsyncPort, WriterPort
+    from hermes_actor.client.aio.actor_client import AsyncChannel
+    from hermes_actor.client.interfaces import AsyncChangeSource, AsyncPort, WriterPort
 
 __all__ = ["AsyncSessionDB"]
 
@@ -82,7 +82,7 @@ class AsyncSessionDB:
         db, self._db = self._db, self._given
         if db is not None:
             if isinstance(db._port, Channel):
-                await channels.release(db._port.place, self)
+                await shared_clients.release(db._port.place, self)
             if db is not self._given:
                 with anyio.CancelScope(shield=True):
                     await self._run(db.close)
@@ -144,7 +144,7 @@ class AsyncSessionDB:
     def _channel(self, db: SessionDB) -> AsyncChannel | None:
         """The way to the actor without a thread, if there is an actor."""
         port = _port_of(db)
-        return channels.share(port.place, self) if isinstance(port, Channel) else None
+        return shared_clients.share(port.place, self) if isinstance(port, Channel) else None
 
     async def _run(self, function: Callable[[], R]) -> R:
         limiters = _limiters.get(None)

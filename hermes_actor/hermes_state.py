@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from hermes_actor.availability import format_unavailable as format_session_db_unavailable
-from hermes_actor.availability import last_init_error as get_last_init_error
-from hermes_actor.availability import set_last_init_error as _set_last_init_error
-from hermes_actor.journal import WAL_INCOMPAT_MARKERS as _WAL_INCOMPAT_MARKERS
-from hermes_actor.journal import apply_wal_with_fallback
-from hermes_actor.journal import warned_labels as _wal_fallback_warned_paths
+from hermes_actor.compat.init_errors import format_unavailable as format_session_db_unavailable
+from hermes_actor.compat.init_errors import last_init_error as get_last_init_error
+from hermes_actor.compat.init_errors import set_last_init_error as _set_last_init_error
+from hermes_actor.journal_mode import WAL_INCOMPAT_MARKERS as _WAL_INCOMPAT_MARKERS
+from hermes_actor.journal_mode import apply_wal_with_fallback
+from hermes_actor.journal_mode import warned_labels as _wal_fallback_warned_paths
 from hermes_actor.session_db import DEFAULT_DB_PATH, SessionDB
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, SCHEMA_SQL, SCHEMA_VERSION

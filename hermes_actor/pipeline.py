@@ -13,11 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from hermes_actor.api.operations import ONE_CHANGE, Change, reason_for_all, record
 from hermes_actor.errors import Closed
-from hermes_actor.methods.recording import ONE_CHANGE, Change, reason_for_all, record
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import Answer
+    from hermes_actor.client.interfaces import Answer
     from hermes_actor.session_db import SessionDB
 
 __all__ = ["Pipeline", "QueuedAnswer"]

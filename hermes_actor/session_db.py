@@ -4,7 +4,7 @@ Reads run in the calling process, on read-only connections. Every change becomes
 and goes to the one writer of the file. This module takes the time, encodes values to their stored
 form, cleans titles and removes transcript files; it holds no SQL.
 
-Its fifty methods are thin and stand, by subject, in ``hermes_actor/methods``; here are opening,
+Its fifty methods are thin and stand, by subject, in ``hermes_actor/api``; here are opening,
 closing, and what other programs reach for inside.
 """
 
@@ -17,26 +17,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from hermes_actor.availability import record_init_error
-from hermes_actor.client.facade import Facade, Parameters
+from hermes_actor.api.archive import KeepingMethods
+from hermes_actor.api.gateway import PlatformMethods
+from hermes_actor.api.messages import MessageMethods
+from hermes_actor.api.queries import ListMethods
+from hermes_actor.api.sessions import SessionMethods
 from hermes_actor.client.reader import Reader
+from hermes_actor.compat.connection import Facade, Parameters
+from hermes_actor.compat.init_errors import record_init_error
 from hermes_actor.errors import BadConfig, Closed, HermesActorError
-from hermes_actor.methods.keeping import KeepingMethods
-from hermes_actor.methods.listing import ListMethods
-from hermes_actor.methods.messages import MessageMethods
-from hermes_actor.methods.platforms import PlatformMethods
-from hermes_actor.methods.sessions import SessionMethods
 from hermes_actor.paths import check_place, default_db_path, place_of
 from hermes_actor.providers.base import Capabilities, SessionDBProvider
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.sql import names_index
+from hermes_actor.store.guest_sql import names_index
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import WriterPort
+    from hermes_actor.client.interfaces import WriterPort
     from hermes_actor.client.subscription import Subscription
     from hermes_actor.paths import Place
     from hermes_actor.pipeline import Pipeline
-    from hermes_actor.providers.selection import Choice
+    from hermes_actor.providers.resolve import Choice
     from hermes_actor.sqlite import Connection
 
 __all__ = ["DEFAULT_DB_PATH", "SessionDB"]
@@ -132,7 +132,7 @@ class SessionDB(
     def from_url(
         cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
     ) -> Self:
-        from hermes_actor.providers.selection import choose_by_url
+        from hermes_actor.providers.resolve import choose_by_url
 
         return choose_by_url(url).open(patience)  # type: ignore[return-value]
 
@@ -205,7 +205,7 @@ class SessionDB(
 
     @staticmethod
     def _parse_schema_columns(schema_sql: str) -> dict[str, dict[str, str]]:
-        from hermes_actor.engine.columns import parse_schema_columns
+        from hermes_actor.engine.schema_columns import parse_schema_columns
 
         return parse_schema_columns(schema_sql)
 
@@ -223,7 +223,7 @@ def _elsewhere(target: Path | str | None) -> Choice | None:
     # Most programs never leave the file: without a URL and without settings nothing is imported.
     if target is None and not (_default_path().parent / "config.yaml").exists():
         return None
-    from hermes_actor.providers.selection import choose_by_settings, choose_by_url, is_url
+    from hermes_actor.providers.resolve import choose_by_settings, choose_by_url, is_url
 
     if target is None:
         return choose_by_settings(_default_path().parent)
@@ -245,7 +245,7 @@ def _open_elsewhere(chosen: Choice, mode: str, patience: float) -> SessionDB:
 
 def _open_port(mode: str, place: Place, patience: float) -> WriterPort:
     if mode == "actor":
-        from hermes_actor.client.channels import share as share_actor
+        from hermes_actor.client.shared_clients import share as share_actor
 
         return share_actor(place, patience)
     if mode == "embedded":

@@ -13,12 +13,12 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from hermes_actor.forks import inside
+from hermes_actor.system.fork import inside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.store.layout import Layout
+    from hermes_actor.store.schema_features import Layout
 
 __all__ = [
     "WAL_RESET_FIXED",

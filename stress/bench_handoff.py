@@ -31,12 +31,12 @@ from writer_sections import verdict
 from writer_table import percentile
 
 from hermes_actor.cli.handoff import hand_over
-from hermes_actor.client.asking import ask_status
-from hermes_actor.client.blocking import Channel
-from hermes_actor.demo.crew import Crew, check
-from hermes_actor.demo.show import Event, end_actors
+from hermes_actor.client.actor_client import Channel
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
+from hermes_actor.testing.scenario import Event, end_actors
+from hermes_actor.testing.writer_pool import Crew, check
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 
 if TYPE_CHECKING:

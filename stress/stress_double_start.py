@@ -20,7 +20,7 @@ from programme.house import House
 from programme.job import Job, run
 from programme.workload import at_work, new_house
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
 
 AT_ONCE = 20
 ROUNDS_PER_HOUSE = 20
@@ -38,7 +38,7 @@ from programme.entry import keep_receipts
 keep_receipts()
 from programme.breaks import break_build
 break_build(os.environ.get("HERMES_STRESS_BREAK", ""))
-import hermes_actor.actor.main
+import hermes_actor.actor.process
 from hermes_actor.cli import run
 logging.basicConfig(level=logging.INFO)
 answers = together(int(sys.argv[2]), lambda number: run(["serve", "--db", sys.argv[1], "--plain"]))
@@ -84,9 +84,9 @@ def round_(job: Job, house: House) -> None:
     job.demand(len(together) == 1, f"two owners: {sorted(together)} own the store at one time")
     told, answers = end_all(house, herd)
     codes = [None if answer is None else answer["value"] for answer in answers]
-    wrong = [code for code in codes if code not in (exits.OK, exits.ALREADY_RUNNING)]
+    wrong = [code for code in codes if code not in (exit_codes.OK, exit_codes.ALREADY_RUNNING)]
     job.demand(not wrong, f"services that found an owner have ended with {wrong}")
-    ended = codes.count(exits.OK)
+    ended = codes.count(exit_codes.OK)
     job.demand(ended <= len(told), f"{ended} services were owners, and {len(told)} of them served")
 
 

@@ -18,7 +18,7 @@ from programme.job import Job, run
 from programme.workload import Workload, at_work, new_house
 
 from hermes_actor import limits
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 
 HOLD_CHANGES = 1500
 SHORT_CHANGES = 300

@@ -28,7 +28,7 @@ from programme.records import final_state, judge, load
 from programme.workload import at_work
 from support.actors import wait_for
 
-from hermes_actor.demo.history import NEVER, Write
+from hermes_actor.testing.history import NEVER, Write
 
 IMAGE_MB = 64
 CHANGES_PER_CUT = 10

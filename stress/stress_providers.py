@@ -24,7 +24,7 @@ from programme.workload import Workload
 from support import servers
 
 from hermes_actor import SessionDB
-from hermes_actor.demo.history import Row, check
+from hermes_actor.testing.history import Row, check
 
 WRITERS = 6
 DEPTH = 24

@@ -18,7 +18,7 @@ from programme.job import Job, run
 from programme.workload import at_work, new_house
 from support.actors import peak_memory
 
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 
 PATIENCE_SECONDS = 1.0
 STALL_SECONDS = 2.5

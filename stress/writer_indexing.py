@@ -78,8 +78,8 @@ def _batches(rows: int) -> list[list[Any]]:
 @contextlib.contextmanager
 def _engine(path: Path, **seams: Any) -> Iterator[Any]:
     """The engine on *path*, in this process."""
+    from hermes_actor.engine.environment import Seams
     from hermes_actor.engine.ownership import OwnerLock
-    from hermes_actor.engine.seams import Seams
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import place_of
 

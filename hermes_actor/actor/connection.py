@@ -20,15 +20,15 @@ import trio
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.conversation import done, failed
-from hermes_actor.actor.desk import Desk
-from hermes_actor.actor.inbox import Inbox
+from hermes_actor.actor.frame_reader import Inbox
 from hermes_actor.actor.outbox import Outbox
+from hermes_actor.actor.requests import Desk
 from hermes_actor.errors import Closed, HandoffFailed
 from hermes_actor.paths import readable
 from hermes_protocol.framing import FrameError, frame
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.handoff import HandOff
+    from hermes_actor.actor.handoff.attempt import HandOff
     from hermes_actor.actor.server import Server
 
 __all__ = ["Connection", "peer_credentials"]

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
-from hermes_actor.actor.intake import Intake
+from hermes_actor.actor.writer_poll import Intake
 
 if TYPE_CHECKING:
     from hermes_actor.engine.jobs import Job

@@ -23,33 +23,33 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from hermes_actor import exits, failpoints, limits
-from hermes_actor.actor.activation import leave_if_replaced, socket_id
-from hermes_actor.actor.credit import Credit
-from hermes_actor.actor.followers import Followers
+from hermes_actor import exit_codes, failpoints, limits
+from hermes_actor.actor.byte_limiter import Credit
+from hermes_actor.actor.change_feed import Followers
+from hermes_actor.actor.connections import Reception
 from hermes_actor.actor.gate import Gate
-from hermes_actor.actor.housekeeping import Watch, expire, look_for_foreigners, show_status
+from hermes_actor.actor.handoff.coordinator import Succession
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.actor.notify import Supervisor
 from hermes_actor.actor.outbox import Backlog
-from hermes_actor.actor.reception import Reception
+from hermes_actor.actor.sd_notify import Supervisor
+from hermes_actor.actor.socket_activation import leave_if_replaced, socket_id
 from hermes_actor.actor.status import Foreigners, describe
-from hermes_actor.actor.succession import Succession
 from hermes_actor.actor.tasks import call, repeat
+from hermes_actor.actor.timers import Watch, expire, look_for_foreigners, show_status
 from hermes_actor.actor.watchdog import WatchedMailbox, tick
-from hermes_actor.actor.writing import Writing
+from hermes_actor.actor.writer_thread import Writing
 from hermes_actor.build import build_id
-from hermes_actor.engine.changes import ChangeRing
+from hermes_actor.engine.change_log import ChangeRing
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import ActorBroken, HandoffFailed, OutcomeUnknown
-from hermes_actor.scratch import remove_leftovers
+from hermes_actor.recovery.scratch import remove_leftovers
 
 if TYPE_CHECKING:
     import hermes_protocol.messages as wire
-    from hermes_actor.actor.handoff import HandOff
+    from hermes_actor.actor.handoff.attempt import HandOff
+    from hermes_actor.actor.handoff.receiver import Predecessor
     from hermes_actor.actor.outbox import Outbox
-    from hermes_actor.actor.succeeding import Predecessor
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import Place
@@ -185,7 +185,7 @@ class Server:
         if self.writer is None:
             # Told only now: whoever tries again must not find us still here.
             self._on_ready(self.failure)
-        return exits.OK if self.failure is None else exits.REFUSED
+        return exit_codes.OK if self.failure is None else exit_codes.REFUSED
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -15,8 +15,8 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor._version import __version__
 from hermes_actor.build import build_id
-from hermes_actor.holders import snapshot_holders, write_openers
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
+from hermes_actor.system.lock_inspection import snapshot_holders, write_openers
 
 if TYPE_CHECKING:
     from hermes_actor.actor.connection import Connection

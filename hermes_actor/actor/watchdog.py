@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hermes_actor.actor.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.notify import Supervisor
+    from hermes_actor.actor.sd_notify import Supervisor
     from hermes_actor.actor.server import Server
     from hermes_actor.engine.jobs import Job
 

@@ -13,28 +13,28 @@ from typing import Any
 
 import click
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
 from hermes_actor._version import __version__
 from hermes_actor.cli.lazy import LazyGroup
 
 __all__ = ["run"]
 
 _GROUPS = {
-    "backup": "hermes_actor.cli.copies:backup",
+    "backup": "hermes_actor.cli.backup:backup",
     "completion": "hermes_actor.cli.completion:completion",
     "demo": "hermes_actor.cli.demo:demo",
-    "detach": "hermes_actor.cli.care:detach",
+    "detach": "hermes_actor.cli.vacuum:detach",
     "doctor": "hermes_actor.cli.doctor:doctor",
-    "drain": "hermes_actor.cli.life:drain",
-    "export-schema": "hermes_actor.cli.schema:export_schema",
+    "drain": "hermes_actor.cli.stop:drain",
+    "export-schema": "hermes_actor.cli.export_schema:export_schema",
     "handoff": "hermes_actor.cli.handoff:handoff",
     "insights": "hermes_actor.cli.insights:insights",
     "logs": "hermes_actor.cli.logs:logs",
     "migrate": "hermes_actor.cli.migrate:migrate",
     "ps": "hermes_actor.cli.ps:ps",
     "repair": "hermes_actor.cli.repair:repair",
-    "restart": "hermes_actor.cli.life:restart",
-    "restore": "hermes_actor.cli.copies:restore",
+    "restart": "hermes_actor.cli.stop:restart",
+    "restore": "hermes_actor.cli.backup:restore",
     "resume": "hermes_actor.cli.resume:resume",
     "search": "hermes_actor.cli.search:search",
     "serve": "hermes_actor.cli.serve:serve",
@@ -42,12 +42,12 @@ _GROUPS = {
     "sessiondb": "hermes_actor.cli.migrate:sessiondb",
     "sessions": "hermes_actor.cli.sessions:sessions",
     "status": "hermes_actor.cli.status:status",
-    "stop": "hermes_actor.cli.life:stop",
-    "title": "hermes_actor.cli.titles:title",
+    "stop": "hermes_actor.cli.stop:stop",
+    "title": "hermes_actor.cli.title:title",
     "tool": "hermes_actor.cli.tool:tool",
     "top": "hermes_actor.cli.top:top",
     "update": "hermes_actor.cli.update:update",
-    "vacuum": "hermes_actor.cli.care:vacuum",
+    "vacuum": "hermes_actor.cli.vacuum:vacuum",
 }
 """Command name → ``module:attribute``."""
 
@@ -150,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from hermes_actor.cli.refusing import Refused, show_error
+    from hermes_actor.cli.errors import Refused, show_error
     from hermes_actor.errors import HermesActorError
 
     _prepare_streams()
@@ -172,13 +172,13 @@ def _run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except HermesActorError as error:
-        return failed(f"Error: {error}", exits.REFUSED)
+        return failed(f"Error: {error}", exit_codes.REFUSED)
     except OSError as error:
         # A full disk, a folder that may not be written: nothing that a traceback would explain.
         where = f"{error.filename}: " if error.filename else ""
-        failed(f"Error: {where}{error.strerror or error}", exits.REFUSED)
+        failed(f"Error: {where}{error.strerror or error}", exit_codes.REFUSED)
         sys.stdout = None  # what is left in it could not be written either
-        return exits.REFUSED
+        return exit_codes.REFUSED
     return result if isinstance(result, int) else 0
 
 

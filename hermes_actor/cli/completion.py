@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from hermes_actor import exits
-from hermes_actor.cli.manners import complain
-from hermes_actor.cli.output import checked_output, force_option
+from hermes_actor import exit_codes
+from hermes_actor.cli.output import complain
+from hermes_actor.cli.output_files import checked_output, force_option
 
 __all__ = ["completion"]
 
@@ -50,7 +50,7 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
     made = get_completion_class(shell)
     if shell not in _WHERE or made is None:
         complain(f"no completion for {shell or 'an unknown shell'}; there is bash, zsh and fish")
-        return exits.REFUSED
+        return exit_codes.REFUSED
     from hermes_actor.cli import main
 
     where = _WHERE[shell]
@@ -64,13 +64,13 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
         text = head + script
     if not install:
         print(text)
-        return exits.OK
+        return exit_codes.OK
     target = Path(where).expanduser()
     target.parent.mkdir(parents=True, exist_ok=True)
     with checked_output(target, force=force or _is_ours(target)).writing() as file:
         file.write(f"{text}\n".encode())
     print(f"wrote {target}; {_THEN[shell]}", file=sys.stdout)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _is_ours(script: Path) -> bool:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
 from hermes_actor.cli.handoff import hand_over
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hermes_actor.demo.crew import History
-    from hermes_actor.demo.show import Show
+    from hermes_actor.testing.scenario import Show
+    from hermes_actor.testing.writer_pool import History
 
 __all__ = ["demo"]
 
@@ -62,7 +62,7 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
       hermes-actor demo --seconds 60 --writers 16
     """
     # Late: only this command needs it.
-    from hermes_actor.demo.show import Show
+    from hermes_actor.testing.scenario import Show
 
     with Show(seconds, writers, _READERS, seed, hand_over) as show:
         try:
@@ -80,7 +80,7 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
             print(json.dumps(document))
         else:
             _print(document)
-    return exits.OK if document["good"] else exits.REFUSED
+    return exit_codes.OK if document["good"] else exit_codes.REFUSED
 
 
 # --- the verdict ---------------------------------------------------------------------------------

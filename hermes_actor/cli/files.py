@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import NoReturn
 
-from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.errors import refuse
 from hermes_actor.paths import Place, default_db_path, place_of
 from hermes_actor.sqlite import Connection, connect_reader, sqlite3
 
@@ -40,7 +40,7 @@ def file_for(db: Path | None) -> Path:
     file = default_db_path()
     if not (file.parent / "config.yaml").exists():
         return file
-    from hermes_actor.providers.selection import choose_by_settings
+    from hermes_actor.providers.resolve import choose_by_settings
 
     chosen = choose_by_settings(file.parent)
     if chosen is None:
@@ -86,7 +86,7 @@ def new_store_for(db: Path | None) -> Place:
 
 def no_store(db: Path | None, place: Place) -> NoReturn:
     """Refuse, and say what became of the file, or which setting led to one that is not there."""
-    from hermes_actor.cli.orphans import removed  # late: most commands find their store
+    from hermes_actor.recovery.orphan_wal import removed  # late: most commands find their store
 
     if (gone := removed(place)) is not None:
         refuse(f"{gone.text}; {gone.advice}")

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 import hermes_protocol.messages as wire
-from hermes_actor import exits, limits
+from hermes_actor import exit_codes, limits
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.manners import complain, db_option, json_option, say, waiting_for
-from hermes_actor.client.asking import ask
+from hermes_actor.cli.output import complain, db_option, json_option, say, waiting_for
+from hermes_actor.client.control import ask
 from hermes_actor.client.core import decode_result
 from hermes_actor.errors import HandoffFailed, NotRunning
 from hermes_actor.paths import Place
@@ -82,9 +82,9 @@ def handoff(db: Path | None, python: str | None, allow_older: str | None, as_jso
             result = hand_over(place, chosen, allow_older=allow_older is not None)
     except NotRunning as error:
         say({"error": str(error)}, f"not running: {error}; the next client starts one", as_json)
-        return exits.NOT_RUNNING
+        return exit_codes.NOT_RUNNING
     except HandoffFailed as error:
         complain(f"{error}; the old actor serves on")
-        return exits.REFUSED
+        return exit_codes.REFUSED
     say(result, f"pid {result['pid']} serves {place.db} with build {result['build']}", as_json)
-    return exits.OK
+    return exit_codes.OK

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.looking import looking
-from hermes_actor.cli.manners import db_option, json_option
-from hermes_actor.cli.words import (
+from hermes_actor.cli.formatting import (
     clock_time,
     fit,
     page,
@@ -20,6 +18,8 @@ from hermes_actor.cli.words import (
     styled,
     width,
 )
+from hermes_actor.cli.looking import looking
+from hermes_actor.cli.output import db_option, json_option
 from hermes_actor.tools.insights import insights as report_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import click
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.manners import complain, db_option
+from hermes_actor.cli.output import complain, db_option
 
 __all__ = ["logs"]
 
@@ -47,15 +47,15 @@ def logs(db: Path | None, follow: bool, lines: int) -> int:
         file = place.log.open("rb")
     except FileNotFoundError:
         complain(f"there is no log: no actor of {place.db} was started on demand ({place.log})")
-        return exits.REFUSED
+        return exit_codes.REFUSED
     for line in _newest(place.log, file, lines):
         print(line, flush=follow)
     if not follow:
         file.close()
-        return exits.OK
+        return exit_codes.OK
     for text in _from_now_on(place.log, file):
         print(text, end="", flush=True)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _newest(log: Path, file: BinaryIO, count: int) -> list[str]:

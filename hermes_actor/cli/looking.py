@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hermes_actor.cli.errors import refuse
 from hermes_actor.cli.files import check_content, check_file, file_for, new_store_for, no_store
-from hermes_actor.cli.refusing import refuse
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import (
     CannotOpen,
@@ -72,7 +72,7 @@ class Looking:
             no_store(db, self.place)
 
     def _bring_up_to_date(self, patience: float) -> None:
-        from hermes_actor.client.channels import share
+        from hermes_actor.client.shared_clients import share
 
         share(self.place, patience).release()
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
+from hermes_actor.cli.errors import refuse
 from hermes_actor.cli.files import new_store_for, store_for
 from hermes_actor.cli.lazy import LazyGroup
-from hermes_actor.cli.manners import confirm, json_option, say, waiting, yes_option
-from hermes_actor.cli.output import Output, checked_output, force_option
-from hermes_actor.cli.refusing import refuse
+from hermes_actor.cli.output import confirm, json_option, say, waiting, yes_option
+from hermes_actor.cli.output_files import Output, checked_output, force_option
 from hermes_actor.paths import default_db_path, place_of
 
 if TYPE_CHECKING:
     from hermes_actor.providers.base import SessionDBProvider
     from hermes_actor.providers.migration.sessions import Tell
-    from hermes_actor.providers.selection import Choice
+    from hermes_actor.providers.resolve import Choice
     from hermes_actor.store.raw_rows import Facts
 
 __all__ = ["migrate", "sessiondb"]
@@ -95,8 +95,8 @@ def migrate(
     if target.file is not None and not target.file.exists():
         confirm(f"Make a new store at {target.file}?", yes)
     with _opened(source) as ours, _opened(target) as theirs, _progress() as tell:
-        from hermes_actor.providers.migration.run import Migration
-        from hermes_actor.providers.migration.side import Side
+        from hermes_actor.providers.migration.endpoint import Side
+        from hermes_actor.providers.migration.migration import Migration
 
         move = Migration(Side(ours, source.address), Side(theirs, target.address), tell)
         try:
@@ -109,14 +109,14 @@ def migrate(
     document = result.document()
     document.pop("checksums")
     say(document, result.summary(), as_json)
-    return exits.OK
+    return exit_codes.OK
 
 
 # --- the two stores --------------------------------------------------------------------------
 
 
 def _choice(given: str | None) -> Choice:
-    from hermes_actor.providers.selection import (
+    from hermes_actor.providers.resolve import (
         Choice,
         choose_by_settings,
         choose_by_url,
@@ -148,7 +148,7 @@ def _facts(choice: Choice) -> Facts | None:
     """What is in a store, without making one; ``None`` if there is none."""
     file = choice.file
     if file is None:
-        from hermes_actor.providers.selection import provider_class
+        from hermes_actor.providers.resolve import provider_class
 
         look: Any = getattr(provider_class(choice.name), "look", None)
         if look is not None:
@@ -156,14 +156,14 @@ def _facts(choice: Choice) -> Facts | None:
             return found
     elif not file.exists():
         return None
-    from hermes_actor.providers.migration.side import Side
+    from hermes_actor.providers.migration.endpoint import Side
 
     with _opened(choice) as db:
         return Side(db, choice.address).facts()
 
 
 def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
-    from hermes_actor.providers.migration.run import check
+    from hermes_actor.providers.migration.migration import check
 
     ours, theirs = _facts(source), _facts(target)
     if ours is None:
@@ -192,7 +192,7 @@ def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
         "Nothing was changed."
     )
     say(document, text, as_json)
-    return exits.OK
+    return exit_codes.OK
 
 
 # --- the report ------------------------------------------------------------------------------

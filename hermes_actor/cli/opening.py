@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_actor.api.archive import KeepingMethods
+from hermes_actor.api.messages import MessageMethods
+from hermes_actor.api.queries import ListMethods
+from hermes_actor.api.sessions import SessionMethods
 from hermes_actor.cli.looking import PATIENCE_SECONDS, Looking, kept_open
-from hermes_actor.cli.manners import waiting_for
+from hermes_actor.cli.output import waiting_for
 from hermes_actor.client.reader import Reader
-from hermes_actor.methods.keeping import KeepingMethods
-from hermes_actor.methods.listing import ListMethods
-from hermes_actor.methods.messages import MessageMethods
-from hermes_actor.methods.sessions import SessionMethods
 from hermes_protocol.operations import MessageAppend
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import Answer, ChangeSource, Lease, WriterPort
+    from hermes_actor.client.interfaces import Answer, ChangeSource, Lease, WriterPort
     from hermes_actor.paths import Place
     from hermes_protocol.operations import MessageRow, Operation
 
@@ -90,7 +90,7 @@ class _LatePort:
 
     def open(self, patience: float) -> WriterPort:
         if self._real is None:
-            from hermes_actor.client.channels import share
+            from hermes_actor.client.shared_clients import share
 
             self._place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._waiting():

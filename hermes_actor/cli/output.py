@@ -1,268 +1,171 @@
-"""Files that commands write: nothing is replaced that the caller has not named and released.
-
-A new file appears under its name when it is complete. An existing one is replaced only with
-``--force``. Pipes, devices and open descriptors (``/dev/stdout``) are written to as they are, and a
-symbolic link stays: what it points to is written. A store, with all files that belong to it, is
-never an output; it is known by its identity, whatever it is called.
-"""
+"""What all commands have in common: options, where words go, and never waiting in silence."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import shutil
-import stat
 import sys
-import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any
 
 import click
 
-from hermes_actor.cli.refusing import refuse
-from hermes_actor.errors import HermesActorError
+from hermes_actor import exit_codes
+from hermes_actor.cli.errors import complain, refuse
+from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import Place
 
-__all__ = ["Output", "checked_folder", "checked_output", "force_option"]
+__all__ = [
+    "complain",
+    "confirm",
+    "confirmed",
+    "db_option",
+    "in_the_way",
+    "json_option",
+    "progress",
+    "say",
+    "size_text",
+    "waiting",
+    "waiting_for",
+    "yes_option",
+]
 
-force_option = click.option("--force", is_flag=True, help="Replace a file that exists.")
+_QUIET_SECONDS = 1.0
+"""A command that takes longer says what it waits for."""
 
-_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|thread-self|\d+))/fd/(\d+)")
-_MAX_LINKS = 40
+_LOOK_SECONDS = 0.5
+"""Between two looks whether it is something else by now."""
 
-
-class Output(NamedTuple):
-    """Where a command writes; :func:`checked_output` has found it to be safe."""
-
-    name: str
-    """As the caller gave it, for messages."""
-    path: Path
-    """With links resolved, for a file; as it is opened, for a pipe or a device."""
-    force: bool
-    stream: bool
-    """Written to as it is: it cannot be replaced, or must not be."""
-    descriptor: int | None = None
-    """One of ours, which goes on where it stands."""
-
-    @property
-    def is_stdout(self) -> bool:
-        return self.descriptor == 1
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[IO[bytes]]:
-        """The stream, or a private file that appears when the block has ended well."""
-        with self._named_errors():
-            if self.stream:
-                with self._opened() as file:
-                    yield file
-                return
-            with self._unfinished() as part:
-                with part.open("wb") as file:
-                    yield file
-                    file.flush()
-                    os.fsync(file.fileno())
-                self._put(part)
-
-    @contextlib.contextmanager
-    def filling(self) -> Iterator[Path]:
-        """A path for a program that makes a file of its own, such as SQLite.
-
-        What is there when the block has ended well becomes the output.
-        """
-        with self._named_errors():
-            if not self.stream:
-                with self._unfinished() as part:
-                    yield part
-                    self._put(part)
-                return
-            with tempfile.TemporaryDirectory() as folder:
-                made = Path(folder) / "output"
-                yield made
-                with made.open("rb") as source, self._opened() as file:
-                    shutil.copyfileobj(source, file)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
-        if self.is_stdout:
-            # Behind what was printed, and in front of what will be.
-            sys.stdout.flush()
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
-            return
-        if self.descriptor is not None:
-            handle = os.dup(self.descriptor)
-        else:
-            handle = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(handle, "wb") as file:
-            yield file
-
-    @contextlib.contextmanager
-    def _unfinished(self) -> Iterator[Path]:
-        handle, name = tempfile.mkstemp(".part", ".hermes-actor-", self.path.parent)
-        os.close(handle)
-        part = Path(name)
-        try:
-            yield part
-        finally:
-            part.unlink(missing_ok=True)
-
-    def _put(self, part: Path) -> None:
-        """Give a complete file its name, and make that durable."""
-        if self.force:
-            part.replace(self.path)
-        else:
-            _link(part, self.path, self.name)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-    @contextlib.contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, HermesActorError):
-                raise
-            if isinstance(error, BrokenPipeError) and self.descriptor is not None:
-                raise  # the reader of our output has seen enough
-            refuse(f"cannot write {self.name}: {error.strerror or error}")
+db_option = click.option(
+    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
-def _link(part: Path, path: Path, name: str) -> None:
-    """Name *part* as *path*, unless there is a file by now: a rename would replace it."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        refuse(f"{name} exists; --force replaces it")
-    except OSError:
-        # A file system without hard links. The gap is as small as it can be there.
-        if path.exists():
-            refuse(f"{name} exists; --force replaces it")
-        part.replace(path)
+def say(document: dict[str, Any], text: str, as_json: bool) -> None:
+    """The result of a command, for a script or for people."""
+    if as_json:
+        import json
+
+        text = json.dumps(document)
+    print(text, flush=True)
 
 
-def checked_output(name: str | Path, *stores: Place, force: bool = False) -> Output:
-    """Where *name* leads; refuses what must not be written, before anything is done.
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be taken back; ends the command if it is declined."""
+    if not confirmed(question, yes):
+        refuse("Cancelled.", prefix="")
 
-    ``-`` is standard output. *stores* are those of the command; a file with the side folder of an
-    actor is one, too.
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Whether *question* is answered with yes. End of input and Ctrl-C decline.
+
+    Without a terminal there is no answer, which is wrong usage and not a no: a job that believes
+    to have pruned would go on believing it.
     """
-    given = str(name)
-    descriptor = 1 if given == "-" else _descriptor_of(given)
-    if descriptor is not None:
-        given = "standard output" if given == "-" else given
-        _refuse_stores(given, None, _status_of(descriptor), stores)
-        return Output(given, Path(given), force, True, descriptor)
-    path = Path(given)
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        refuse("needs --yes without a terminal", code=exit_codes.USAGE)
     try:
-        # Resolved before it is looked at, because a link is written through.
-        found = _stat(path)
-        path = path.resolve() if found is None or stat.S_ISREG(found.st_mode) else path
-        parent = path.parent.stat()
-    except FileNotFoundError:
-        refuse(f"cannot write {given}: there is no folder {path.parent}")
-    except (OSError, RuntimeError, ValueError) as error:
-        refuse(f"cannot write {given}: {getattr(error, 'strerror', None) or error}")
-    _refuse_stores(given, path, found, stores)
-    if not stat.S_ISDIR(parent.st_mode):
-        refuse(f"cannot write {given}: {path.parent} is not a folder")
+        # On standard error: standard output may be read by a program.
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        answer = ""
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in ("y", "yes")
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+@contextlib.contextmanager
+def waiting(describe: Callable[[], str]) -> Iterator[None]:
+    """Run the block; if it takes over a second, tell on standard error what is waited for.
+
+    *describe* is asked in a thread of its own, and told again only when its words change.
+    """
+    done = threading.Event()
+
+    def watch() -> None:
+        told, pause = "", _QUIET_SECONDS
+        while not done.wait(pause):
+            pause = _LOOK_SECONDS
+            with contextlib.suppress(HermesActorError, OSError):
+                words = describe()
+                if words and words != told and not done.is_set():
+                    told = words
+                    print(f"waiting: {words}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=watch, name="waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def waiting_for(place: Place) -> contextlib.AbstractContextManager[None]:
+    """The same for a block that waits for the store: its phase, or who is in the way."""
+    return waiting(lambda: in_the_way(place))
+
+
+def in_the_way(place: Place) -> str:
+    """Why a call to the store takes long, for people."""
+    # Late: they cost more than all that a command that need not wait does.
+    from hermes_actor.client.control import ask_status
+    from hermes_actor.system.lock_inspection import lock_holder, write_lock_holders
+
+    owner = lock_holder(place)
+    if owner is None:
+        return f"starting the actor of {place.db}"
+    try:
+        found = ask_status(place, _LOOK_SECONDS)
+    except DeadlineExceeded:
+        return f"pid {owner} owns {place.db} and does not answer"
     if found is None:
-        return _writable(Output(given, path, force, False))
-    if stat.S_ISDIR(found.st_mode):
-        refuse(f"cannot write {given}: it is a folder")
-    if stat.S_ISREG(found.st_mode):
-        if not force:
-            refuse(f"{given} exists; --force replaces it")
-        return _writable(Output(given, path, force, False))
-    if stat.S_ISBLK(found.st_mode) and not force:
-        refuse(f"{given} is a disk; --force overwrites it")
-    return Output(given, path, force, True)
+        return f"pid {owner} owns {place.db} and does not serve yet, or any more"
+    phase, pinned = found["phase"], found["wal"]["pinned_by"]
+    if phase == "recovering" and pinned:
+        return "recovering: " + ", ".join(f"reader pid {pid}" for pid in pinned)
+    if phase != "serving":
+        return str(phase)
+    others = [pid for pid in write_lock_holders(place.shm) if pid != found["pid"]]
+    if others:
+        return "foreign lock held by " + ", ".join(f"pid {pid}" for pid in others)
+    if found["index"]["lag"]:
+        return f"indexing, {found['index']['lag']} messages behind"
+    waits = found["queue"]["count"]
+    return f"the actor, pid {found['pid']}, is busy" + (f"; {waits} requests wait" if waits else "")
 
 
-def _writable(output: Output) -> Output:
-    if not os.access(output.path.parent, os.W_OK | os.X_OK):
-        refuse(f"cannot write {output.name}: the folder {output.path.parent} is not writable")
-    return output
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; otherwise a line on standard error for every tenth, after a second."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
 
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    share = 0
 
-def checked_folder(path: Path, *stores: Place) -> Path:
-    """A folder to write files into; made if only its last part is missing."""
-    folder = path.resolve()
-    if not folder.is_dir():
-        checked_output(folder, *stores)  # its parent is there, and nothing else has its name
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            refuse(f"cannot write {path}: {error.strerror}")
-    _refuse_stores(str(path), folder / "file", None, stores)
-    return folder
+    def keep(done: int, total: int) -> None:
+        nonlocal share
+        share = 100 * done // total if total else 100
 
-
-def _descriptor_of(name: str) -> int | None:
-    """The descriptor of this process that *name* stands for, such as ``/dev/stdout``."""
-    path = os.path.abspath(name)
-    for _ in range(_MAX_LINKS):
-        found = _DESCRIPTOR.fullmatch(path)
-        if found is not None and path.startswith(("/dev/", "/proc/self/", f"/proc/{os.getpid()}/")):
-            return int(found.group(1))
-        try:
-            path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-        except (OSError, ValueError):
-            return None
-    return None
-
-
-def _status_of(descriptor: int) -> os.stat_result | None:
-    with contextlib.suppress(OSError):
-        return os.fstat(descriptor)
-    return None
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return None
-
-
-# --- what belongs to a store ---------------------------------------------------------------------
-
-
-def _refuse_stores(
-    name: str, path: Path | None, found: os.stat_result | None, stores: tuple[Place, ...]
-) -> None:
-    owner = next((place for place in stores if _belongs(path, found, place)), None)
-    if owner is None and path is not None:
-        owner = _served(path)
-    if owner is not None:
-        refuse(f"{name} belongs to the store {owner.db}; choose another file")
-
-
-def _belongs(path: Path | None, found: os.stat_result | None, place: Place) -> bool:
-    """Whether *path*, with the status *found*, is a file of *place*, or would become one."""
-    for own in place.files:
-        there = _stat(own)
-        if found is not None and there is not None and os.path.samestat(found, there):
-            return True
-        if path is not None and path.name == own.name and _same(path.parent, own.parent):
-            return True
-    return path is not None and any(_same(folder, place.folder) for folder in path.parents)
-
-
-def _same(one: Path, other: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return one.samefile(other)
-    return False
-
-
-def _served(path: Path) -> Place | None:
-    """The store that *path* is a file of, known by the side folder that an actor has made."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        place = Place(path.with_name(path.name.removesuffix(suffix) or path.name))
-        if path in place.files and place.folder.is_dir():
-            return place
-    return None
+    with waiting(lambda: f"{what}, {share // 10 * 10} %"):
+        yield keep

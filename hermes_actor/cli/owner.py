@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.asking import Questions, ask, ask_status
+from hermes_actor.client.control import Questions, ask, ask_status
 from hermes_actor.client.core import decode_result
 from hermes_actor.errors import (
     HermesActorError,
@@ -21,7 +21,7 @@ from hermes_actor.errors import (
     StateChanged,
     Unsupported,
 )
-from hermes_actor.holders import lock_holder
+from hermes_actor.system.lock_inspection import lock_holder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +115,7 @@ class _Here:
         self._writer = writer
 
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
-        from hermes_actor.engine.maintenance import maintain as run
+        from hermes_actor.engine.admin_tasks import maintain as run
 
         deadline = time.monotonic() + _PATIENCE_SECONDS
         return run(self._writer, task, str(path or ""), deadline, expected)

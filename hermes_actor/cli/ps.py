@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from hermes_actor import exits
-from hermes_actor.cli.manners import json_option
-from hermes_actor.client.asking import ask_status
+from hermes_actor import exit_codes
+from hermes_actor.cli.output import json_option
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.holders import owners
 from hermes_actor.paths import is_gone, place_of
+from hermes_actor.system.lock_inspection import owners
 
 __all__ = ["ps"]
 
@@ -37,10 +37,10 @@ def ps(as_json: bool) -> int:
     found = [_describe(pid, db) for pid, db in owners()]
     if as_json:
         print(json.dumps(found))
-        return exits.OK
+        return exit_codes.OK
     if not found:
         print("no actor of this user runs")
-        return exits.OK
+        return exit_codes.OK
     rows = [("PID", "BUILD", "PHASE", "CLIENTS", "FILE")]
     rows += [
         (str(one["pid"]), one["build"] or "?", one["phase"],
@@ -51,7 +51,7 @@ def ps(as_json: bool) -> int:
     for row in rows:
         head = "  ".join(text.ljust(width) for text, width in zip(row[:4], widths, strict=True))
         print(f"{head}  {row[4]}")
-    return exits.OK
+    return exit_codes.OK
 
 
 def _describe(pid: int, db: Path) -> dict[str, Any]:

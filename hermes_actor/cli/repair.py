@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from hermes_actor import exits
-from hermes_actor.backup import stamp, verify
-from hermes_actor.cli.copies import prepared, put_content
+from hermes_actor import exit_codes
+from hermes_actor.cli.backup import prepared, put_content
 from hermes_actor.cli.files import store_for
-from hermes_actor.cli.manners import (
+from hermes_actor.cli.opening import opened
+from hermes_actor.cli.output import (
     complain,
     confirmed,
     db_option,
@@ -25,8 +25,12 @@ from hermes_actor.cli.manners import (
     waiting_for,
     yes_option,
 )
-from hermes_actor.cli.opening import opened
-from hermes_actor.cli.orphans import (
+from hermes_actor.cli.owner import index_fully, maintain
+from hermes_actor.errors import Damaged, NotADatabase
+from hermes_actor.paths import Place
+from hermes_actor.recovery.backup import stamp, verify
+from hermes_actor.recovery.integrity import Finding, check, is_of_an_index
+from hermes_actor.recovery.orphan_wal import (
     counts_of,
     lines_of,
     orphans_of,
@@ -34,12 +38,8 @@ from hermes_actor.cli.orphans import (
     put_back,
     what_lacks,
 )
-from hermes_actor.cli.owner import index_fully, maintain
-from hermes_actor.cli.salvage import Salvage, salvage
-from hermes_actor.errors import Damaged, NotADatabase
-from hermes_actor.integrity import Finding, check, is_of_an_index
-from hermes_actor.paths import Place
-from hermes_actor.scratch import remove_store, scratch
+from hermes_actor.recovery.salvage import Salvage, salvage
+from hermes_actor.recovery.scratch import remove_store, scratch
 
 __all__ = ["repair"]
 
@@ -105,7 +105,7 @@ def repair(
     if only_check:
         lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {place.db}"]
         say(report, "\n".join(lines), as_json)
-        return exits.BROKEN if found else exits.OK
+        return exit_codes.BROKEN if found else exit_codes.OK
     tables = [one for one in found if not one.of_full_text and not is_of_an_index(one)]
     if tables or force:
         return _save_rows(place, found, swap=swap, yes=yes, as_json=as_json)
@@ -116,7 +116,7 @@ def repair(
         complain(f"still there: {one.table}: {one.text}; try: hermes-actor repair --salvage")
     text = "; ".join(report["mended"]) or f"nothing to repair: {place.db} is sound"
     say(report, text, as_json)
-    return exits.BROKEN if left else exits.OK
+    return exit_codes.BROKEN if left else exit_codes.OK
 
 
 def _look(place: Place) -> list[Finding]:
@@ -158,7 +158,7 @@ def _save_rows(
                     f"{place.db} was not changed; to use what was saved: hermes-actor repair --swap"
                 )
                 say(document, text, as_json)
-                return exits.BROKEN
+                return exit_codes.BROKEN
         target.unlink()  # from here on it may lack what was written since
     return _swap(place, document, as_json=as_json)
 
@@ -184,7 +184,7 @@ def _swap(place: Place, document: dict[str, Any], *, as_json: bool) -> int:
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
     text = f"{place.db} has the saved rows now; the damaged content is in {kept}"
     say(document, "\n".join([*_lines(report), text]), as_json)
-    return exits.OK
+    return exit_codes.OK
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> in
                 print(f"  done; the log is {document['log']} now")
     if as_json or not done:
         say({"orphans": done}, f"no saved log lies beside {place.db}", as_json)
-    return exits.BROKEN if left else exits.OK
+    return exit_codes.BROKEN if left else exit_codes.OK
 
 
 def _counts(report: Salvage) -> dict[str, Any]:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import settings
-from hermes_actor.cli.changing import resolved
-from hermes_actor.cli.manners import db_option, json_option
+from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.formatting import coloured, plain, print_json, styled
 from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.refusing import refuse
-from hermes_actor.cli.words import coloured, plain, print_json, styled
+from hermes_actor.cli.output import db_option, json_option
+from hermes_actor.cli.sessions.delete import resolved
 from hermes_actor.config import Config, load
-from hermes_actor.tools.moments import seconds_between
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
-from hermes_actor.tools.resuming import Ambiguous, Target, latest, resolve, split_words, target
+from hermes_actor.tools.resume import Ambiguous, Target, latest, resolve, split_words, target
+from hermes_actor.tools.timestamps import seconds_between
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hermes_actor.cli.manners import db_option, json_option
-from hermes_actor.cli.opening import opened
-from hermes_actor.cli.words import (
+from hermes_actor.cli.formatting import (
     clock_time,
     coloured,
     cut,
@@ -20,6 +18,8 @@ from hermes_actor.cli.words import (
     relative_time,
     styled,
 )
+from hermes_actor.cli.opening import opened
+from hermes_actor.cli.output import db_option, json_option
 from hermes_actor.tools.summaries import query_terms
 
 if TYPE_CHECKING:

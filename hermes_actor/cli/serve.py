@@ -25,7 +25,7 @@ from hermes_actor.settings import (
 )
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.main import Settings
+    from hermes_actor.actor.process import Settings
 
 __all__ = ["serve"]
 
@@ -82,8 +82,8 @@ def serve(
     if detach and os.fork():
         # The starter waits for this half only; the actor is nobody's child.
         os._exit(0)
-    from hermes_actor.actor.main import serve as run_actor
-    from hermes_actor.actor.main import succeed
+    from hermes_actor.actor.process import serve as run_actor
+    from hermes_actor.actor.process import succeed
 
     # A client or an actor that starts this one knows the store, and may have to make its home.
     by_hand = not detach and successor_fd is None
@@ -109,7 +109,7 @@ def _live_view(stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None] 
     if not sys.stdout.isatty():
         return None
     # Late, and before the actor serves: rich is not needed by one that nobody watches.
-    from hermes_actor.cli.panel import LivePanel
+    from hermes_actor.cli.live_view import LivePanel
 
     return stack.enter_context(LivePanel()).show
 
@@ -161,7 +161,7 @@ def _settings(
     A service never idles out by itself: what the environment and the file say about that is for
     actors that are started *on_demand*.
     """
-    from hermes_actor.actor.main import Settings
+    from hermes_actor.actor.process import Settings
 
     if idle_exit is None and on_demand:
         idle_exit = read(ACTOR_IDLE_EXIT)

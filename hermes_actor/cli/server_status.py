@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor import exits
-from hermes_actor.cli.manners import say, waiting
+from hermes_actor import exit_codes
+from hermes_actor.cli.output import say, waiting
 from hermes_actor.errors import Unreachable
 
 if TYPE_CHECKING:
-    from hermes_actor.providers.selection import Choice
+    from hermes_actor.providers.resolve import Choice
 
 __all__ = ["server_status"]
 
@@ -24,14 +24,14 @@ def server_status(choice: Choice, as_json: bool) -> int:
     except Unreachable as error:
         document |= {"phase": "unreachable", "error": str(error)}
         say(document, f"unreachable: {choice.address}\n  {error}", as_json)
-        return exits.NOT_RUNNING
+        return exit_codes.NOT_RUNNING
     say(document, _text(document), as_json)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _ask(choice: Choice) -> dict[str, Any]:
     """The status by the provider, or what every provider can tell."""
-    from hermes_actor.providers.selection import provider_class
+    from hermes_actor.providers.resolve import provider_class
 
     ask: Any = getattr(provider_class(choice.name), "status", None)
     if ask is not None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
 from hermes_actor._version import __version__
-from hermes_actor.cli.orphans import orphans_of, removed
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.holders import lock_holder
 from hermes_actor.paths import Place, default_db_path, place_of
-from hermes_actor.rescue import rescued
+from hermes_actor.recovery.orphan_wal import orphans_of, removed
+from hermes_actor.recovery.rescue import rescued
+from hermes_actor.system.lock_inspection import lock_holder
 
 __all__ = ["status"]
 
@@ -39,7 +39,7 @@ def status(db: Path | None, as_json: bool) -> int:
       hermes-actor status
       hermes-actor status --json | jq .total_latency
     """
-    from hermes_actor.providers.selection import choose_by_settings
+    from hermes_actor.providers.resolve import choose_by_settings
 
     chosen = None if db else choose_by_settings(default_db_path().parent)
     if chosen is not None and chosen.file is None:
@@ -51,17 +51,17 @@ def status(db: Path | None, as_json: bool) -> int:
         found = ask_status(place)
     except DeadlineExceeded as error:
         _print_silent(place, "not answering", f"{error}", as_json)
-        return exits.NOT_SERVING
+        return exit_codes.NOT_SERVING
     if found is None and lock_holder(place) is not None:
         text = (
             f"pid {lock_holder(place)} owns {place.db} in embedded mode and takes no clients;"
             " other programs can write when it has ended"
         )
         _print_silent(place, "embedded", text, as_json)
-        return exits.NOT_SERVING
+        return exit_codes.NOT_SERVING
     if found is None:
         _print_not_running(place, as_json)
-        return exits.NOT_RUNNING
+        return exit_codes.NOT_RUNNING
     if as_json:
         print(json.dumps(found))
     else:
@@ -71,8 +71,8 @@ def status(db: Path | None, as_json: bool) -> int:
                 f"  saved: {orphan.name}, before files were replaced: hermes-actor repair --orphans"
             )
     if found["phase"] == "broken" or found.get("broken"):
-        return exits.BROKEN
-    return exits.OK if found["phase"] == "serving" else exits.NOT_SERVING
+        return exit_codes.BROKEN
+    return exit_codes.OK if found["phase"] == "serving" else exit_codes.NOT_SERVING
 
 
 def _print_silent(place: Place, phase: str, text: str, as_json: bool) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
+from hermes_actor.cli.errors import Refused
+from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.lazy import LazyGroup
-from hermes_actor.cli.manners import db_option
 from hermes_actor.cli.opening import opened
-from hermes_actor.cli.refusing import Refused
-from hermes_actor.cli.words import print_json
+from hermes_actor.cli.output import db_option
 from hermes_actor.config import load
 from hermes_actor.settings import SEARCH_MAX_CONCURRENCY, SEARCH_TIMEOUT
 from hermes_actor.tools.search_schema import SCHEMA
@@ -55,7 +55,7 @@ def session_search_command(
     """
     if schema:
         print_json(SCHEMA)
-        return exits.OK
+        return exit_codes.OK
     text = sys.stdin.read() if arguments is None else arguments
     given = _arguments(text)
     if isinstance(given, str):
@@ -72,12 +72,12 @@ def session_search_command(
     except Refused as error:
         return _failed(error.message)
     print(answer)
-    return exits.OK if msgspec.json.decode(answer)["success"] else exits.REFUSED
+    return exit_codes.OK if msgspec.json.decode(answer)["success"] else exit_codes.REFUSED
 
 
 def _failed(error: str) -> int:
     print_json({"error": error, "success": False})
-    return exits.REFUSED
+    return exit_codes.REFUSED
 
 
 def _arguments(text: str) -> dict[str, Any] | str:

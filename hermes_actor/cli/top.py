@@ -16,14 +16,14 @@ from typing import Any
 
 import click
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.manners import complain, db_option
-from hermes_actor.client.asking import ask_status
-from hermes_actor.descriptors import is_readable
+from hermes_actor.cli.output import complain, db_option
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.holders import lock_holder
 from hermes_actor.paths import Place
+from hermes_actor.system.descriptors import is_readable
+from hermes_actor.system.lock_inspection import lock_holder
 
 __all__ = ["top"]
 
@@ -59,10 +59,10 @@ def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> i
         return _lines(place, interval, count)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
         complain("there is no terminal; use: hermes-actor top --json, or hermes-actor status")
-        return exits.REFUSED
+        return exit_codes.REFUSED
     with contextlib.suppress(KeyboardInterrupt):
         _watch(place, interval, count)
-    return exits.OK
+    return exit_codes.OK
 
 
 def _look(place: Place) -> dict[str, Any]:
@@ -86,14 +86,14 @@ def _lines(place: Place, interval: float, count: int | None) -> int:
             time.sleep(interval)
         print(json.dumps({"time": round(time.time(), 3), **_look(place)}), flush=True)
         done += 1
-    return exits.OK
+    return exit_codes.OK
 
 
 def _watch(place: Place, interval: float, count: int | None) -> None:
     from rich.live import Live
     from rich.panel import Panel
 
-    from hermes_actor.cli.panel import render
+    from hermes_actor.cli.live_view import render
 
     rates: deque[float] = deque(maxlen=_HISTORY)
     last: tuple[float, int, int] | None = None

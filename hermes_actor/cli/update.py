@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from hermes_actor import exits
-from hermes_actor.cli.copies import copy_store, has_content, keep_option
+from hermes_actor import exit_codes
+from hermes_actor.cli.backup import copy_store, has_content, keep_option
 from hermes_actor.cli.files import new_store_for, no_store
 from hermes_actor.cli.handoff import hand_over
-from hermes_actor.cli.manners import complain, db_option
-from hermes_actor.client.asking import ask_status
+from hermes_actor.cli.output import complain, db_option
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HandoffFailed, NotRunning
 
 __all__ = ["update"]
@@ -56,21 +56,21 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
         return 127 if isinstance(error, FileNotFoundError) else 126
     if code:
         complain(f"the update ended with {code}; nothing was handed over")
-        return code if code > 0 else exits.REFUSED
+        return code if code > 0 else exit_codes.REFUSED
     try:
         result = hand_over(place, python or sys.executable)
     except NotRunning:
         print("no actor was running; the next client starts the new build")
-        return exits.OK
+        return exit_codes.OK
     except HandoffFailed as error:
         complain(
             f"the new build could not take over: {error}; the old actor serves on; mend the"
             f" installation and run: hermes-actor handoff"
         )
-        return exits.REFUSED
+        return exit_codes.REFUSED
     found = ask_status(place)
     if found is None or found["build"] != result["build"]:
         complain(f"the new build {result['build']} does not answer; see the log")
-        return exits.REFUSED
+        return exit_codes.REFUSED
     print(f"pid {found['pid']} serves {place.db} with build {found['build']}")
-    return exits.OK
+    return exit_codes.OK

@@ -12,8 +12,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
+from hermes_actor.client.connect import Attempts, program_name, reach
 from hermes_actor.client.following import Change, Follower
-from hermes_actor.client.reaching import Attempts, program_name, reach
 from hermes_actor.errors import Closed, SpawnFailed
 from hermes_protocol.framing import FrameError
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
-from hermes_actor.client.asking import ask, ask_status
+from hermes_actor.client.control import ask, ask_status
 from hermes_actor.errors import DeadlineExceeded, NotRunning, OutcomeUnknown, Owned
-from hermes_actor.holders import lock_holder
-from hermes_actor.processes import ProcessEnd
+from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.system.processes import ProcessEnd
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place

@@ -23,8 +23,8 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor import limits
+from hermes_actor.client.connect import silent_actor
 from hermes_actor.client.core import ClientCore, Reply
-from hermes_actor.client.reaching import silent_actor
 from hermes_actor.errors import DeadlineExceeded, HermesActorError, OutcomeUnknown
 from hermes_protocol.framing import FrameError
 

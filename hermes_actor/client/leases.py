@@ -20,7 +20,7 @@ from hermes_actor.errors import DeadlineExceeded, NotAllowed
 from hermes_protocol.operations import SqlResult
 
 if TYPE_CHECKING:
-    from hermes_actor.client.line import Line
+    from hermes_actor.client.connection import Line
     from hermes_protocol.operations import SqlStatement
 
 __all__ = ["Leases"]

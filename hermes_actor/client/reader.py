@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.errors import CannotRead, Closed, DeadlineExceeded, HermesActorError, from_sqlite
-from hermes_actor.forks import inside
 from hermes_actor.sqlite import Connection, connect_reader, primary_code, sqlite3
 from hermes_actor.store.rows import one_state
+from hermes_actor.system.fork import inside
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor import limits
-from hermes_actor.client.environment import actor_environment
-from hermes_actor.descriptors import is_readable, open_private
+from hermes_actor.client.spawn_environment import actor_environment
 from hermes_actor.errors import (
     DeadlineExceeded,
     ReadOnly,
@@ -36,7 +35,8 @@ from hermes_actor.errors import (
     cannot_use,
 )
 from hermes_actor.paths import check_owner, check_place
-from hermes_actor.processes import reap_when_ended
+from hermes_actor.system.descriptors import is_readable, open_private
+from hermes_actor.system.processes import reap_when_ended
 
 if TYPE_CHECKING:
     from hermes_actor.paths import Place

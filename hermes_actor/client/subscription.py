@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from hermes_actor.errors import Closed
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import ChangeSource
+    from hermes_actor.client.interfaces import ChangeSource
     from hermes_protocol.messages import Changed, Gap
 
 __all__ = ["Subscription"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_actor import limits
-from hermes_actor.embedded.waiting import Waiter
+from hermes_actor.embedded.queue import Waiter
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Request, lease_over
 from hermes_protocol.operations import SqlLease

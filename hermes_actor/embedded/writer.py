@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hermes_actor import exits
-from hermes_actor.embedded.changes import EmbeddedChanges
+from hermes_actor import exit_codes
 from hermes_actor.embedded.leases import EmbeddedLease
-from hermes_actor.embedded.waiting import Queue, Waiter
+from hermes_actor.embedded.queue import Queue, Waiter
+from hermes_actor.embedded.subscription import EmbeddedChanges
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, Closed, HermesActorError, NotAllowed, Owned
-from hermes_actor.forks import inside
+from hermes_actor.system.fork import inside
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import Answer, Lease
+    from hermes_actor.client.interfaces import Answer, Lease
     from hermes_actor.paths import Place
     from hermes_protocol.operations import Operation
 
@@ -75,7 +75,7 @@ class EmbeddedWriter:
     @property
     def files_replaced(self) -> bool:
         core = self._writer.core
-        return core.broken is not None and core.exit_code == exits.FILES_REPLACED
+        return core.broken is not None and core.exit_code == exit_codes.FILES_REPLACED
 
     def submit(self, operation: Operation[R], patience: float) -> R:
         (answer,) = self.send([operation], patience)

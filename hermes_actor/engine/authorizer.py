@@ -19,7 +19,7 @@ import secrets
 
 from hermes_actor.errors import NotAllowed
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.sql import first_word
+from hermes_actor.store.guest_sql import first_word
 
 __all__ = ["Authorizer"]
 

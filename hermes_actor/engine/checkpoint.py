@@ -14,7 +14,7 @@ from hermes_actor import limits
 from hermes_actor.sqlite import primary_code, sqlite3
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.seams import Seams
+    from hermes_actor.engine.environment import Seams
     from hermes_actor.sqlite import Connection
 
 __all__ = ["Action", "CheckpointState", "WalResult", "decide", "run_checkpoint"]

@@ -14,9 +14,9 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.coverage import TABLES, can_serve, is_usable, works
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import LEFTOVER, statements
+from hermes_actor.store.search.coverage import TABLES, can_serve, is_usable, works
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

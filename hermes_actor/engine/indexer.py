@@ -5,7 +5,7 @@ cost. They stay in the file for other programs; on our connection they have no e
 are indexed in bulk later. The *watermark* is the highest message id that the indexes have come to.
 
 Rules. (1) What is changed or deleted is noted in the same transaction, and so is a large text that
-the watermark passes: see :mod:`hermes_actor.engine.notes`. (2) Only in files whose tables and
+the watermark passes: see :mod:`hermes_actor.engine.index_notes`. (2) Only in files whose tables and
 triggers have exactly the known shape. (3) Rows that are already indexed, by another program or by
 an update, are skipped by an anti-join on the document sizes, never by OR IGNORE. (4) A file met for
 the first time starts at its newest message if both indexes end there, else at 0; holes below are
@@ -20,16 +20,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.faults import IndexFailed, may_be_the_index
-from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.health import IndexFailed, may_be_the_index
+from hermes_actor.engine.meta_table import get_own, set_own
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.coverage import TABLES, covers, is_usable, last_of_next
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
+from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.search.coverage import TABLES, covers, is_usable, last_of_next
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.seams import Seams
+    from hermes_actor.engine.environment import Seams
     from hermes_actor.sqlite import Connection
 
 __all__ = [

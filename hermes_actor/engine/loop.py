@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes_actor import limits
+from hermes_actor.engine.admin_tasks import maintain
 from hermes_actor.engine.jobs import (
     Call,
     CatchUp,
@@ -29,7 +30,6 @@ from hermes_actor.engine.jobs import (
     Stop,
     lease_over,
 )
-from hermes_actor.engine.maintenance import maintain
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -39,11 +39,11 @@ from hermes_actor.errors import (
     IndexBehind,
     OutcomeUnknown,
 )
-from hermes_actor.forks import outside
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.system.fork import outside
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.interruption import StatementLimit
+    from hermes_actor.engine.statement_limit import StatementLimit
     from hermes_actor.engine.writer import Writer
 
 __all__ = ["Source", "serve"]

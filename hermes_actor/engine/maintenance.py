@@ -1,157 +1,568 @@
-"""Maintenance that only the owner of a file can do, between two batches.
+"""What a writer does when nobody waits: index, mend, build, fold back.
 
-``replace``: the content of a copy takes the place of the live content through the backup interface
-of SQLite, as one transaction of the write connection. The inode stays, readers go on, and requests
-that wait are applied to the new content. The copy gets a file_id of its own, a higher epoch and
-commit_no, and no receipts: nothing that clients know of the old content is true of the new one.
-
-Who replaces content keeps a copy of the old one. That takes long, and changes go on meanwhile; so
-the caller asks for the ``state`` first, copies, and names it as the one that it expects. A content
-that is in another state by then is not replaced. On a busy store the caller comes again, with
-changes on ``hold``. ``restore`` expects nothing: for callers that want no copy, and older ones.
+Each piece is bounded, so that a change that comes meanwhile waits for a bounded time, and each is
+a transaction of its own without a place in the order of changes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.checkpoint import Action
-from hermes_actor.engine.own_tables import get_own, has_own_tables, set_own
-from hermes_actor.errors import (
-    BadValue,
-    HermesActorError,
-    NotAllowed,
-    Unsupported,
-    from_sqlite,
+from hermes_actor.engine.checkpoint import Action, decide
+from hermes_actor.engine.fts_segments import UnknownFormat, is_crowded
+from hermes_actor.engine.fulltext import (
+    abandon_leftover,
+    broken_parts,
+    create_fulltext,
+    drop_fulltext,
+    empty_leftover,
 )
-from hermes_actor.sqlite import Connection, sqlite3
-from hermes_protocol.messages import Changed
+from hermes_actor.engine.health import IndexFailed, failing_index, is_index_damage
+from hermes_actor.engine.index_notes import has_notes, settle, take_notes
+from hermes_actor.engine.indexer import (
+    advance,
+    check_watermark,
+    forget_index,
+    look_for_holes,
+    mend_holes,
+    newest_id,
+    note_schema,
+)
+from hermes_actor.engine.large_texts import Aside
+from hermes_actor.engine.meta_table import get_own, set_own
+from hermes_actor.engine.statement_limit import interruptible
+from hermes_actor.engine.write_connection import TransactionLost
+from hermes_actor.errors import (
+    Busy,
+    Damaged,
+    DeadlineExceeded,
+    HermesActorError,
+    IndexBehind,
+    OutcomeUnknown,
+    RequestError,
+)
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.schema import OWN_INDEXES
+from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
+    from hermes_actor.engine.checkpoint import CheckpointState
     from hermes_actor.engine.write_connection import WriteConnection
-    from hermes_actor.engine.writer import Writer
+    from hermes_actor.paths import Place
+    from hermes_actor.sqlite import Connection
 
-__all__ = ["detach", "maintain"]
+__all__ = ["Upkeep"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
-
-def maintain(
-    writer: Writer, task: str, path: str, deadline: float, expected: str = ""
-) -> dict[str, Any]:
-    """Do *task*; what became of it. Raises a typed error, and nothing has changed then."""
-    if task == "state":
-        return _state(writer, deadline)
-    if task == "restore":
-        return _replace(writer, Path(path), deadline, "")
-    if task == "replace":
-        if not expected:
-            raise BadValue("a replacement needs the state that it expects")
-        return _replace(writer, Path(path), deadline, expected)
-    if task == "rebuild-index":
-        writer.rebuild_index()
-        return {"newest": writer.newest}
-    if task == "reindex":
-        writer.reindex()
-        return {}
-    raise Unsupported(f"{task!r} is no maintenance that this build knows")
+_NOTHING_MET = (-1, -1, -1)
 
 
-def detach(writer: Writer) -> list[str]:
-    """Index everything and remove all that is ours from the file; the names that went.
+class Upkeep:
+    """The half of a writer that keeps the file in shape."""
 
-    The writer can only be closed after that.
-    """
-    writer.complete_indexes()
-    failed = writer.begin(writer.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
-    if failed is not None:
-        raise failed
-    conn = writer.core.conn
-    sql = "SELECT type, name FROM sqlite_master WHERE name GLOB 'hermes_actor_*' AND sql NOTNULL"
-    gone = []
-    try:
-        for kind, name in conn.execute(f"{sql} ORDER BY type").fetchall():
-            conn.execute(f'DROP {kind} IF EXISTS "{name}"')
-            gone.append(name)
-    except sqlite3.Error as error:
-        writer.core.roll_back()
-        raise writer.core.explain(error) from error
-    writer.core.commit()
-    return gone
+    def __init__(self, core: WriteConnection, somebody_waits: Callable[[], bool]) -> None:
+        self.core = core
+        self.watermark = 0
+        self.newest = 0
+        self.index_rebuilds = 0
+        self.index_blame: str | None = None
+        self.upkeep_error: BaseException | None = None
+        self._somebody_waits = somebody_waits
+        self._all_done = False
+        self.unsettled = False
+        """Whether notes of ordinary messages are left, as of the last slice."""
+        self.aside = Aside(core.seams)
+        self._met = self._meeting = _NOTHING_MET
+        self._foreign_seen = 0
+        self._holes_due = False
+        self._holes_again = float("-inf")
+        self._holes_through: int | None = None
 
+    @property
+    def place(self) -> Place:
+        return self.core.place
 
-def _state(writer: Writer, deadline: float) -> dict[str, Any]:
-    """A name for the content as it is now, for ``expected``."""
-    core = writer.core
-    with _explained(core):
-        core.pass_barrier(deadline)
-        return {"state": core.state, "commit_no": core.commit_no}
+    @property
+    def epoch(self) -> int:
+        return self.core.epoch
 
+    @property
+    def commit_no(self) -> int:
+        return self.core.commit_no
 
-@contextlib.contextmanager
-def _explained(core: WriteConnection) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise core.explain(error) from error
+    @property
+    def checkpoints(self) -> CheckpointState:
+        return self.core.checkpoints
 
+    def recover(self, seconds: float = limits.OPEN_BUSY_SECONDS) -> bool:
+        """Try to pass the start-up barrier now. False while something is in the way."""
+        return self.core.recover(seconds)
 
-def _replace(writer: Writer, copy: Path, deadline: float, expected: str) -> dict[str, Any]:
-    core = writer.core
-    if copy.parent != core.place.folder:
-        # Notes of ours are written into it: it must not be anybody's file.
-        raise NotAllowed(f"only a copy inside {core.place.folder} is restored, not {copy}")
-    with _explained(core):
-        core.pass_barrier(deadline)
-    try:
-        with contextlib.closing(_open_copy(copy)) as source:
-            _make_new(source, core.epoch, core.commit_no)
-            core.replace_content(source, deadline, expected)
-    except sqlite3.Error as error:
-        if isinstance(error, HermesActorError):
-            raise  # of the store, and not of the copy
-        raise from_sqlite(error, copy) from error
-    writer.receipts.swept_through = core.swept_through
-    writer.meet_anew()
-    writer.changes.add([Changed(commit_no=core.commit_no, op="restore")])
-    _log.info("%s was restored; epoch %d, commit %d", core.place.db, core.epoch, core.commit_no)
-    result = {"epoch": core.epoch, "commit_no": core.commit_no, "file_id": core.file_id.hex()}
-    try:
-        core.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
-    except sqlite3.Error as error:
-        # The new content is in the WAL, durably. Upkeep folds it into the file when it can.
-        _log.warning("%s was restored, and not folded back yet: %s", core.place.db, error)
-    return result
+    def close(self) -> None:
+        self.aside.give_up()
+        self.core.close()
 
+    def begin(self, deadline: float) -> HermesActorError | None:
+        """Like :meth:`WriteConnection.begin`; also meets the schema that the transaction finds."""
+        failed = self.core.begin(deadline)
+        if failed is not None:
+            return failed
+        core = self.core
+        seen = (core.connections, core.conn.layout_cookie, core.foreign_commits)
+        try:
+            if seen != self._met:
+                self._meet(seen)
+        except Exception as error:
+            self.core.roll_back()
+            return self.core.explain(error)
+        return None
 
-def _open_copy(copy: Path) -> Connection:
-    conn = sqlite3.connect(
-        f"{copy.as_uri()}?mode=rw", uri=True, isolation_level=None, factory=Connection
-    )
-    try:
-        if not has_own_tables(conn):
-            raise NotAllowed(f"{copy} was not prepared")
-    except BaseException:
-        conn.close()
-        raise
-    return conn
+    def _meet(self, seen: tuple[int, int, int]) -> None:
+        """The schema is new to us, or a foreign program has committed: look at the index again.
 
+        What is derived here is in the file only if this transaction commits; until one has, every
+        transaction derives it anew.
+        """
+        conn = self.core.conn
+        self.defer()
+        self.watermark = check_watermark(conn)
+        self.newest = newest_id(conn)
+        # Holes that this does not show are looked for in idle time: at once under a schema that is
+        # not ours, now and then beside a program that commits.
+        if note_schema(conn):
+            look_for_holes(conn)
+            self._holes_through = None
+            if broken_parts(conn):
+                self.blame_index("a table or a trigger cannot be used")
+        self._holes_due |= self.core.foreign_commits != self._foreign_seen
+        self._foreign_seen = self.core.foreign_commits
+        self._meeting = seen
 
-def _make_new(copy: Connection, epoch: int, commit_no: int) -> None:
-    """Number on from the live file, so that no number of the old content means another change."""
-    following = max(commit_no, get_own(copy, "commit_no") or 0) + 1
-    copy.execute("BEGIN IMMEDIATE")
-    set_own(copy, "epoch", max(epoch, get_own(copy, "epoch") or 0) + 1)
-    set_own(copy, "commit_no", following)
-    # Whoever asks for an answer of before the restore is told that nobody knows.
-    set_own(copy, "swept_through", following)
-    copy.execute("UPDATE hermes_actor_meta SET value = ? WHERE key = 'file_id'", (os.urandom(16),))
-    copy.execute("DELETE FROM hermes_actor_receipts")
-    copy.execute("DELETE FROM hermes_actor_stage")
-    copy.execute("COMMIT")
+    def defer(self) -> None:
+        """Pass over the triggers of the file if they are those that we know, and take notes."""
+        layout, authorizer = layout_of(self.core.conn), self.core.authorizer
+        authorizer.deferring = layout.deferrable and layout.stale
+        if authorizer.deferring:
+            take_notes(self.core.conn, authorizer.noting)
+            self.aside.is_due = True
+
+    def forget_meeting(self) -> None:
+        """The open transaction may have changed anything: the next one looks at all of it."""
+        self._meeting = _NOTHING_MET
+
+    def meet_anew(self) -> None:
+        """The content of the file is another one: the next transaction looks at all of it."""
+        self._met = self._meeting = _NOTHING_MET
+        self._all_done = False
+        self.aside.give_up()
+
+    def blame_index(self, reason: object) -> None:
+        """An index is damaged, and no trial without it could be made: rebuild it."""
+        self.index_blame = str(reason)
+        self._all_done = False
+
+    def rebuild_index(self) -> None:
+        """Replace both full-text indexes by empty ones; idle time and searches fill them."""
+        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        self._rebuild_index(self.index_blame or "asked for")
+
+    def reindex(self) -> None:
+        """Build every ordinary index anew from its table, each in a transaction of its own."""
+        sql = "SELECT name FROM sqlite_master WHERE type = 'index'"
+        for (name,) in self.core.conn.execute(sql).fetchall():
+            self._change(
+                partial(self._until_leaving, 'REINDEX "{}"'.format(name.replace('"', '""'))),
+                limits.OPEN_BUSY_SECONDS,
+                writes=limits.CHECKPOINT_EVERY_WRITES,
+            )
+            self.checkpoint_if_due(waiting=self._somebody_waits())
+
+    def complete_indexes(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Index every message, holes included, for as long as it takes; *tell* after each part."""
+        while True:
+            tell()
+            if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
+                continue
+            pause = self.aside_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
+            if pause is None:
+                break
+            self.core.seams.sleep(pause)
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoint_if_due(self, *, waiting: bool) -> bool:
+        """The host calls this after it has sent the replies of a batch. Whether one was due."""
+        if self.core.broken is not None:
+            return False
+        action = decide(self.checkpoints, self.core.seams.monotonic(), waiting=waiting)
+        if action is Action.NOTHING:
+            return False
+        self.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
+        return True
+
+    def vacuum(self, deadline: float) -> HermesActorError | None:
+        """Rewrite the file without holes. Returns what went wrong.
+
+        VACUUM cannot run inside a transaction, so the epoch is looked at before and after it.
+        """
+        failed = self.begin(deadline)
+        if failed is not None:
+            return failed
+        self.core.roll_back()
+        try:
+            with interruptible(self.core.conn, self._why_leave):
+                self.core.vacuum(deadline)
+        except OutcomeUnknown:
+            return self.core.stopped()
+        except (sqlite3.Error, DeadlineExceeded) as error:
+            return self.core.explain(error)
+        failed = self.begin(deadline)
+        self.core.roll_back()
+        # Done is done: whatever is in the way of another transaction now is not its failure.
+        return failed if self.core.broken is not None else None
+
+    def _until_leaving(self, sql: str, conn: Connection) -> None:
+        with interruptible(conn, self._why_leave):
+            conn.execute(sql)
+
+    def _why_leave(self) -> str | None:
+        """Why a long piece of work is given up: the host wants to close the file."""
+        if self.core.seams.monotonic() < self.core.leave_by:
+            return None
+        return "it was interrupted and nothing of it executed: the actor ends or hands over"
+
+    # --- full-text indexes -----------------------------------------------------------------------
+
+    @property
+    def index_lag_is_urgent(self) -> bool:
+        """Whether indexing must go on between batches. Costs one look at the newest id."""
+        if self.core.broken is not None:
+            return False
+        self.newest = newest_id(self.core.conn)
+        return self.newest - self.watermark > limits.INDEX_LAG_URGENT_ROWS
+
+    def index_slice(self, seconds: float) -> bool:
+        """Index for about *seconds*. Returns whether more is left to do."""
+        seams = self.core.seams
+        failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        conn = self.core.conn  # a transaction may begin on a new one
+        if self.index_blame is not None:
+            return self._rebuild_index(self.index_blame)
+        if not layout_of(conn).whole and broken_parts(conn):
+            return self._rebuild_index("its triggers are gone")
+        self.newest = newest = newest_id(conn)
+        noted = layout_of(conn).deferrable and has_notes(conn)
+        if self.watermark >= newest and not noted:
+            self.unsettled = False
+            if self._met == self._meeting:
+                self.core.roll_back()
+            else:
+                self.commit()
+            return self._merge()
+        seams.failpoint("index.slice")
+        try:
+            until = seams.monotonic() + seconds
+            watermark = advance(conn, self.watermark, seams, until)
+            unsettled = noted and settle(conn, seams, until)
+            self.aside.is_due |= has_notes(conn, aside=True)
+        except sqlite3.Error as error:
+            return self._rebuild_after(error)
+        try:
+            self.commit(writes=watermark - self.watermark)
+        except IndexFailed as error:
+            return self._rebuild_after(error)
+        self.watermark, self.unsettled = watermark, unsettled
+        seams.failpoint("index.after")
+        self.checkpoint_if_due(waiting=self._somebody_waits())
+        return self._merge() or unsettled or watermark < newest
+
+    def _merge(self) -> bool:
+        """Merge a bounded part of an index that FTS5 would soon merge in one go.
+
+        Returns whether there was such an index.
+        """
+        conn = self.core.conn
+        if not layout_of(conn).deferrable:
+            return False
+        try:
+            with failing_index():
+                crowded = [table for table in TABLES if is_crowded(conn, table)]
+            for table in crowded:
+                failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+                if failed is not None:
+                    raise failed
+                with failing_index():
+                    conn.execute(
+                        f"INSERT INTO {table}({table}, rank) VALUES ('merge', ?)",
+                        (limits.MERGE_STEP_PAGES,),
+                    )
+                self.commit(writes=1)
+                self.checkpoint_if_due(waiting=self._somebody_waits())
+        except UnknownFormat:
+            return False
+        except IndexFailed as error:
+            return self._rebuild_after(error)
+        return bool(crowded)
+
+    def aside_slice(self, *, idle: bool, wait: float = 0.0) -> float | None:
+        """Do a bounded part of what large texts need.
+
+        Returns after how many seconds the next part is due, ``None`` if there is none. *idle*: see
+        :meth:`Aside.step`. A foreign lock is waited for at most *wait* seconds.
+        """
+        if self.core.broken is not None or not self._is_aside_due():
+            return None
+        pause = self.aside.pause(idle=idle)
+        if pause != 0.0:
+            return pause
+        if self.checkpoint_if_due(waiting=True):
+            return 0.0
+        seams = self.core.seams
+        failed = self.begin(seams.monotonic() + wait)
+        if failed is not None:
+            raise failed
+        try:
+            if layout_of(self.core.conn).deferrable and self._step_aside(idle):
+                self.commit(writes=1)
+            else:
+                self.core.roll_back()
+        except BaseException as error:
+            self.aside.give_up()
+            if not isinstance(error, IndexFailed):
+                raise
+            self._rebuild_after(error)
+            return 0.0
+        seams.failpoint("aside.after")
+        return self.aside.pause(idle=idle)
+
+    def _is_aside_due(self) -> bool:
+        """Costs a look at the notes at most; takes no lock."""
+        conn = self.core.conn
+        if self.aside.is_due and not self.aside.is_working:
+            self.aside.is_due = layout_of(conn).deferrable and has_notes(conn, aside=True)
+        return self.aside.is_due
+
+    def _step_aside(self, idle: bool) -> bool:
+        try:
+            return self.aside.step(self.core.conn, idle=idle)
+        except BaseException:
+            self.core.roll_back()
+            raise
+
+    def index_inside(self) -> None:
+        """Index inside the open transaction of a guest, who is about to look at the indexes.
+
+        Raises :class:`IndexBehind` if that would keep others waiting for too long.
+        """
+        conn, seams = self.core.conn, self.core.seams
+        until, newest = seams.monotonic() + limits.INDEX_SLICE_IDLE_SECONDS, newest_id(conn)
+        watermark = advance(conn, self.watermark, seams, until)
+        left = layout_of(conn).deferrable and settle(conn, seams, until)
+        if left or watermark < newest or self.large_texts(newest):
+            raise IndexBehind(
+                "the full-text index lacks messages that cannot be indexed inside a transaction in"
+                " time; try again",
+                done=min(watermark, newest),
+                total=newest,
+            )
+
+    def large_texts(self, through: int) -> set[int]:
+        """Messages up to *through* that searches cannot find yet, because their text is large."""
+        return {
+            message_id
+            for (message_id,) in self.core.conn.execute(
+                "SELECT s.id FROM hermes_actor_stale s JOIN messages m ON m.id = s.id"
+                " WHERE s.aside = 1 AND s.id <= ?",
+                (through,),
+            )
+        }
+
+    def rebuild_if_damaged(self, schema: int | None) -> None:
+        """Rebuild the indexes if one cannot be used, or was found damaged under this *schema*.
+
+        Under another one they have been rebuilt since. Whether they are damaged is for others to
+        find out: that takes as long as reading them, and changes would wait.
+        """
+        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed
+        if self.core.conn.layout_cookie == schema:
+            self._rebuild_index("a search has found it damaged")
+        elif broken_parts(self.core.conn):
+            self._rebuild_index("a table or a trigger cannot be used")
+        else:
+            self.core.roll_back()
+
+    def _mend_holes(self) -> bool:
+        """Look for unindexed rows below the watermark; true while there is more to look at.
+
+        Once after the schema has changed, and now and then while other programs commit.
+        """
+        if self.core.broken is not None:
+            return False
+        seams = self.core.seams
+        checked = self._holes_through or get_own(self.core.conn, "holes_checked")
+        again = self._holes_due and seams.monotonic() >= self._holes_again
+        if checked is None or (checked >= self.watermark and not again):
+            return False
+        failed = self.begin(seams.monotonic())
+        if failed is not None:
+            raise failed
+        conn = self.core.conn
+        if checked >= self.watermark:
+            checked = look_for_holes(conn)
+            self._holes_due = False
+            self._holes_again = seams.monotonic() + limits.HOLES_AGAIN_SECONDS
+        before, until = conn.total_changes, seams.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
+        try:
+            through = mend_holes(conn, checked, self.watermark, seams, until)
+            if conn.total_changes == before and through < self.watermark:
+                self.core.roll_back()  # nothing to keep but how far we have come
+            else:
+                set_own(conn, "holes_checked", through)
+                self.commit()
+        except sqlite3.Error as error:
+            return self._rebuild_after(error)
+        self._holes_through = through if through < self.watermark else None
+        return True
+
+    def _rebuild_after(self, error: sqlite3.Error) -> bool:
+        """Indexing has failed in the open transaction: rebuild if the index may be to blame."""
+        self.core.roll_back()
+        if not isinstance(error, IndexFailed):
+            raise self.core.explain(error) from error
+        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed from error
+        return self._rebuild_index(str(error))
+
+    def _rebuild_index(self, reason: str) -> bool:
+        """Replace both full-text tables by empty ones in the open transaction; slices fill them.
+
+        However large the old ones are: their pages are given back in slices, too.
+        """
+        _log.warning("rebuilding the full-text indexes of %s: %s", self.place.db, reason)
+        conn = self.core.conn
+        try:
+            for table in TABLES:
+                drop_fulltext(conn, table)
+                create_fulltext(conn, table)
+            nothing = forget_index(conn)
+            conn.execute("DELETE FROM hermes_actor_stale")
+            note_schema(conn)
+        except sqlite3.Error as error:
+            self.core.roll_back()
+            raise self.core.explain(error) from error
+        self.forget_meeting()
+        self._holes_through = None
+        self.commit()
+        self.watermark = nothing
+        self.index_blame = None
+        self.aside.give_up()
+        conn.layout = None
+        self.index_rebuilds += 1
+        return True
+
+    def _remove_leftovers(self) -> bool:
+        """Give back pages of indexes that were replaced; true while there are more."""
+        leftovers, seams = layout_of(self.core.conn).leftovers, self.core.seams
+        if not leftovers:
+            return False
+        enough = seams.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
+        name, go_on = leftovers[0], lambda: seams.monotonic() < enough
+        try:
+            self._change(lambda conn: empty_leftover(conn, name, go_on))
+        except Damaged as error:
+            # Damaged pages may lead anywhere: better to leave them unused than to follow them.
+            _log.error("%s: pages of an old full-text index stay: %s", self.place.db, error)
+            self._change(lambda conn: abandon_leftover(conn, name))
+        return True
+
+    def _change(
+        self, work: Callable[[Connection], object], seconds: float = 0.0, writes: int = 0
+    ) -> None:
+        """Do *work* in a transaction of its own, outside of the order of changes.
+
+        A foreign lock is waited for, for some *seconds*. *writes* is for the next checkpoint.
+        """
+        failed = self.begin(self.core.seams.monotonic() + seconds)
+        if failed is not None:
+            raise failed
+        try:
+            work(self.core.conn)
+            note_schema(self.core.conn)
+        except (sqlite3.Error, DeadlineExceeded) as error:
+            self.core.roll_back()
+            raise self.core.explain(error) from error
+        self.commit(writes=writes)
+        self.core.conn.layout_checked = False
+
+    def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
+        """Like :meth:`WriteConnection.commit`; what was derived at the beginning now holds."""
+        try:
+            self.core.commit(commit_no, writes)
+        except TransactionLost as lost:
+            if commit_no is not None:
+                raise
+            if isinstance(lost.__cause__, sqlite3.Error) and is_index_damage(lost.__cause__):
+                raise IndexFailed(lost.__cause__) from None
+            raise lost.cause from None
+        except OutcomeUnknown:
+            self.meet_anew()  # memory may be behind the file
+            raise
+        self._met = self._meeting
+        self._all_done = False
+
+    # --- idle time -------------------------------------------------------------------------------
+
+    def idle_slice(self) -> float | None:
+        """Do a bounded piece of upkeep.
+
+        Returns after how many seconds the next piece is due, ``None`` if never. A foreign lock
+        only postpones the work; other errors of the storage pass to the host.
+        """
+        if self.core.broken is not None:
+            return None
+        try:
+            self.core.look_at_files()
+            if self._all_done and not self.core.somebody_else_wrote:
+                return limits.FOREIGN_LOOK_SECONDS
+            if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS):
+                return 0.0
+            pause = self.aside_slice(idle=True)
+            if pause == 0.0 or self._mend_holes() or self._remove_leftovers():
+                return 0.0
+            if pause is not None:
+                return pause
+            missing = [n for n in OWN_INDEXES if n not in layout_of(self.core.conn).indexes]
+            if missing:
+                return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS
+            self.checkpoint_if_due(waiting=False)
+        except Busy:
+            return limits.TRUNCATE_AFTER_IDLE_SECONDS
+        self._all_done = self.checkpoints.truncated and not self._holes_due
+        return limits.FOREIGN_LOOK_SECONDS if self._all_done else limits.TRUNCATE_AFTER_IDLE_SECONDS
+
+    def _build_index(self, name: str) -> bool:
+        """Build one of our extra indexes unless a change comes; false if it was given up."""
+
+        def build(conn: Connection) -> None:
+            with interruptible(conn, lambda: "others wait" if self._somebody_waits() else None):
+                conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
+
+        try:
+            self._change(build, writes=limits.CHECKPOINT_EVERY_WRITES)
+        except (DeadlineExceeded, RequestError) as error:
+            _log.debug("building %s was given up for now: %s", name, error)
+            return False
+        return True

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from sqlite_utils import Database
 
 from hermes_actor import limits
-from hermes_actor.engine.columns import missing_columns, stored_version
 from hermes_actor.engine.fulltext import (
     broken_parts,
     create_fulltext,
@@ -22,10 +21,11 @@ from hermes_actor.engine.fulltext import (
     is_inline,
 )
 from hermes_actor.engine.indexer import fill, forget_index, newest_id
-from hermes_actor.engine.own_tables import create_own_tables, set_own
+from hermes_actor.engine.meta_table import create_own_tables, set_own
+from hermes_actor.engine.schema_columns import missing_columns, stored_version
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.coverage import TABLES, is_usable
 from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
+from hermes_actor.store.search.coverage import TABLES, is_usable
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

@@ -24,7 +24,7 @@ import msgspec
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
-from hermes_actor.engine.own_tables import set_own
+from hermes_actor.engine.meta_table import set_own
 from hermes_actor.errors import (
     HermesActorError,
     KeyReused,

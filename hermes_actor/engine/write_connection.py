@@ -13,16 +13,16 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_actor import exits, limits
+from hermes_actor import exit_codes, limits
 from hermes_actor.engine.authorizer import Authorizer
-from hermes_actor.engine.barrier import pass_barrier
-from hermes_actor.engine.busy import is_busy, retry_busy
 from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
-from hermes_actor.engine.faults import Faults
-from hermes_actor.engine.guard import Guard
-from hermes_actor.engine.opening import open_database
-from hermes_actor.engine.orphans import put_back_wal, save_database, save_wal
-from hermes_actor.engine.own_tables import file_id, get_own, has_own_tables, set_own
+from hermes_actor.engine.file_identity import Guard
+from hermes_actor.engine.health import Faults
+from hermes_actor.engine.meta_table import file_id, get_own, has_own_tables, set_own
+from hermes_actor.engine.open_database import open_database
+from hermes_actor.engine.orphaned_files import put_back_wal, save_database, save_wal
+from hermes_actor.engine.recovery import pass_barrier
+from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -39,12 +39,12 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import is_gone
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
-from hermes_actor.store.layout import layout_of
+from hermes_actor.store.schema_features import layout_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.engine.seams import Seams
+    from hermes_actor.engine.environment import Seams
     from hermes_actor.paths import Place
 
 __all__ = ["TransactionLost", "WriteConnection"]
@@ -99,7 +99,7 @@ class WriteConnection:
         self.leave_by = float("inf")
         """When the host wants the file closed; foreign locks are not waited for beyond that."""
         self.broken: BaseException | None = None
-        self.exit_code = exits.BROKEN
+        self.exit_code = exit_codes.BROKEN
         self.faults = Faults(place)
         self.recovered = False
         self.foreign_commits = 0
@@ -182,7 +182,7 @@ class WriteConnection:
         if epoch != self.epoch:
             self.roll_back()
             self.break_down(
-                ActorBroken(f"another owner has taken over {self.place.db}"), exits.FENCED
+                ActorBroken(f"another owner has taken over {self.place.db}"), exit_codes.FENCED
             )
             return self.stopped()
         return None
@@ -259,7 +259,7 @@ class WriteConnection:
             self.roll_back()
             raise TransactionLost(self.faults.note(explained)) from error
         self._mark_failed_sync()
-        self.break_down(explained, exits.FSYNC_FAILED)
+        self.break_down(explained, exit_codes.FSYNC_FAILED)
         raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
 
     def _fail_with(self, error: sqlite3.Error) -> None:
@@ -267,7 +267,7 @@ class WriteConnection:
         of the WAL is in the database."""
         if primary_code(error) == sqlite3.SQLITE_IOERR:
             self._mark_failed_sync()
-            self.break_down(self.explain(error), exits.FSYNC_FAILED)
+            self.break_down(self.explain(error), exit_codes.FSYNC_FAILED)
 
     def _mark_failed_sync(self) -> None:
         """Tell the next owner. If even that fails, the disk will tell it."""
@@ -330,7 +330,7 @@ class WriteConnection:
                     f"connections of pid {os.getpid()} still use the removed shared memory of"
                     f" {self.place.db}, which others can no longer see: end this process"
                 ),
-                exits.FILES_REPLACED,
+                exit_codes.FILES_REPLACED,
             )
             raise self.stopped()
         after_failure = self.place.fsync_failed.exists()
@@ -346,7 +346,7 @@ class WriteConnection:
         except OSError as error:
             self._mark_failed_sync()
             failed = IOFailed(f"disk I/O error: {error}", words="disk I/O error")
-            self.break_down(failed, exits.FSYNC_FAILED)
+            self.break_down(failed, exit_codes.FSYNC_FAILED)
             raise failed from error
         except sqlite3.Error as error:
             self._fail_with(error)
@@ -380,7 +380,7 @@ class WriteConnection:
         with contextlib.suppress(OSError):
             self._guard.remove_stale()
         cause = ActorBroken(f"{self.place.db} {told}")
-        self.break_down(cause, exits.FILES_REPLACED)
+        self.break_down(cause, exit_codes.FILES_REPLACED)
         raise OutcomeUnknown(str(cause))
 
     def _rescue_database(self) -> Path | None:
@@ -434,7 +434,7 @@ class WriteConnection:
             self.conn = self._open()
             self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
         except (sqlite3.Error, HermesActorError) as error:
-            self.break_down(self.explain(error), exits.FILES_REPLACED)
+            self.break_down(self.explain(error), exit_codes.FILES_REPLACED)
             raise OutcomeUnknown(str(self.broken)) from error
         return True
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Raw
 
 from hermes_actor import limits
-from hermes_actor.engine.changes import FOREIGN, ChangeRing, change_of
-from hermes_actor.engine.faults import is_damage, is_index_damage, may_be_the_index
+from hermes_actor.engine.change_log import FOREIGN, ChangeRing, change_of
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.fulltext import drop_triggers
+from hermes_actor.engine.health import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.indexer import forget_index, settle_watermark
-from hermes_actor.engine.interruption import StatementLimit, interruptible
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
+from hermes_actor.engine.maintenance import Upkeep
 from hermes_actor.engine.receipts import Receipts, Ticket
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.staging import (
     LeaseParts,
     Stage,
@@ -36,7 +36,7 @@ from hermes_actor.engine.staging import (
     keep_part,
     take_parts,
 )
-from hermes_actor.engine.upkeep import Upkeep
+from hermes_actor.engine.statement_limit import StatementLimit, interruptible
 from hermes_actor.engine.write_connection import TransactionLost, WriteConnection
 from hermes_actor.errors import (
     DeadlineExceeded,
@@ -47,9 +47,9 @@ from hermes_actor.errors import (
     Unsupported,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
-from hermes_actor.store.apply import apply
-from hermes_actor.store.coverage import TABLES
-from hermes_actor.store.sql import keeps_a_part, names_index, names_messages
+from hermes_actor.store.dispatch import apply
+from hermes_actor.store.guest_sql import keeps_a_part, names_index, names_messages
+from hermes_actor.store.search.coverage import TABLES
 from hermes_protocol.messages import Changed
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
 

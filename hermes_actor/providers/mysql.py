@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hermes_actor.providers.server.dialect import ServerDialect
-from hermes_actor.providers.server.maria import MariaDialect
-from hermes_actor.providers.server.session_db import ServerSessionDB
+from hermes_actor.providers.sql.dialect import ServerDialect
+from hermes_actor.providers.sql.mysql.dialect import MariaDialect
+from hermes_actor.providers.sql.session_db import ServerSessionDB
 
 __all__ = ["MySQLSessionDBProvider"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_actor.errors import Unsupported
-from hermes_actor.providers.server.dialect import ServerDialect
-from hermes_actor.providers.server.postgres import PostgresDialect
-from hermes_actor.providers.server.postgres_connection import engine_of_pool
-from hermes_actor.providers.server.search import search_similar
-from hermes_actor.providers.server.session_db import ServerSessionDB
+from hermes_actor.providers.sql.dialect import ServerDialect
+from hermes_actor.providers.sql.postgresql.connection import engine_of_pool
+from hermes_actor.providers.sql.postgresql.dialect import PostgresDialect
+from hermes_actor.providers.sql.search import search_similar
+from hermes_actor.providers.sql.session_db import ServerSessionDB
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -18,9 +18,9 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.lineage import continuations, continued
 from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema_features import layout_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

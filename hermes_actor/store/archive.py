@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hermes_actor.errors import Unsupported
-from hermes_actor.store.layout import layout_of
+from hermes_actor.store.deletion import removable, remove_slice
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.messages import insert_all
 from hermes_actor.store.registry import applies
-from hermes_actor.store.removal import removable, remove_slice
 from hermes_actor.store.rows import chunks, in_list, scalar
+from hermes_actor.store.schema_features import layout_of
 from hermes_actor.store.titles import claim_title, next_in_lineage
 from hermes_protocol.operations import (
     Imported,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import Row, dicts
+from hermes_actor.store.schema_features import layout_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

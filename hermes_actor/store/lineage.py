@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema_features import layout_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

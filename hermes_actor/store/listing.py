@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.activity import Listed, by_activity
-from hermes_actor.store.layout import Layout, layout_of
 from hermes_actor.store.lineage import compression_tip
 from hermes_actor.store.rows import Row, chunks, dicts, in_list
-from hermes_actor.store.topics import has_topics
+from hermes_actor.store.schema_features import Layout, layout_of
+from hermes_actor.store.telegram_topics import has_topics
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.store.content import decode_content, decode_json
-from hermes_actor.store.layout import layout_of
+from hermes_actor.store.message_codec import decode_content, decode_json
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_actor.store.schema_features import layout_of
 from hermes_actor.store.sessions import get_session
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value

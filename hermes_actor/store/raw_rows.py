@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hermes_actor.sqlite import connect_alone
-from hermes_actor.store.copying import COPIED_TABLES, bookmark_of
-from hermes_actor.store.layout import layout_of
+from hermes_actor.store.row_transfer import COPIED_TABLES, bookmark_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import OWN_SQL, SCHEMA_SQL, TOPICS_SQL
+from hermes_actor.store.schema_features import layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import SessionEnded, UnknownSession
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.schema_features import layout_of
 from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
 from hermes_protocol.operations import (
     Continued,

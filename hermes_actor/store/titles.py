@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor.errors import TitleInUse
-from hermes_actor.store.layout import layout_of
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.schema_features import layout_of
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 if TYPE_CHECKING:

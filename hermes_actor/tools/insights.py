@@ -13,7 +13,7 @@ from hermes_actor.store.insights import (
     skill_calls,
     tool_calls,
 )
-from hermes_actor.tools.tally import PriceFunction, Row, Tally
+from hermes_actor.tools.aggregate import PriceFunction, Row, Tally
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hermes_actor.tools.cleaning import without_control, without_reasoning
+from hermes_actor.tools.sanitize import without_control, without_reasoning
 
 __all__ = ["Entry", "Limits", "recap_entries", "recap_lines"]
 

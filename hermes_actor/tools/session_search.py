@@ -3,7 +3,7 @@
 Takes what a model gives, which may be anything, and returns JSON as a string. With a query it
 returns summaries of the best conversations, without one the latest conversations. *session_id*,
 *sort*, *window* or ``raw=True`` ask for the messages themselves: see
-:mod:`hermes_actor.tools.windows`.
+:mod:`hermes_actor.tools.message_windows`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from hermes_actor.errors import HermesActorError
 from hermes_actor.store.surrogates import json_bytes, without_surrogates
-from hermes_actor.tools.cutting import cut_around
-from hermes_actor.tools.moments import in_words
+from hermes_actor.tools.excerpt import cut_around
 from hermes_actor.tools.summaries import (
     EACH_SECONDS,
     SummaryRequest,
@@ -22,6 +21,7 @@ from hermes_actor.tools.summaries import (
     query_terms,
     summarize_all,
 )
+from hermes_actor.tools.timestamps import in_words
 from hermes_actor.tools.transcript import transcript
 
 __all__ = ["Searchable", "as_limit", "root_of", "session_search", "when"]
@@ -106,7 +106,7 @@ def session_search(
             own = SessionDB()
             db, close = own, own.close
         if raw or session_id or sort is not None or window is not None:
-            from hermes_actor.tools.windows import look
+            from hermes_actor.tools.message_windows import look
 
             found = look(db, query, role_filter, limit, current_session_id, session_id,
                          around_message_id, sort, window)  # fmt: skip

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from hermes_actor.store.layout import Layout
+    from hermes_actor.store.schema_features import Layout
 
 __all__ = ["ApswConnection", "ApswCursor"]
 

@@ -27,9 +27,9 @@ from disks.recording import Recording, Sent
 from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError
 from hermes_actor.paths import place_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.engine import barrier, opening, write_connection
+from hermes_actor.engine import open_database, recovery, write_connection
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
-from hermes_actor.engine.own_tables import get_own, set_own
+from hermes_actor.engine.meta_table import get_own, set_own
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
@@ -33,13 +33,13 @@ def _synchronous(mode: str) -> Callable[[], None]:
     """Commits are synced less than they must be."""
 
     def patch() -> None:
-        plain = opening._configure
+        plain = open_database._configure
 
         def configure(conn: Connection) -> None:
             plain(conn)
             conn.execute(f"PRAGMA synchronous = {mode}")
 
-        replace(opening, "_configure", configure)
+        replace(open_database, "_configure", configure)
 
     return patch
 
@@ -91,7 +91,7 @@ def _barrier(*, fold: bool, boot: bool) -> Callable[[], None]:
     """One half of the start-up barrier, or neither, and the WAL is not written once more."""
 
     def patch() -> None:
-        plain = barrier.pass_barrier
+        plain = recovery.pass_barrier
 
         def half(conn: Connection, seams: Any, *arguments: Any, **options: Any) -> int:
             if get_own(conn, "epoch") is None or (boot and fold):
@@ -122,7 +122,7 @@ def _go_on_after_failed_sync() -> None:
 
 def _wal_not_written_again() -> None:
     """After a failed sync the WAL is folded back as the page cache shows it."""
-    plain = barrier.pass_barrier
+    plain = recovery.pass_barrier
 
     def careless(*arguments: Any, **options: Any) -> int:
         return plain(*arguments, **options | {"after_failure": False})
@@ -132,13 +132,13 @@ def _wal_not_written_again() -> None:
 
 def _journal_not_synced() -> None:
     """Where WAL does not work, the removal of the journal is not synced."""
-    plain = opening._ensure_wal
+    plain = open_database._ensure_wal
 
     def ensure(conn: Connection, *arguments: Any) -> None:
         plain(conn, *arguments)
         conn.execute("PRAGMA synchronous = FULL")
 
-    replace(opening, "_ensure_wal", ensure)
+    replace(open_database, "_ensure_wal", ensure)
 
 
 BREAKS: dict[str, Callable[[], None]] = {

@@ -39,7 +39,7 @@ def _decode_errors_only() -> None:
 
 def _no_guard() -> None:
     """Nobody looks whether the files are still the same, and somebody opens one of them."""
-    from hermes_actor.engine.guard import Guard
+    from hermes_actor.engine.file_identity import Guard
     from hermes_actor.engine.write_connection import WriteConnection
 
     plain = WriteConnection.checkpoint
@@ -55,7 +55,7 @@ def _no_guard() -> None:
 
 def _two_owners() -> None:
     """In a hand-off the successor gets everything while the old actor has the file open."""
-    from hermes_actor.actor.writing import Writing
+    from hermes_actor.actor.writer_thread import Writing
 
     async def stop(_self: Writing) -> None:
         return
@@ -200,27 +200,27 @@ def _forgetful() -> None:
 
 def _shared_connection() -> None:
     """After a fork a child takes itself for its parent."""
-    from hermes_actor.client.blocking import Channel
+    from hermes_actor.client.actor_client import Channel
 
     _put(Channel, "after_fork", lambda _self: None)
 
 
 def _not_synced() -> None:
     """Commits are left to the kernel."""
-    from hermes_actor.engine import opening
+    from hermes_actor.engine import open_database
 
-    plain = opening._configure
+    plain = open_database._configure
 
     def configure(conn: Any) -> None:
         plain(conn)
         conn.execute("PRAGMA synchronous = OFF")
 
-    _put(opening, "_configure", configure)
+    _put(open_database, "_configure", configure)
 
 
 def _relaxed_commits() -> None:
     """A server may acknowledge before its log is written."""
-    from hermes_actor.providers.server import session_db
+    from hermes_actor.providers.sql import session_db
 
     plain = session_db._settings
 
@@ -249,7 +249,7 @@ def _open_doors() -> None:
 
 def _old_floor() -> None:
     """What a connection was told at its beginning is not looked at."""
-    from hermes_actor.actor.desk import Desk
+    from hermes_actor.actor.requests import Desk
     from hermes_actor.engine.receipts import NO_FLOOR
 
     ticket = Desk._ticket
@@ -258,7 +258,7 @@ def _old_floor() -> None:
 
 def _never_rebuilt() -> None:
     """An index that is found damaged stays as it is."""
-    from hermes_actor.engine.upkeep import Upkeep
+    from hermes_actor.engine.maintenance import Upkeep
 
     def raise_it(_self: Upkeep, error: Exception) -> bool:
         raise error
@@ -278,7 +278,7 @@ def _trusted_watermark() -> None:
 
 def _endless() -> None:
     """A statement may run for as long as it likes."""
-    from hermes_actor.engine.interruption import StatementLimit
+    from hermes_actor.engine.statement_limit import StatementLimit
 
     _put(StatementLimit, "__call__", lambda _self: None)
 
@@ -297,7 +297,7 @@ def _any_state() -> None:
 
 def _late_maintenance() -> None:
     """Commands ask before they are welcomed, and actors do what nobody waits for any more."""
-    from hermes_actor.client import asking
+    from hermes_actor.client import control
     from hermes_actor.engine.jobs import Maintain
 
     plain = Maintain.__init__
@@ -309,17 +309,17 @@ def _late_maintenance() -> None:
     _put(Maintain, "__init__", wanted)
 
     def at_once(place: Any, make: Any, patience: float, *, name: str) -> bytes:
-        core = asking.ClientCore(name=name)
+        core = control.ClientCore(name=name)
         deadline = time.monotonic() + patience
-        sock = asking.dial(place, deadline)
+        sock = control.dial(place, deadline)
         reply, question = core.ask(make)
         try:
             sock.sendall(core.hello() + question)
             while not reply.done:
-                asking.wait_readable(sock, deadline)
+                control.wait_readable(sock, deadline)
                 data = sock.recv(1 << 16)
                 if not data:
-                    raise asking.NotRunning("it has just ended")
+                    raise control.NotRunning("it has just ended")
                 core.receive(data)
         finally:
             sock.close()
@@ -356,7 +356,7 @@ def _told_no() -> None:
 
 def _lost_reader() -> None:
     """A reader that an exception has ended is waited for by all others."""
-    from hermes_actor.client.line import Line, _Waiter
+    from hermes_actor.client.connection import Line, _Waiter
 
     take_part = Line._take_part
 

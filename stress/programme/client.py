@@ -77,9 +77,9 @@ class Order(NamedTuple):
 def main() -> int:
     order = Order(**json.loads(sys.argv[1]))
     sys.executable = order.python
-    import hermes_actor.client.channels
     import hermes_actor.client.reader
-    import hermes_actor.demo.history  # noqa: F401 - once, before the forks
+    import hermes_actor.client.shared_clients
+    import hermes_actor.testing.history  # noqa: F401 - once, before the forks
     from programme.breaks import break_client
 
     break_client()
@@ -195,7 +195,7 @@ def _channel(db: str, patience: float = OPEN_SECONDS) -> Any:
 
         _opened.append(SessionDB(db, patience=patience))
         return _opened[-1]._port
-    from hermes_actor.client.channels import share
+    from hermes_actor.client.shared_clients import share
     from hermes_actor.paths import place_of
 
     return share(place_of(Path(db)), patience)
@@ -348,7 +348,7 @@ def read(order: Order, name: str, record: Recorder) -> None:
 
 def look(conn: Any) -> tuple[int, int, int, int] | None:
     """Newest place, number of rows, length and digest of a window of the newest rows."""
-    from hermes_actor.demo.history import digest_of
+    from hermes_actor.testing.history import digest_of
 
     own = conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_meta'").fetchall()
     if not own:

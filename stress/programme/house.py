@@ -14,7 +14,7 @@ from pathlib import Path
 
 from support.actors import actor_pid, actors_of, end_actors
 
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
 from programme import PYTHONPATH, ROOT

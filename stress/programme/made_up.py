@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from hermes_actor.demo.history import (
+from hermes_actor.testing.history import (
     NEVER,
     Answer,
     Read,

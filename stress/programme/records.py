@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hermes_actor.demo.history import NEVER, Answer, Read, Row, Violation, Write, check
+from hermes_actor.testing.history import NEVER, Answer, Read, Row, Violation, Write, check
 from programme.client import SOURCE
 
 __all__ = ["Final", "Recorded", "final_state", "judge", "load", "without_places"]

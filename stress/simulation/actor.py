@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from disks.breaks import replace
 
-import hermes_actor.actor.desk
+import hermes_actor.actor.requests
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.conversation import Conversation, welcome
-from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.requests import Desk
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Job, Stop
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import Closed, HermesActorError
 from hermes_actor.paths import place_of
@@ -99,7 +99,7 @@ class Actor:
         self._disk = disk
         self._connections: list[Connection] = []
         self._now, self._looks, self._quiet = now, 0, 0
-        replace(hermes_actor.actor.desk, "time", SimpleNamespace(monotonic=now))
+        replace(hermes_actor.actor.requests, "time", SimpleNamespace(monotonic=now))
         self._lock = OwnerLock.acquire(self.place)
         self.steps = LockStep(self._life)
 

@@ -7,9 +7,9 @@ from typing import Any
 from disks.breaks import replace
 
 from hermes_actor.client.core import ClientCore
-from hermes_actor.engine import upkeep
+from hermes_actor.engine import maintenance
 from hermes_actor.engine.indexer import newest_id
-from hermes_actor.engine.own_tables import set_own
+from hermes_actor.engine.meta_table import set_own
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
@@ -49,7 +49,7 @@ def _index_skips_rows() -> None:
         set_own(conn, "watermark", newest)
         return newest
 
-    replace(upkeep, "advance", advance)
+    replace(maintenance, "advance", advance)
 
 
 def _reply_before_commit() -> None:

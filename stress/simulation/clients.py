@@ -13,8 +13,8 @@ from programme.client import SOURCE, look
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.core import ClientCore, Reply
-from hermes_actor.demo.history import NEVER, Read, Write
 from hermes_actor.sqlite import connect_reader, sqlite3
+from hermes_actor.testing.history import NEVER, Read, Write
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import trio.testing
 from disks.breaks import replace
 from programme.records import Recorded, final_state, judge
 
-from hermes_actor.demo.history import Read, Write
 from hermes_actor.sqlite import connect_reader, connect_writer, sqlite3
+from hermes_actor.testing.history import Read, Write
 from simulation.actor import HOUR, Actor, ActorEnd, Disk
 from simulation.programs import Program
 

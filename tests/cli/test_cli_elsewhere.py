@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 SERVER = "postgresql://agent:swordfish@db.example/hermes"
 
@@ -26,7 +26,7 @@ def settle(home, **settings):
 def test_a_file_beside_a_server_is_not_taken_for_the_store(home, words):
     settle(home, provider="postgresql", dsn=SERVER)
     done = home(*words)
-    assert done.code == exits.REFUSED
+    assert done.code == exit_codes.REFUSED
     told = done.out + done.err
     assert "are on a server (postgresql://agent:***@db.example/hermes)" in told
     assert "--db" in told

@@ -5,8 +5,8 @@ import json
 import pytest
 from support.homes import DAY, NOW, called, said
 
+from hermes_actor.cli.formatting import short_duration
 from hermes_actor.cli.insights import bars
-from hermes_actor.cli.words import short_duration
 
 
 def test_row_138_empty(home):

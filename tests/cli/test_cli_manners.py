@@ -35,15 +35,15 @@ HEAVY = {"rich", "trio", "anyio", "asyncio", "sqlite_utils", "curses", "yaml", "
 def test_help_loads_no_command_and_no_store(arguments):
     found = loaded(*arguments)
     assert not found & (HEAVY | {"sqlite_utils", "hermes_actor.session_db", "hermes_protocol"})
-    assert "hermes_actor.cli.listing" not in found
+    assert "hermes_actor.cli.sessions.list" not in found
 
 
 @pytest.mark.parametrize("command", ["list", "stats"])
 def test_looking_loads_no_writer(home, command):
     home.add("s", "x")
     found = loaded("sessions", command)
-    assert not found & (HEAVY | {"hermes_actor.session_db", "hermes_actor.client.blocking"})
-    assert not any(name.startswith("hermes_actor.methods") for name in found)
+    assert not found & (HEAVY | {"hermes_actor.session_db", "hermes_actor.client.actor_client"})
+    assert not any(name.startswith("hermes_actor.api") for name in found)
 
 
 def groups(group=main):

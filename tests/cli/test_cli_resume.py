@@ -3,9 +3,9 @@
 import pytest
 from support.homes import called, said
 
-from hermes_actor.tools.cleaning import without_reasoning
 from hermes_actor.tools.recap import Limits, recap_entries
-from hermes_actor.tools.resuming import split_words
+from hermes_actor.tools.resume import split_words
+from hermes_actor.tools.sanitize import without_reasoning
 
 
 def resumed(found):

@@ -7,7 +7,7 @@ import pytest
 from support.homes import called, said
 
 from hermes_actor import SessionDB
-from hermes_actor.tools.cutting import LEADER, TRAILER, cut_around
+from hermes_actor.tools.excerpt import LEADER, TRAILER, cut_around
 from hermes_actor.tools.search_schema import SCHEMA
 from hermes_actor.tools.session_search import session_search, when
 from hermes_actor.tools.summaries import query_terms, register_summarizer

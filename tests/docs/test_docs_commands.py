@@ -11,7 +11,7 @@ import pytest
 from pages import DOCS, rows_of, run, section
 from support.actors import wait_for
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 PAGE = "reference/commands.md"
 
@@ -44,7 +44,7 @@ def test_every_command_has_examples_and_describes_its_options(name):
 def test_every_exit_code_is_described():
     rows = rows_of(section(PAGE, "Exit codes"))[1:]
     named = {int(code): name.strip("`") for code, name, _, _ in rows if name}
-    assert named == {getattr(exits, name): name for name in exits.__all__}
+    assert named == {getattr(exit_codes, name): name for name in exit_codes.__all__}
     assert [int(row[0]) for row in rows] == sorted({2, *named})
 
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from pages import DOCS, ROOT, blocks, environment, fences, follow, prints, rows_of, run, section
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 
 @pytest.mark.parametrize("page", ["tutorial.md", "how-to/python.md"])
@@ -139,7 +139,11 @@ def test_exit_codes_of_a_service_are_those_of_serve():
     of_serve = {row[0] for row in codes if row[3] == "`serve`" or row[0] in "01"}
     listed = {row[0] for row in rows_of(section("how-to/service.md", "Exit codes"))[1:]}
     assert listed == of_serve
-    assert {str(exits.FSYNC_FAILED), str(exits.FILES_REPLACED), str(exits.FENCED)} <= listed
+    assert {
+        str(exit_codes.FSYNC_FAILED),
+        str(exit_codes.FILES_REPLACED),
+        str(exit_codes.FENCED),
+    } <= listed
 
 
 # --- settings --------------------------------------------------------------------------------

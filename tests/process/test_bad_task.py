@@ -19,7 +19,7 @@ from support.builds import around, serving
 from support.wire import Wire, append, create, select
 
 from hermes_actor import SessionDB
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
 from hermes_actor.versions import is_newer
@@ -31,34 +31,34 @@ LOOP = [
     "hermes_actor.actor.connection:Connection._finish_sending",
     "hermes_actor.actor.connection:Connection.send_frame",
     "hermes_actor.actor.connection:Connection._answer_the_rest",
-    "hermes_actor.actor.inbox:Inbox._receive",
+    "hermes_actor.actor.frame_reader:Inbox._receive",
     "hermes_actor.actor.conversation:Conversation.next_message",
-    "hermes_actor.actor.reception:Reception.welcome",
-    "hermes_actor.actor.desk:Desk.request",
-    "hermes_actor.actor.desk:Desk.catch_up",
-    "hermes_actor.actor.desk:Desk.maintain",
-    "hermes_actor.actor.desk:Desk.lease",
-    "hermes_actor.actor.desk:Desk.forget",
+    "hermes_actor.actor.connections:Reception.welcome",
+    "hermes_actor.actor.requests:Desk.request",
+    "hermes_actor.actor.requests:Desk.catch_up",
+    "hermes_actor.actor.requests:Desk.maintain",
+    "hermes_actor.actor.requests:Desk.lease",
+    "hermes_actor.actor.requests:Desk.forget",
     "hermes_actor.actor.server:describe",
     "hermes_actor.actor.server:Server.hand_off",
-    "hermes_actor.actor.followers:Followers.feed",
-    "hermes_actor.actor.followers:Followers._wake",
+    "hermes_actor.actor.change_feed:Followers.feed",
+    "hermes_actor.actor.change_feed:Followers._wake",
     "hermes_actor.actor.outbox:Outbox.flush",
-    "hermes_actor.actor.housekeeping:is_gone",
+    "hermes_actor.actor.timers:is_gone",
     "hermes_actor.actor.status:write_openers",
     "hermes_actor.actor.mailbox:Mailbox.take_expired",
-    "hermes_actor.actor.activation:socket_id",
-    "hermes_actor.actor.notify:Supervisor.tick",
+    "hermes_actor.actor.socket_activation:socket_id",
+    "hermes_actor.actor.sd_notify:Supervisor.tick",
     "hermes_actor.actor.connection:peer_credentials",
 ]
 
 # Places in the writer's thread.
 WRITER = [
-    "hermes_actor.actor.inbox:Inbox._admit",
+    "hermes_actor.actor.frame_reader:Inbox._admit",
     "hermes_actor.engine.jobs:Job.take",
     "hermes_actor.engine.jobs:Request.decoded",
-    "hermes_actor.actor.desk:Desk._reply",
-    "hermes_actor.actor.desk:Desk._answer_ask",
+    "hermes_actor.actor.requests:Desk._reply",
+    "hermes_actor.actor.requests:Desk._answer_ask",
     "hermes_actor.actor.metrics:Metrics.batch",
     "hermes_actor.actor.metrics:Metrics.answered",
     "hermes_actor.engine.writer:Writer.run_batch",
@@ -71,8 +71,8 @@ WRITER = [
     "hermes_actor.engine.writer:Writer.idle_slice",
     "hermes_actor.engine.receipts:Receipts.find",
     "hermes_actor.engine.receipts:Receipts.record",
-    "hermes_actor.engine.upkeep:advance",
-    "hermes_actor.engine.upkeep:Upkeep.checkpoint_if_due",
+    "hermes_actor.engine.maintenance:advance",
+    "hermes_actor.engine.maintenance:Upkeep.checkpoint_if_due",
     "hermes_actor.engine.loop:maintain",
     "hermes_actor.engine.write_connection:WriteConnection.begin",
     "hermes_actor.engine.write_connection:set_own",
@@ -150,11 +150,11 @@ def test_unexpected_error_ends_one_thing_alone(path, tmp_path, where, monkeypatc
 
 
 ATTEMPT = [
-    "hermes_actor.actor.successor:Successor.__init__",
-    "hermes_actor.actor.successor:Successor.ready",
-    "hermes_actor.actor.successor:Successor.hand",
-    "hermes_actor.actor.successor:Successor.serving",
-    "hermes_actor.actor.succession:Succession.dismiss_predecessor",
+    "hermes_actor.actor.handoff.child:Successor.__init__",
+    "hermes_actor.actor.handoff.child:Successor.ready",
+    "hermes_actor.actor.handoff.child:Successor.hand",
+    "hermes_actor.actor.handoff.child:Successor.serving",
+    "hermes_actor.actor.handoff.coordinator:Succession.dismiss_predecessor",
 ]
 
 
@@ -255,7 +255,7 @@ def test_commit_whose_files_cannot_be_looked_at_is_unknown_and_answered_when_the
     flag = tmp_path / "blind"
     prelude = f"""
 import os
-from hermes_actor.engine.guard import Guard
+from hermes_actor.engine.file_identity import Guard
 from hermes_actor.engine.write_connection import WriteConnection
 committing = []
 def commit(self, *args, really=WriteConnection.commit, **kwargs):
@@ -286,7 +286,7 @@ WriteConnection.commit, Guard.intact = commit, intact
 def test_two_errors_at_once_do_not_add_up(path, tmp_path):
     """Many clients meet the same error at the same time."""
     flag = tmp_path / "raise now"
-    where = "hermes_actor.actor.desk:Desk.maintain"
+    where = "hermes_actor.actor.requests:Desk.maintain"
     prelude = around(where, f"if os.path.exists({str(flag)!r}): raise RuntimeError('injected')")
     with serving(path, prelude=prelude) as actor:
         flag.touch()

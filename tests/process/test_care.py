@@ -15,7 +15,7 @@ from support.files import query
 from support.peer import run_peer
 from support.processes import own_mounts
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 MESSAGES = 400
 
@@ -79,7 +79,7 @@ def test_a_damaged_ordinary_index_is_built_anew(store, served):
             "UPDATE sqlite_master SET sql = ? WHERE name = 'idx_messages_session'", (text,)
         )
         conn.commit()
-    assert run(store, "repair", "--check").returncode == exits.BROKEN
+    assert run(store, "repair", "--check").returncode == exit_codes.BROKEN
     with serving(store) if served else contextlib.nullcontext():
         done = run(store, "repair", "--json")
         assert done.returncode == 0, done.stderr
@@ -108,7 +108,7 @@ def test_rows_of_a_damaged_table_are_saved_and_swapped_in_when_told(store, serve
     damaged = store.read_bytes()
     with serving(store) if served else contextlib.nullcontext():
         done = run(store, "repair", "--json")
-        assert done.returncode == exits.BROKEN
+        assert done.returncode == exit_codes.BROKEN
         found = json.loads(done.stdout)
         tables = {one["table"]: one for one in found["tables"]}
         lost = tables["messages"]["lost"]
@@ -201,7 +201,7 @@ def test_messages_without_their_session_get_one_again(store):
 def test_a_store_whose_list_of_tables_is_gone_is_sent_to_its_copies(store):
     overwrite(store, 1, with_=store.read_bytes()[:100] + b"\xff" * 3996)
     done = run(store, "repair")
-    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
     assert "malformed" in done.stderr
 
 
@@ -261,7 +261,7 @@ def test_vacuum_is_refused_without_room(store):
          "vacuum", "--db", store, "--yes"],
         capture_output=True, text=True,
     )  # fmt: skip
-    assert done.returncode == exits.REFUSED
+    assert done.returncode == exit_codes.REFUSED
     assert "not enough room" in done.stderr
     assert store.read_bytes() == before
 
@@ -337,7 +337,7 @@ def test_detach_names_who_is_still_connected(path):
     with serving(path) as actor:
         db = SessionDB(path)
         done = run(path, "detach", "--yes")
-        assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+        assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
         assert "Error: still connected: pid " in done.stderr
         assert actor.lives
         db.close()
@@ -346,6 +346,6 @@ def test_detach_names_who_is_still_connected(path):
 def test_commands_on_a_store_that_is_not_there(path):
     for words in (["repair"], ["vacuum"], ["detach", "--yes"], ["backup"]):
         done = run(path, *words)
-        assert (done.returncode, done.stdout) == (exits.REFUSED, ""), words
+        assert (done.returncode, done.stdout) == (exit_codes.REFUSED, ""), words
         assert f"there is no store at {path}" in done.stderr
     assert not folder_of(path).exists()

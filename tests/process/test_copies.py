@@ -16,8 +16,8 @@ from support.old_files import build
 from support.wire import Wire, append
 
 import hermes_protocol.messages as wire
-from hermes_actor import SessionDB, exits
-from hermes_actor.client.asking import ask
+from hermes_actor import SessionDB, exit_codes
+from hermes_actor.client.control import ask
 from hermes_actor.errors import NotAllowed, Unsupported
 from hermes_actor.paths import place_of
 
@@ -65,7 +65,7 @@ def test_backup_tells_what_it_has_made_and_keeps_as_many_as_the_settings_say(pat
 def test_backup_of_an_empty_file_is_refused_and_an_update_goes_on(path):
     path.touch()
     done = command("backup", "--db", path)
-    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
     assert f"{path} is empty" in done.stderr
     assert not path.with_name("backups").exists()
     assert command("update", "--db", path, "--", "true").returncode == 0
@@ -192,7 +192,7 @@ def test_what_is_no_store_changes_nothing(path, tmp_path):
         ([], "there is no copy at"),
     ):
         done = command("restore", "--db", path, "--yes", *words)
-        assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+        assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
         assert said in done.stderr
         assert "Traceback" not in done.stderr
     damaged = tmp_path / "damaged.db"
@@ -201,7 +201,7 @@ def test_what_is_no_store_changes_nothing(path, tmp_path):
         file.seek(4096 * 3)
         file.write(b"\xff" * 4096 * 8)
     done = command("restore", "--db", path, "--yes", damaged)
-    assert done.returncode == exits.REFUSED
+    assert done.returncode == exit_codes.REFUSED
     assert path.read_bytes() == before
 
 
@@ -250,6 +250,6 @@ def test_an_owner_that_does_not_serve_is_named(path, tmp_path):
     ) as owner:
         assert owner.stdout.readline() == b"open\n"
         done = command("restore", "--db", path, "--yes", copy)
-        assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+        assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
         assert f"pid {owner.pid} owns" in done.stderr
         owner.stdin.close()

@@ -17,9 +17,9 @@ from support.actors import wait_for
 
 from hermes_actor import SessionDB
 from hermes_actor.cli import demo, run
-from hermes_actor.demo import show as stage
-from hermes_actor.demo.crew import History, Look, Record, check
-from hermes_actor.demo.show import Event
+from hermes_actor.testing import scenario as stage
+from hermes_actor.testing.scenario import Event
+from hermes_actor.testing.writer_pool import History, Look, Record, check
 
 COMMAND = [sys.executable, "-m", "hermes_actor", "demo"]
 

@@ -17,8 +17,8 @@ from support.peer import FOLDER
 from support.processes import own_mounts
 from support.terminal import terminal
 
-from hermes_actor import SessionDB, exits
-from hermes_actor.filesystems import from_mountinfo
+from hermes_actor import SessionDB, exit_codes
+from hermes_actor.system.filesystems import from_mountinfo
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_file_system_that_does_not_last_is_named(tmp_path):
     script = 'mount -t tmpfs none "$1" && exec "$2" -m hermes_actor doctor --json --db "$1/x.db"'
     words = [*prefix, "sh", "-c", script, "sh", tmp_path, sys.executable]
     done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == exits.REFUSED, done.stderr
+    assert done.returncode == exit_codes.REFUSED, done.stderr
     (one,) = of(json.loads(done.stdout)["findings"], "disk", "warning")
     assert "tmpfs" in one["text"]
 
@@ -220,7 +220,7 @@ def test_an_actor_that_does_not_answer(quiet):
         os.kill(actor.pid, signal.SIGSTOP)
         code, found = examine(quiet, "--quick")
         os.kill(actor.pid, signal.SIGCONT)
-    assert code == exits.BROKEN
+    assert code == exit_codes.BROKEN
     assert of(found, "actor", "broken")[0]["advice"] == "hermes-actor stop --force"
 
 
@@ -260,7 +260,7 @@ def test_the_hook_is_never_advised_for_a_version_that_this_build_does_not_know(q
 def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
     damage(quiet)
     code, found = examine(quiet)
-    assert code == exits.BROKEN
+    assert code == exit_codes.BROKEN
     broken = of(found, "content", "broken")
     assert {one["advice"] for one in broken} == {"hermes-actor repair"}
     assert not any("\n" in one["text"] or "***" in one["text"] for one in broken)

@@ -33,7 +33,9 @@ TRIES = 100 if os.environ.get("HERMES_ACTOR_LONG") else 20
 CLIENTS = 64
 QUEUED = 1000
 
-WITHOUT_IDLE_WORK = around("hermes_actor.engine.upkeep:Upkeep.idle_slice", before="return 60.0")
+WITHOUT_IDLE_WORK = around(
+    "hermes_actor.engine.maintenance:Upkeep.idle_slice", before="return 60.0"
+)
 
 
 def tell_to_end(path, actor, how):

@@ -11,7 +11,7 @@ from support.files import query, raw
 from support.served import served
 from support.wire import Wire, append, create, request, select
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import ActorBroken
 from hermes_actor.paths import place_of
 
@@ -65,7 +65,7 @@ def test_fenced_actor_does_nothing_more_and_ends(path, client, asked):
         # Its look at the file once a second may find the other owner before the request arrives.
         with suppress(BrokenPipeError, ConnectionResetError):
             wire.send(*ASKED[asked])
-        assert actor.exit_code() == exits.FENCED
+        assert actor.exit_code() == exit_codes.FENCED
         assert [m for m in wire.until_end() if m["t"] in ("ok", "done")] == []
         assert "another owner" in actor.last_words()
         assert own(path, "epoch") == epoch
@@ -90,7 +90,7 @@ def test_fenced_actor_that_nobody_asks_does_not_index(path, client):
             conn.execute("INSERT INTO messages (session_id, role, timestamp) VALUES ('s', 'u', 1)")
             watermark = own(path, "watermark")
         assert db.append_message("s", "user", "walrus") == 2
-        assert actor.exit_code() == exits.FENCED
+        assert actor.exit_code() == exit_codes.FENCED
         assert watermark == 0
     assert query(path, "SELECT COUNT(*) FROM messages") == [(2,)]
 

@@ -254,7 +254,7 @@ import os, random, signal, string, sys, threading
 from pathlib import Path
 from support.child import tell
 from hermes_actor import SessionDB
-from hermes_actor.backup import back_up
+from hermes_actor.recovery.backup import back_up
 
 path, forks, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 mode = "embedded" if kind in ("embedded", "lease", "large") else "actor"

@@ -13,7 +13,7 @@ from support.served import served
 from support.syncs import prelude, sign_for
 from support.wire import Wire, append, create, request, status
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import Busy, DeadlineExceeded
 from hermes_actor.paths import place_of
 
@@ -59,7 +59,7 @@ def test_nothing_of_the_batch_is_acknowledged(path, place, client):
         before = place.db.read_bytes()
         sign_for(path).touch()
         assert [answer for answer in send_batch(wire) if answer["t"] == "ok"] == []
-        assert actor.exit_code() == exits.FSYNC_FAILED
+        assert actor.exit_code() == exit_codes.FSYNC_FAILED
         assert place.fsync_failed.exists()
         # It has neither folded the WAL back nor closed anything.
         assert place.db.read_bytes() == before
@@ -86,7 +86,7 @@ def test_client_sends_it_again_and_it_is_applied_once(path, place, client):
             db.append_message("s", "user", text)
         sign_for(path).touch()
         ids = [db.append_message("s", "user", text) for text in BATCH]
-        assert actor.exit_code() == exits.FSYNC_FAILED
+        assert actor.exit_code() == exit_codes.FSYNC_FAILED
     assert [m["id"] for m in db.get_messages("s")][ROWS:] == ids
     assert contents(path, "s") == [*OURS, *BATCH]
     assert not place.fsync_failed.exists()
@@ -107,7 +107,7 @@ def test_sync_that_fails_in_upkeep(path, place, client, moment, once):
         sign_for(path).touch()
         wire.send(request(1, create("s")))
         wire.send(*(request(seq, append("s", f"walrus {seq}")) for seq in range(2, 60)))
-        assert actor.exit_code() == exits.FSYNC_FAILED
+        assert actor.exit_code() == exit_codes.FSYNC_FAILED
         acknowledged = {answer["seq"] for answer in wire.until_end() if answer["t"] == "ok"}
         assert place.fsync_failed.exists()
     db = client()
@@ -127,7 +127,7 @@ def test_sync_that_fails_in_the_barrier(path, place, client):
     epoch = own(path, "epoch")
     sign_for(path).touch()
     with served(path, prelude(path, "barrier.after_checkpoint"), serves=False) as actor:
-        assert actor.exit_code() == exits.FSYNC_FAILED
+        assert actor.exit_code() == exit_codes.FSYNC_FAILED
         assert place.fsync_failed.exists()
     db = client()
     db.append_message("s", "user", "after")
@@ -168,7 +168,7 @@ def test_embedded_writer_tells_its_callers(path, place):
 
 # A reader that keeps the WAL from being folded back.
 
-SOON = "from hermes_actor.engine import barrier\nbarrier.BARRIER_SECONDS = 0.2\n"
+SOON = "from hermes_actor.engine import recovery\nrecovery.BARRIER_SECONDS = 0.2\n"
 
 
 @pytest.fixture

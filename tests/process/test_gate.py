@@ -10,7 +10,7 @@ from support.builds import around, serving
 from support.wire import Wire, append, create, hello, request
 
 from hermes_actor import SessionDB
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.paths import place_of
 
 HANDOFF = {"t": "handoff", "ask": -1, "python": sys.executable, "wait": True}

@@ -22,11 +22,11 @@ from hermes_actor.paths import place_of
 LONG = bool(os.environ.get("HERMES_ACTOR_LONG"))
 KILLS = 40 if LONG else 4
 
-HANDOFF = "hermes_actor.actor.handoff:HandOff"
-SUCCESSOR = "hermes_actor.actor.successor:Successor"
-INHERIT = "hermes_actor.actor.succeeding:Predecessor.inherit"
-TELL_SERVING = "hermes_actor.actor.succeeding:Predecessor.tell_serving"
-STOP_WRITING = "hermes_actor.actor.writing:Writing.stop"
+HANDOFF = "hermes_actor.actor.handoff.attempt:HandOff"
+SUCCESSOR = "hermes_actor.actor.handoff.child:Successor"
+INHERIT = "hermes_actor.actor.handoff.receiver:Predecessor.inherit"
+TELL_SERVING = "hermes_actor.actor.handoff.receiver:Predecessor.tell_serving"
+STOP_WRITING = "hermes_actor.actor.writer_thread:Writing.stop"
 
 # While the old actor has the descriptors alone, its successor can only end with it.
 ALONE = {

@@ -10,8 +10,8 @@ from support.files import FTS_TABLES, TRIGGERS, names, query, raw
 from support.index_damage import LEAVES, damage, overwrite
 
 from hermes_actor.errors import Damaged, StorageError
-from hermes_actor.store import search as search_module
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
+from hermes_actor.store.search import matches as search_module
 
 TEXT = "walrus 北京烤鸭 {}"
 INDEXED = (

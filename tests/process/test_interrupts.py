@@ -8,11 +8,12 @@ import gc, os, signal, sys, threading
 from pathlib import Path
 from support.child import outcome, tell
 from support.interrupts import everywhere, open_descriptors
-from hermes_actor import SessionDB, forks, sqlite
+from hermes_actor import SessionDB, sqlite
 from hermes_actor.client import reader
+from hermes_actor.system import fork
 
 path, kind = Path(sys.argv[1]), sys.argv[2]
-forks._FORK_SECONDS = 600  # a fork that has to wait for an interrupted read shows
+fork._FORK_SECONDS = 600  # a fork that has to wait for an interrupted read shows
 db = SessionDB(path, mode="actor")
 db.create_session("s", "cli")
 db.append_message("s", "user", "hello")
@@ -91,9 +92,10 @@ import gc, os, sys, time
 from pathlib import Path
 from support.child import tell
 from support.interrupts import everywhere, open_descriptors
-from hermes_actor import SessionDB, descriptors
-from hermes_actor.client import environment, spawn
+from hermes_actor import SessionDB
+from hermes_actor.client import spawn, spawn_environment
 from hermes_actor.paths import place_of
+from hermes_actor.system import descriptors
 
 place, python = place_of(Path(sys.argv[1])), sys.executable
 # Stands for an actor that serves at once, and ends.

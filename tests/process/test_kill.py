@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support.actors import actor_pid, end_actor, wait_for
 
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import connect_reader

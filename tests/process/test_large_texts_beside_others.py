@@ -12,7 +12,7 @@ from support.files import FTS_TABLES, query, raw
 from support.served import served
 
 from hermes_actor import SessionDB
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.paths import place_of
 
 RANDOM = random.Random(9)

@@ -14,8 +14,8 @@ from support.actors import actor_pid, folder_of, wait_for
 from support.builds import around, command, serving, wait_until
 from support.load import load
 
-from hermes_actor import SessionDB, exits
-from hermes_actor.processes import ProcessEnd
+from hermes_actor import SessionDB, exit_codes
+from hermes_actor.system.processes import ProcessEnd
 
 EMBEDDED = """
 import sys
@@ -44,7 +44,7 @@ def test_it_ends_and_is_gone_when_the_command_returns(path, word):
         assert (done.returncode, done.stdout) == (0, f"pid {actor.pid} has ended\n")
         assert actor.exit_code(5) == 0
     done = command(word, "--db", path, "--json")
-    assert (done.returncode, json.loads(done.stdout)) == (exits.NOT_RUNNING, {"ended": False})
+    assert (done.returncode, json.loads(done.stdout)) == (exit_codes.NOT_RUNNING, {"ended": False})
 
 
 @pytest.mark.parametrize("word", ["stop", "drain"])
@@ -65,18 +65,18 @@ def test_a_socket_that_a_manager_holds_is_left_alone_after_the_end(path, word):
             assert (done.returncode, done.stdout) == (0, f"pid {actor.pid} has ended\n")
             assert actor.wait(5) == 0
         # Once for the actor that has ended, once for none.
-        assert command(word, "--db", path).returncode == exits.NOT_RUNNING
+        assert command(word, "--db", path).returncode == exit_codes.NOT_RUNNING
         with pytest.raises(BlockingIOError):
             listener.accept()
 
 
 def test_stop_tells_what_it_waits_for_and_gives_up_in_time(path, tmp_path):
     go = tmp_path / "go"
-    prelude = around("hermes_actor.engine.upkeep:Upkeep.close", before=wait_until(go))
+    prelude = around("hermes_actor.engine.maintenance:Upkeep.close", before=wait_until(go))
     with serving(path, prelude=prelude) as actor:
         done = command("stop", "--db", path, "--timeout", "4")
         go.touch()
-        assert done.returncode == exits.REFUSED
+        assert done.returncode == exit_codes.REFUSED
         assert f"waiting: pid {actor.pid}: " in done.stderr
         assert f"Error: pid {actor.pid}, which owns {path}, has not ended in 4 s" in done.stderr
         assert "hermes-actor stop --force" in done.stderr
@@ -97,7 +97,7 @@ def test_stop_names_a_program_that_owns_the_store_without_serving(path):
     ) as owner:
         assert owner.stdout.readline() == b"open\n"
         done = command("stop", "--db", path)
-        assert done.returncode == exits.REFUSED
+        assert done.returncode == exit_codes.REFUSED
         assert f"pid {owner.pid} owns" in done.stderr
         listed = json.loads(command("ps", "--json").stdout)
         (mine,) = [one for one in listed if one["database"] == str(path)]
@@ -179,7 +179,7 @@ def test_logs_show_the_newest_lines_also_of_rotated_files(path):
 
 def test_logs_without_a_log(path):
     done = command("logs", "--db", path)
-    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
     assert done.stderr.startswith("Error: there is no log")
 
 
@@ -198,7 +198,7 @@ def test_logs_follow_also_over_a_rotation(path):
         log.write_text("second\n")
         assert shown.stdout.readline() == "second\n"
         shown.send_signal(signal.SIGINT)
-        assert shown.wait(10) == exits.INTERRUPTED
+        assert shown.wait(10) == exit_codes.INTERRUPTED
 
 
 # --- export-schema -------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_exported_schema_makes_an_equal_store(path, tmp_path):
 
 def test_export_schema_of_nothing(path):
     done = command("export-schema", "--db", path)
-    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
     assert "there is no store" in done.stderr
 
 
@@ -234,12 +234,12 @@ def test_status_of_an_owner_that_cannot_be_asked(path):
             found = command("status", "--db", path, "--json")
         finally:
             os.kill(actor.pid, signal.SIGCONT)
-    assert shown.returncode == found.returncode == exits.NOT_SERVING
+    assert shown.returncode == found.returncode == exit_codes.NOT_SERVING
     assert shown.stdout.startswith("not answering: ")
     assert f"pid {actor.pid}" in shown.stdout
     assert "hermes-actor stop --force" in shown.stdout
     assert json.loads(found.stdout)["pid"] == actor.pid
     with closing(SessionDB(path, mode="embedded")):
         shown = command("status", "--db", path)
-    assert shown.returncode == exits.NOT_SERVING
+    assert shown.returncode == exit_codes.NOT_SERVING
     assert shown.stdout.startswith(f"embedded: pid {os.getpid()} owns {path}")

@@ -15,7 +15,7 @@ from support.builds import command, serving
 from support.wire import frame, status
 
 from hermes_actor import SessionDB
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import Busy
 from hermes_actor.paths import place_of
 

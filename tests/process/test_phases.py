@@ -11,7 +11,7 @@ from support.files import write_lock
 from support.old_files import build
 from support.wire import Wire, hello, status
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 WAITING = "waiting for another program that holds the lock"
 
@@ -71,7 +71,7 @@ def test_hello_and_status_are_answered_before_the_file_is_open(path):
                 assert phase == "opening"
             command = [sys.executable, "-m", "hermes_actor", "status", "--db", str(path)]
             assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == (
-                exits.NOT_SERVING
+                exit_codes.NOT_SERVING
             )
             foreign.execute("ROLLBACK")
             later = first

@@ -19,9 +19,9 @@ from support.wire import Wire, append, request, status
 from hermes_actor import SessionDB
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.holders import snapshot_holders
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import connect_reader
+from hermes_actor.system.lock_inspection import snapshot_holders
 
 
 @pytest.fixture

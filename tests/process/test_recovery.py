@@ -21,8 +21,8 @@ from support.builds import command, serving
 from support.files import query
 from support.wire import Wire, append, create
 
-from hermes_actor import SessionDB, exits
-from hermes_actor.demo import history
+from hermes_actor import SessionDB, exit_codes
+from hermes_actor.testing import history
 
 BALLAST = 6_000
 """Messages that make copying take long enough for many writes."""
@@ -129,7 +129,7 @@ def large(path):
 
 def run(*words):
     done = command(*words, "--json")
-    assert done.returncode == exits.OK, done.stderr
+    assert done.returncode == exit_codes.OK, done.stderr
     return json.loads(done.stdout)
 
 
@@ -211,7 +211,7 @@ def test_another_program_that_writes_meanwhile_is_not_lost_either(large, tmp_pat
             stop.set()
             thread.join()
     present = set(contents(large, "live"))
-    if done.returncode == exits.OK:
+    if done.returncode == exit_codes.OK:
         present |= set(contents(json.loads(done.stdout)["before"], "live"))
     else:  # it never found a moment, and has changed nothing
         assert "has changed since it was copied" in done.stderr
@@ -275,7 +275,7 @@ def test_older_actor_is_asked_for_nothing_that_it_cannot_do_safely(path, words):
         command("backup", "--db", path)
         db.append_message("live", "user", "after the copy")
         done = command(*words, "--db", path, "--yes")
-        assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+        assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
         assert "hermes-actor handoff" in done.stderr
         assert contents(path, "live") == ["after the copy"]
         assert len(list(path.with_name("backups").iterdir())) == 1

@@ -26,11 +26,11 @@ from support.served import served
 from support.wire import Wire, append, request
 from support.wire import create as create_session
 
-from hermes_actor import SessionDB, exits, limits
+from hermes_actor import SessionDB, exit_codes, limits
 from hermes_actor.engine import write_connection
 from hermes_actor.engine.checkpoint import Action
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError, OutcomeUnknown
 from hermes_actor.paths import place_of
@@ -163,7 +163,7 @@ def write_on(db, path, tries=4):
 def assert_nothing_is_acknowledged(wire, actor):
     """The actor is asked for changes and ends without a good answer, with its own exit code."""
     wire.send(*(request(seq, append("s", f"void {seq}")) for seq in range(1, 4)))
-    assert actor.exit_code() == exits.FILES_REPLACED
+    assert actor.exit_code() == exit_codes.FILES_REPLACED
     assert [message for message in wire.until_end() if message["t"] == "ok"] == []
 
 
@@ -289,10 +289,10 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, o
         code, out = command(path, "repair", "--orphans", "--check")
         told = re.match(r"(\S+): the store lacks 1 session\(s\) and (\d+) message", out)
         assert told is not None
-        assert (code, told[1]) == (exits.BROKEN, orphan.name)
-        assert command(path, "repair", "--orphans")[0] == exits.USAGE
+        assert (code, told[1]) == (exit_codes.BROKEN, orphan.name)
+        assert command(path, "repair", "--orphans")[0] == exit_codes.USAGE
         assert db.get_session("s") is None
-        assert command(path, "repair", "--orphans", "--yes")[0] == exits.OK
+        assert command(path, "repair", "--orphans", "--yes")[0] == exit_codes.OK
         after = db.export_session("s")
         messages = after.pop("messages")
         assert len(messages) == after["message_count"] == int(told[2])
@@ -310,7 +310,7 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, o
         done.rename(orphan)
         code, out = command(path, "repair", "--orphans", "--yes", "--json")
         (report,) = json.loads(out)["orphans"]
-        assert (code, report["sessions"], report["messages"]) == (exits.OK, 0, 0)
+        assert (code, report["sessions"], report["messages"]) == (exit_codes.OK, 0, 0)
         assert len(db.get_messages("s")) == len(messages)
 
 
@@ -325,7 +325,7 @@ def test_more_messages_of_a_session_come_back(path, place, client, tmp_path):
             write_foreign(path)
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
-        assert command(path, "repair", "--orphans", "--yes")[0] == exits.OK
+        assert command(path, "repair", "--orphans", "--yes")[0] == exit_codes.OK
         found = texts(path)
         assert sorted(t for t in found if not t.startswith("void")) == sorted(OURS)
         assert db.get_session("s")["message_count"] == len(found)
@@ -504,7 +504,7 @@ def test_database_is_deleted(path, place, client):
                 file.unlink()
         wire.send(request(1, append("s", "void")))
         assert [message for message in wire.until_end() if message["t"] == "ok"] == []
-        assert actor.exit_code() in (0, exits.FILES_REPLACED)
+        assert actor.exit_code() in (0, exit_codes.FILES_REPLACED)
         (orphan,) = orphans(path)
         assert orphan.stat().st_mode & 0o777 == 0o600
         write_on(db, path)
@@ -512,7 +512,7 @@ def test_database_is_deleted(path, place, client):
         # All of it is in the orphan, and comes back.
         assert [t for t in texts(orphan) if t != "void"] == OURS
         assert query(orphan, "PRAGMA integrity_check") == [("ok",)]
-        assert command(path, "repair", "--orphans", "--yes")[0] == exits.OK
+        assert command(path, "repair", "--orphans", "--yes")[0] == exit_codes.OK
         assert [t for t in texts(path) if t != "void"] == OURS
         assert keys(path) >= {"after 3"}
 
@@ -536,7 +536,7 @@ def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
         if not idle:
             wire.send(request(1, append("s", "void")))
         assert [message for message in wire.until_end() if message["t"] == "ok"] == []
-        assert actor.exit_code() == exits.FILES_REPLACED
+        assert actor.exit_code() == exit_codes.FILES_REPLACED
         db.close()
     (orphan,) = orphans(path)
     assert str(orphan) in actor.last_words()
@@ -549,7 +549,7 @@ def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
         assert f"hermes-actor restore {orphan}" in told, told
     assert not path.exists()
     code, _ = command(path, "restore", str(orphan), "--yes")
-    assert code == exits.OK
+    assert code == exit_codes.OK
     assert [t for t in texts(path) if t != "void"] == [*OURS, "in the log"]
 
 
@@ -572,7 +572,7 @@ def test_home_that_is_deleted_is_saved_also_under_load(tmp_path, monkeypatch, id
         if not idle:
             wire.send(request(ROWS + 2, append("s", "void")))
         assert [message for message in wire.until_end() if message["t"] == "ok"] == []
-        assert actor.exit_code() in (0, exits.FILES_REPLACED)
+        assert actor.exit_code() in (0, exit_codes.FILES_REPLACED)
     (copy,) = (tmp_path / "state" / "hermes-actor" / "rescued").iterdir()
     assert [t for t in texts(copy) if t != "void"] == OURS
     assert copy.stat().st_mode & 0o777 == 0o600
@@ -623,7 +623,7 @@ def test_second_owner_after_the_lock_was_removed(path, place, client):
                 os.kill(first.pid, signal.SIGCONT)
                 wire.send(*(request(seq, append("s", f"void {seq}")) for seq in range(1, 4)))
                 assert [message for message in wire.until_end() if message["t"] == "ok"] == []
-                assert first.exit_code() in (exits.FILES_REPLACED, exits.FENCED)
+                assert first.exit_code() in (exit_codes.FILES_REPLACED, exit_codes.FENCED)
                 write_on(db, path)
                 assert second.lives
                 assert "second" in keys(path)
@@ -793,7 +793,7 @@ def test_writer_stops_for_good(writer, path, place, during, when):
     assert {error.executed for error in errors(outcomes)} <= {"no", "unknown"}
     if when == "during":
         assert [type(error) for error in errors(outcomes)] == [OutcomeUnknown] * 3
-    assert writer.core.exit_code == exits.FILES_REPLACED
+    assert writer.core.exit_code == exit_codes.FILES_REPLACED
     (orphan,) = orphans(path)
     assert orphan.stat().st_mode & 0o777 == 0o600
     # From here on it neither writes nor closes: both would put stale pages over theirs.

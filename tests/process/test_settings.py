@@ -8,7 +8,7 @@ import pytest
 from support.actors import actors_of, folder_of, wait_nobody
 
 from hermes_actor import SessionDB
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import Unsupported
 from hermes_actor.paths import place_of
 

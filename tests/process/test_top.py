@@ -11,7 +11,7 @@ import pytest
 from support.builds import command, serving
 from support.terminal import terminal
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 
 def test_top_in_a_terminal(path, tmp_path):
@@ -51,7 +51,7 @@ def test_top_for_scripts(path):
 
 def test_top_without_a_terminal(path):
     done = command("top", "--db", path)
-    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
     assert "there is no terminal" in done.stderr
 
 
@@ -103,7 +103,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path):
     assert done.returncode == 0
     assert (tmp_path / ".config/fish/completions/hermes-actor.fish").exists()
     done = command("completion", SHELL="/bin/tcsh")
-    assert (done.returncode, done.stdout) == (exits.REFUSED, "")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
     assert "no completion for tcsh" in done.stderr
 
 

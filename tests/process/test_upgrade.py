@@ -22,7 +22,7 @@ from support.wire import Wire, status
 
 from hermes_actor import SessionDB
 from hermes_actor.cli.handoff import hand_over
-from hermes_actor.client.asking import ask_status
+from hermes_actor.client.control import ask_status
 from hermes_actor.paths import place_of
 
 HERE = "import asyncio, sys; from pathlib import Path; path = Path(sys.argv[1])\n"
@@ -88,7 +88,7 @@ def serves(path, version):
 def test_newer_client_makes_the_actor_hand_over_to_its_build(path, newer, code):
     if code == ASYNCHRONOUS:
         # It has a blocking connection too, which is not to be the one that asks.
-        newer.append("hermes_actor.client.line", "upgrade_request = lambda place, core: b''")
+        newer.append("hermes_actor.client.connection", "upgrade_request = lambda place, core: b''")
     with serving(path) as old, load(path) as running:
         use(newer, path, code)
         serves(path, NEWER)
@@ -121,7 +121,7 @@ def test_newer_client_that_may_not_ask_works_with_the_older_actor(
 
 def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
     """Its programs work with the old actor, however many of them come."""
-    newer.around("hermes_actor.actor.succeeding:Predecessor.inherit", before="os._exit(9)")
+    newer.around("hermes_actor.actor.handoff.receiver:Predecessor.inherit", before="os._exit(9)")
     with serving(path) as old, load(path) as running:
         for number in range(4):
             use(newer, path, session=str(number))
@@ -141,7 +141,7 @@ def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
 def test_program_whose_code_on_disk_is_no_longer_its_own_changes_nothing(path, tmp_path):
     """In memory it is newer; what its interpreter finds is not."""
     claims = Build(tmp_path / "claims", OURS)
-    claims.append("hermes_actor.client.upgrading", f"__version__ = {NEWER!r}")
+    claims.append("hermes_actor.client.upgrade", f"__version__ = {NEWER!r}")
     with serving(path) as old, load(path) as running:
         use(claims, path)
         wait_for(lambda: "hand-off: failed" in log(path))
@@ -280,7 +280,7 @@ def test_actor_that_has_refused_a_build_ends_as_usual(tmp_path, older, monkeypat
 
 def test_request_that_is_not_worth_it_is_refused(path, newer):
     """A program that asks by itself must be newer, and gets one try in a minute."""
-    prelude = around("hermes_actor.actor.successor:_popen", before="raise OSError('no')")
+    prelude = around("hermes_actor.actor.handoff.child:_popen", before="raise OSError('no')")
     with serving(path, prelude=prelude) as old, Wire(path) as wire:
 
         def ask(build):

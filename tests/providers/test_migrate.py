@@ -26,9 +26,10 @@ from support.processes import TESTS
 from hermes_actor import SessionDB
 from hermes_actor.cli import migrate as cli
 from hermes_actor.cli import run
-from hermes_actor.providers.migration import side
+from hermes_actor.providers.migration import endpoint
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
-from hermes_actor.providers.server import copying, postgres_copy
+from hermes_actor.providers.sql import transfer
+from hermes_actor.providers.sql.postgresql import bulk
 from hermes_actor.store.raw_rows import columns_of
 
 BIG = "ж" * 1_000_000  # 2 MB
@@ -223,9 +224,9 @@ def test_a_change_below_the_bookmark_is_found_and_copied_anew(source, target, mi
 
 KILLED = """
     import os, signal, sys
-    from hermes_actor.providers.migration import side
-    side._PART_ROWS = 7
-    flush, left = side.Parts.flush, int(sys.argv[1])
+    from hermes_actor.providers.migration import endpoint
+    endpoint._PART_ROWS = 7
+    flush, left = endpoint.Parts.flush, int(sys.argv[1])
 
     def flush_and_die(self, bookmark=None):
         global left
@@ -234,7 +235,7 @@ KILLED = """
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    side.Parts.flush = flush_and_die
+    endpoint.Parts.flush = flush_and_die
     from hermes_actor.cli import run
     sys.exit(run(sys.argv[2:]))
 """
@@ -258,7 +259,7 @@ def test_killed_in_the_middle_it_goes_on(source, target, migrate, monkeypatch):
     killed_after(2, source, target)
     with contextlib.closing(SessionDB(source, mode="embedded")) as db:
         db.append_message("child", "user", "meanwhile")
-    monkeypatch.setattr(side, "_PART_ROWS", 5)
+    monkeypatch.setattr(endpoint, "_PART_ROWS", 5)
     done = migrate(source, target)
     assert done["resumed"] is True
     assert done["messages"] == 37
@@ -275,7 +276,7 @@ def test_interrupted_between_column_and_indexes_it_goes_on(source, migrate, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_copy, "_make_index", interrupt)
+        patch.setattr(bulk, "_make_index", interrupt)
         assert "Interrupted; the same command goes on" in migrate(source, url, code=130)
     done = migrate(source, url)
     assert (done["resumed"], done["copied"]["messages"]) == (True, 0)
@@ -296,9 +297,9 @@ def test_indexes_are_built_with_one_connection_too():
     url = servers.new_store("postgresql")
     settings = {"pool_size": 1, "connect_timeout": 0.1}
     with contextlib.closing(PostgreSQLSessionDBProvider(url, settings=settings)) as db:
-        copying.drop_search(db._port.database)
+        transfer.drop_search(db._port.database)
         assert search_indexes(url) == 0
-        copying.build_search(db._port.database)
+        transfer.build_search(db._port.database)
     assert search_indexes(url) == 2
 
 
@@ -388,8 +389,8 @@ def test_number_that_a_server_cannot_keep_is_told(source, tmp_path, migrate):
 
 def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
     """The later one goes on; the earlier one is refused at its next part."""
-    monkeypatch.setattr(side, "_PART_ROWS", 7)
-    flush, nested = side.Parts.flush, []
+    monkeypatch.setattr(endpoint, "_PART_ROWS", 7)
+    flush, nested = endpoint.Parts.flush, []
 
     def flush_and_meet(self, bookmark=None):
         flush(self, bookmark)
@@ -399,7 +400,7 @@ def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
                 answer.result()
             assert migrate(source, target)["messages"] == 36
 
-    monkeypatch.setattr(side.Parts, "flush", flush_and_meet)
+    monkeypatch.setattr(endpoint.Parts, "flush", flush_and_meet)
     assert "another migration into this store has begun" in migrate(source, target, code=1)
     assert exported(address(target)) == exported(embedded(source))
 

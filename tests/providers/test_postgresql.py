@@ -92,9 +92,9 @@ def test_trigrams_answer_searches_for_cjk_text(db, caplog):
         cut = conn.execute(sqlalchemy.text("SELECT public.show_trgm('北京烤鸭')")).scalar()
         assert len(cut) >= 2
         conn.execute(sqlalchemy.text("SET LOCAL enable_seqscan = off"))
-        from hermes_actor.providers.server.postgres_search import parts_match
-        from hermes_actor.providers.server.tables import messages
-        from hermes_actor.providers.server.text_search import Phrase
+        from hermes_actor.providers.sql.postgresql.search import parts_match
+        from hermes_actor.providers.sql.query_tree import Phrase
+        from hermes_actor.providers.sql.tables import messages
 
         statement = sqlalchemy.select(messages.c.id).where(
             parts_match(Phrase((), False, "北京烤鸭"))

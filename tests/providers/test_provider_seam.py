@@ -11,7 +11,7 @@ import pytest
 
 from hermes_actor import AsyncSessionDB, SessionDB
 from hermes_actor.errors import BadConfig, MissingDriver, OpenError, UnknownProvider
-from hermes_actor.providers import selection
+from hermes_actor.providers import resolve
 from hermes_actor.providers.base import SessionDBProvider
 from hermes_actor.providers.mysql import MySQLSessionDBProvider
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
@@ -98,7 +98,7 @@ def test_settings_name_the_store(home, tmp_path):
 def test_variables_are_expanded(home, monkeypatch):
     monkeypatch.setenv("SESSIONS_PASSWORD", SECRET)
     where = home("sessiondb:\n  dsn: postgresql://me:${SESSIONS_PASSWORD}@host/db\n")
-    chosen = selection.choose_by_settings(where)
+    chosen = resolve.choose_by_settings(where)
     assert chosen.name == "postgresql"
     assert SECRET in chosen.url
     assert SECRET not in repr(chosen)
@@ -157,7 +157,7 @@ def test_a_path_is_a_file_whatever_the_settings_say(home, tmp_path):
     ],
 )
 def test_passwords_are_masked(text):
-    assert SECRET not in selection.masked(text)
+    assert SECRET not in resolve.masked(text)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
@@ -244,7 +244,7 @@ def test_a_third_party_is_found_by_its_entry_point(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        f"[{selection.ENTRY_POINT_GROUP}]\nelsewhere = elsewhere:Elsewhere\n"
+        f"[{resolve.ENTRY_POINT_GROUP}]\nelsewhere = elsewhere:Elsewhere\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     db = SessionDB(f"elsewhere://{tmp_path / 'e.db'}")

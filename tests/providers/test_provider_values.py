@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_actor.errors import BadValue
-from hermes_actor.providers.server.values import decode_text, encode_text
+from hermes_actor.providers.sql.types import decode_text, encode_text
 
 ODD = [
     "", " ", "trailing ", "\x00", "a\x00b", "\x00\x00", "\x1a", "\x1a\x1a", "\x1a\x1b\x00",

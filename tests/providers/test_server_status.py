@@ -9,7 +9,7 @@ import sys
 import pytest
 from support import servers
 
-from hermes_actor import SessionDB, exits
+from hermes_actor import SessionDB, exit_codes
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_relaxed_durability_shows(status):
     for commit, durability in (("on", "synced"), ("off", "relaxed")):
         settings = {"dsn": url, "synchronous_commit": commit}
         told, code = status(settings, "--json")
-        assert code == exits.OK
+        assert code == exit_codes.OK
         found = json.loads(told)
         assert (found["phase"], found["provider"]) == ("serving", "postgresql")
         assert (found["sessions"], found["messages"]) == (1, 1)
@@ -62,7 +62,7 @@ def test_a_server_that_does_not_answer(status):
     settings = {"dsn": "postgresql://me:hunter2@127.0.0.1:1/db"}
     for words in ((), ("--json",)):
         told, code = status(settings, *words)
-        assert code == exits.NOT_RUNNING
+        assert code == exit_codes.NOT_RUNNING
         assert "unreachable" in told
         assert "hunter2" not in told
 
@@ -70,5 +70,5 @@ def test_a_server_that_does_not_answer(status):
 def test_a_file_that_the_settings_name(status, tmp_path):
     there = tmp_path / "elsewhere.db"
     told, code = status({"dsn": f"sqlite:///{there}"}, "--json")
-    assert code == exits.NOT_RUNNING
+    assert code == exit_codes.NOT_RUNNING
     assert json.loads(told)["database"] == str(there)

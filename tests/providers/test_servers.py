@@ -25,10 +25,10 @@ from hermes_actor.errors import (
     Unreachable,
     Unsupported,
 )
-from hermes_actor.providers.server import receipts, registry, schema, tables
-from hermes_actor.providers.server.dialect import Judgement, Way
-from hermes_actor.providers.server.session_db import ServerSessionDB
-from hermes_actor.store.apply import APPLY
+from hermes_actor.providers.sql import receipts, registry, schema, tables
+from hermes_actor.providers.sql.dialect import Judgement, Way
+from hermes_actor.providers.sql.session_db import ServerSessionDB
+from hermes_actor.store.dispatch import APPLY
 from hermes_protocol import operations as ops
 
 
@@ -69,7 +69,7 @@ def test_every_operation_on_rows_is_applied():
 TEN = """
     import os, sys
     from hermes_actor import SessionDB
-    from hermes_actor.providers.selection import choose_by_url, provider_class
+    from hermes_actor.providers.resolve import choose_by_url, provider_class
     url = sys.argv[1]
     provider_class(choose_by_url(url).name)  # imported once, so that all begin at one moment
     waiting, go = os.pipe()

@@ -21,7 +21,7 @@ from support.weather import Crew, Proxy, crash, violations
 
 from hermes_actor import SessionDB
 from hermes_actor.errors import Busy, DiskFull, PermissionDenied, ReadOnly
-from hermes_actor.providers.server.receipts import sweep
+from hermes_actor.providers.sql.receipts import sweep
 
 CRASHES = 25 if os.environ.get("HERMES_ACTOR_LONG") else 3
 
@@ -446,7 +446,7 @@ def test_clocks_that_differ(db, open_, monkeypatch):
     ticket = database.tickets.issue(_append(db))
     (first,) = database.write([ticket], time.monotonic() + 30)
     with database.engine.begin() as conn:
-        from hermes_actor.providers.server.connection import ServerConnection
+        from hermes_actor.providers.sql.connection import ServerConnection
 
         sweep(ServerConnection(conn, database.dialect))
     (again,) = database.write([ticket], time.monotonic() + 30)
@@ -455,6 +455,6 @@ def test_clocks_that_differ(db, open_, monkeypatch):
 
 
 def _append(db):
-    from hermes_actor.methods.recording import record
+    from hermes_actor.api.operations import record
 
     return record(db, "append_message", "s", "user", "once").operation

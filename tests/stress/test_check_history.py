@@ -3,7 +3,7 @@
 import pytest
 from programme.made_up import WINDOW, MadeUp
 
-from hermes_actor.demo.history import RULES, Read, Row, check_cut, digest_of
+from hermes_actor.testing.history import RULES, Read, Row, check_cut, digest_of
 
 
 def lose_the_last(h):

@@ -8,7 +8,7 @@ import pytest
 from programme.records import Recorded, Row
 from programme.saved_wal import without_saved
 
-from hermes_actor.demo.history import Write
+from hermes_actor.testing.history import Write
 
 TEXTS = [f"w0 {number} {'x' * 30}" for number in range(1, 4)]
 

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from sqlalchemy import select
 
-from hermes_actor.providers.server import tables
+from hermes_actor.providers.sql import tables
 from hermes_actor.store.schema import SCHEMA_SQL, TOPICS_SQL
 
 COPIED = {

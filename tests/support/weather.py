@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import select
 
-from hermes_actor.demo.history import Row, Write, check
-from hermes_actor.providers.server import tables
+from hermes_actor.providers.sql import tables
+from hermes_actor.testing.history import Row, Write, check
 from support.processes import TESTS
 
 WRITER = """

@@ -15,7 +15,7 @@ from support.processes import run_python
 import hermes_actor
 import hermes_protocol
 from hermes_actor import errors
-from hermes_actor.store import apply
+from hermes_actor.store import dispatch
 from hermes_actor.store.registry import APPLY
 from hermes_protocol import operations as ops
 from hermes_protocol.values import Blob
@@ -27,60 +27,54 @@ PACKAGES = {
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
     "_version",
-    "availability",
-    "backup",
     "config",
-    "descriptors",
     "errors",
-    "exits",
+    "exit_codes",
     "failpoints",
-    "filesystems",
-    "forks",
-    "holders",
     "ids",
-    "integrity",
-    "journal",
+    "journal_mode",
     "limits",
     "paths",
-    "processes",
-    "rescue",
-    "scratch",
     "settings",
     "sqlite",
+    "system",
     "versions",
 }
 ALLOWED = {
     "protocol": {"msgspec"},
     "base": set(),
     "store": {"base", "protocol", "msgspec"},
-    "engine": {"base", "protocol", "store", "msgspec", "sqlite_utils"},
+    "compat": {"base", "protocol", "store"},
+    "recovery": {"base", "store", "tools"},
+    "engine": {"base", "protocol", "store", "recovery", "msgspec", "sqlite_utils"},
     "build": {"base", "protocol"},
-    "actor": {"base", "protocol", "store", "engine", "build", "msgspec", "trio"},
+    "actor": {"base", "protocol", "store", "recovery", "engine", "build", "msgspec", "trio"},
     "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
-    "methods": {"base", "protocol", "store", "client", "msgspec"},
+    "api": {"base", "protocol", "store", "client", "msgspec"},
     "contract": set(),
-    "session_db": {"base", "protocol", "store", "client", "methods", "contract", "msgspec"},
-    "providers": {"base", "protocol", "store", "client", "methods", "contract", "session_db"}
+    "session_db": {"base", "protocol", "store", "client", "api", "contract", "compat", "msgspec"},
+    "providers": {"base", "protocol", "store", "client", "api", "contract", "session_db"}
     | {"msgspec", "sqlalchemy", "psycopg", "pymysql"},
-    "pipeline": {"base", "methods"},
+    "pipeline": {"base", "api"},
     "aio": {"base", "protocol", "store", "client", "msgspec", "anyio"},
-    "async_pipeline": {"base", "protocol", "client", "aio", "methods", "anyio"},
+    "async_pipeline": {"base", "protocol", "client", "aio", "api", "anyio"},
     "async_session_db": {
         "base",
         "client",
         "aio",
-        "methods",
+        "api",
         "async_pipeline",
         "contract",
         "session_db",
         "anyio",
     },
     "hermes_actor": {"base", "protocol", "session_db"},
-    "hermes_state": {"base", "store", "session_db"},
-    "demo": {"base", "client", "session_db"},
+    "hermes_state": {"base", "store", "compat", "session_db"},
+    "testing": {"base", "client", "session_db"},
     "tools": {"base", "protocol", "store", "msgspec"},
-    "cli": {"base", "protocol", "store", "client", "methods", "session_db", "hermes_actor", "tools"}
+    "cli": {"base", "protocol", "store", "client", "api", "session_db", "hermes_actor", "tools"}
+    | {"recovery"}
     | {"click", "msgspec", "rich", "sqlite_utils"},
     "__main__": set(),
 }
@@ -88,11 +82,12 @@ ALLOWED = {
 # Imported when a mode or a command needs it, never at import time.
 LATE = {
     "base": {"yaml"},
+    "recovery": {"engine"},
     "session_db": {"engine", "embedded", "pipeline", "providers"},
     "providers": {"pipeline"},
     "hermes_actor": {"async_session_db"},
     "tools": {"session_db"},
-    "cli": {"actor", "demo", "engine", "embedded", "providers"},
+    "cli": {"actor", "testing", "engine", "embedded", "providers"},
     "__main__": {"cli"},
 }
 
@@ -167,7 +162,7 @@ def is_standard(name):
 
 
 def test_every_module_is_looked_at():
-    assert {"hermes_actor.store.apply", "hermes_actor.engine.writer"} <= set(modules())
+    assert {"hermes_actor.store.dispatch", "hermes_actor.engine.writer"} <= set(modules())
     assert {"hermes_actor.session_db", "hermes_protocol.operations"} <= set(modules())
     assert len(imports()) > 200
 
@@ -239,11 +234,10 @@ def test_descriptors_of_any_number_are_waited_for():
 
 
 FILES_OF_THEIR_OWN = {
-    "care": "the trial of the disk, under a name that is free",
-    "copies": "a damaged store is moved aside",
-    "documents": "the manifest is added to",
-    "orphans": "a log that was read is put aside",
-    "output": "what people name",
+    "vacuum": "the trial of the disk, under a name that is free",
+    "backup": "a damaged store is moved aside",
+    "export_documents": "the manifest is added to",
+    "output_files": "what people name",
 }
 """Modules of the command line that write or rename files, and which."""
 
@@ -257,7 +251,7 @@ def test_files_that_people_name_are_written_in_one_place():
         if module.startswith("hermes_actor.cli.")
         and re.search(f"{shape}|{opened}", file.read_text("utf-8"))
     }
-    assert writes - set(FILES_OF_THEIR_OWN) == set(), "use hermes_actor.cli.output"
+    assert writes - set(FILES_OF_THEIR_OWN) == set(), "use hermes_actor.cli.output_files"
 
 
 def test_sqlite3_is_imported_somewhere():
@@ -331,8 +325,8 @@ def test_every_operation_is_applied_by_one_function_or_by_the_writer():
 
 def test_every_subject_of_the_store_is_registered():
     store = PACKAGES["hermes_actor"] / "store"
-    applying = {file.stem for file in store.glob("*.py") if "\n@applies(" in file.read_text()}
-    assert applying == {subject.__name__.split(".")[-1] for subject in apply._SUBJECTS}
+    applying = {file.stem for file in store.rglob("*.py") if "\n@applies(" in file.read_text()}
+    assert applying == {subject.__name__.split(".")[-1] for subject in dispatch._SUBJECTS}
 
 
 def test_tags_are_unique():

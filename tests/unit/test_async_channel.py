@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from hermes_actor import __version__, limits
-from hermes_actor.client.aio import channels, line
-from hermes_actor.client.aio.channel import AsyncChannel
+from hermes_actor.client.aio import connection, shared_clients
+from hermes_actor.client.aio.actor_client import AsyncChannel
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, TitleInUse
 from hermes_actor.paths import place_of
 from hermes_protocol import messages as wire
@@ -326,7 +326,7 @@ async def test_what_was_read_is_passed_on_by_whoever_is_cancelled_meanwhile(
             first.scope.cancel()
 
         # Whoever reads next; the first does when it has seen its own half.
-        monkeypatch.setattr(line, "anyio", Patched(anyio, wait_readable=wait_readable))
+        monkeypatch.setattr(connection, "anyio", Patched(anyio, wait_readable=wait_readable))
         peer.sock.sendall(b"\x00")
         await settle()
         peer.sock.sendall(frame(wire.Ok(seq=2, commit_no=2))[1:])
@@ -760,20 +760,20 @@ class User:
 
 async def test_users_of_one_loop_share_a_channel_and_the_last_closes_it(place, script):
     one, other = User(), User()
-    channel = channels.share(place, one)
-    assert channels.share(place, other) is channel
-    assert channels.share(place, one) is channel
+    channel = shared_clients.share(place, one)
+    assert shared_clients.share(place, other) is channel
+    assert shared_clients.share(place, one) is channel
     async with calls(channel) as start:
         await start()
         peer = await script.welcome()
         await peer.take()
         peer.ok(1)
-    await channels.release(place, one)
+    await shared_clients.release(place, one)
     await peer.nothing()
-    await channels.release(place, other)
+    await shared_clients.release(place, other)
     assert isinstance(await peer.take(), wire.Bye)
-    assert channels.share(place, one) is not channel
-    await channels.release(place, one)
+    assert shared_clients.share(place, one) is not channel
+    await shared_clients.release(place, one)
 
 
 def test_nothing_of_a_loop_that_has_ended_is_kept(place, anyio_backend):
@@ -783,7 +783,7 @@ def test_nothing_of_a_loop_that_has_ended_is_kept(place, anyio_backend):
     async def use():
         script = Script(place)
         user = User()
-        channel = channels.share(place, user)
+        channel = shared_clients.share(place, user)
         kept.append(weakref.ref(channel))
         kept.append(weakref.ref(anyio.lowlevel.current_token().native_token))
         async with calls(channel) as start:

@@ -10,9 +10,9 @@ import pytest
 
 import hermes_protocol.operations as ops
 from hermes_actor import AsyncSessionDB, SessionDB
+from hermes_actor.api.operations import ONE_CHANGE, record
+from hermes_actor.api.sessions import SessionMethods
 from hermes_actor.errors import Closed, ConstraintFailed, SessionEnded, TitleInUse
-from hermes_actor.methods.recording import ONE_CHANGE, record
-from hermes_actor.methods.sessions import SessionMethods
 
 pytestmark = pytest.mark.anyio
 

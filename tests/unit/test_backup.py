@@ -15,8 +15,9 @@ import pytest
 from support.actors import contents, wait_for
 from support.files import assert_current, dump, query, raw
 
-from hermes_actor import SessionDB, backup, errors
-from hermes_actor.backup import back_up, backup_path, verify, weed
+from hermes_actor import SessionDB, errors
+from hermes_actor.recovery import backup
+from hermes_actor.recovery.backup import back_up, backup_path, verify, weed
 
 PAGES = 3000
 """More than are copied at a time."""
@@ -184,7 +185,7 @@ def test_interrupted_copy_leaves_an_older_one_alone(path, target, large):
 def test_interrupted_command_leaves_nothing(path, large):
     code = """
 import signal, sys
-from hermes_actor import backup
+from hermes_actor.recovery import backup
 backup._PAUSE_SECONDS = 600
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from hermes_actor.cli import run

@@ -13,9 +13,9 @@ import pytest
 from support.actors import wait_for
 from support.answering import PID, AnsweringActor
 
-from hermes_actor.client import channels, reaching
-from hermes_actor.client.asking import ask_status
-from hermes_actor.client.blocking import Channel
+from hermes_actor.client import connect, shared_clients
+from hermes_actor.client.actor_client import Channel
+from hermes_actor.client.control import ask_status
 from hermes_actor.client.exchange import told
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, SpawnFailed
 from hermes_actor.paths import place_of
@@ -57,7 +57,7 @@ def no_start(monkeypatch):
     def fail(*_arguments):
         raise SpawnFailed("it cannot come up")
 
-    monkeypatch.setattr(reaching, "start_actor", fail)
+    monkeypatch.setattr(connect, "start_actor", fail)
 
 
 def change(key, size=0):
@@ -289,7 +289,7 @@ def test_full_backlog(place):
     with not_reading(actor):
         with contextlib.suppress(BlockingIOError):
             while True:
-                waiting.append(reaching.connect_once(place))
+                waiting.append(connect.connect_once(place))
         channel = Channel(place, lambda _channel: None)
         with pytest.raises(DeadlineExceeded) as caught:
             channel.connect(SHORT)
@@ -339,7 +339,7 @@ def test_closing_leaves_calls_that_are_under_way(actor, channel, cut):
 
 
 def test_fork_handler_knows_channels_that_end_later(actor, place):
-    shared = channels._Channels()
+    shared = shared_clients._Channels()
     channel = shared.share(place, SECONDS)
     with not_reading(actor):
         call = Call(channel, "a", patience=SECONDS)

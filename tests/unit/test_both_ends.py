@@ -16,9 +16,9 @@ import hermes_protocol.messages as wire
 from hermes_actor import errors
 from hermes_actor.actor import conversation as answers
 from hermes_actor.actor.conversation import Conversation, State, done, reject, welcome
-from hermes_actor.actor.desk import Desk
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.requests import Desk
 from hermes_actor.client.core import ClientCore
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from hermes_actor.cli.carving import committed_pages
 from hermes_actor.errors import NotADatabase
+from hermes_actor.recovery.wal_reader import committed_pages
 
 
 def values(rng):

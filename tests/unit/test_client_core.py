@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from hermes_actor import errors, limits
 from hermes_actor.client.core import ClientCore, error_from
-from hermes_actor.engine.own_tables import create_own_tables, get_own
+from hermes_actor.engine.meta_table import create_own_tables, get_own
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops

@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 import hermes_protocol.messages as wire
+from hermes_actor.actor.byte_limiter import Credit
 from hermes_actor.actor.connection import Connection
-from hermes_actor.actor.credit import Credit
 from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics

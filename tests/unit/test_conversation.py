@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_actor import SessionDB
-from hermes_actor.store.conversation import strip_memory_context
+from hermes_actor.store.replay import strip_memory_context
 
 NOTE = (
     "[System note: The following is recalled memory context, NOT new user input."

@@ -3,7 +3,7 @@
 import trio
 import trio.testing
 
-from hermes_actor.actor.credit import Credit
+from hermes_actor.actor.byte_limiter import Credit
 
 
 class LateCredit(Credit):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.files import names, query, raw
 
-from hermes_actor import exits, limits
+from hermes_actor import exit_codes, limits
 from hermes_actor.engine.checkpoint import (
     Action,
     CheckpointState,
@@ -19,9 +19,9 @@ from hermes_actor.engine.checkpoint import (
     decide,
     run_checkpoint,
 )
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.staging import LeaseParts
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
@@ -41,7 +41,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import Connection
-from hermes_actor.store.layout import layout_of
+from hermes_actor.store.schema_features import layout_of
 from hermes_protocol.operations import (
     MessageAppend,
     MessageRow,
@@ -1008,7 +1008,7 @@ def test_failed_sync_of_a_vacuum_breaks_the_writer(failing, path, code):
     failing.core.conn.fail_on, failing.core.conn.code = "VACUUM", code
     (outcome,) = batch(failing, Vacuum())
     assert isinstance(outcome.error, IOFailed | ActorBroken)
-    assert failing.core.exit_code == exits.FSYNC_FAILED
+    assert failing.core.exit_code == exit_codes.FSYNC_FAILED
     assert place_of(path).fsync_failed.exists()
     failing.core.conn.fail_on = ""
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
@@ -1032,7 +1032,7 @@ def test_file_that_is_replaced_during_a_vacuum_stops_the_writer(interfered, path
     interfered.core.conn.meanwhile = replace
     (outcome,) = batch(interfered, Vacuum())
     assert isinstance(outcome.error, ActorBroken)
-    assert interfered.core.exit_code == exits.FILES_REPLACED
+    assert interfered.core.exit_code == exit_codes.FILES_REPLACED
     assert names(path, "table") == {"theirs"}
 
 
@@ -1044,7 +1044,7 @@ def test_owner_that_comes_during_a_vacuum_fences_the_old_one(interfered, path):
     interfered.core.conn.meanwhile = take_over
     (outcome,) = batch(interfered, Vacuum())
     assert isinstance(outcome.error, ActorBroken)
-    assert interfered.core.exit_code == exits.FENCED
+    assert interfered.core.exit_code == exit_codes.FENCED
 
 
 def test_failed_sync_of_an_extra_index_breaks_the_writer(failing, path):
@@ -1058,7 +1058,7 @@ def test_failed_sync_of_an_extra_index_breaks_the_writer(failing, path):
     conn.fail_on = "COMMIT"
     with pytest.raises(OutcomeUnknown):
         failing.idle_slice()
-    assert failing.core.exit_code == exits.FSYNC_FAILED
+    assert failing.core.exit_code == exit_codes.FSYNC_FAILED
 
 
 def test_batch_that_is_too_big_for_the_disk_goes_through_one_by_one(failing, path):

@@ -6,9 +6,9 @@ import sqlite3
 import pytest
 from support.processes import own_mounts, run_python
 
-from hermes_actor import exits
+from hermes_actor import exit_codes
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import CannotOpen, IOFailed
 from hermes_actor.paths import place_of
@@ -92,7 +92,7 @@ def test_wal_that_cannot_be_written_again_stops_the_writer(place, open_writer):
     with pytest.raises(IOFailed):
         writer.recover()
     assert writer.core.broken is not None
-    assert writer.core.exit_code == exits.FSYNC_FAILED
+    assert writer.core.exit_code == exit_codes.FSYNC_FAILED
     assert place.fsync_failed.exists()
     # The next one has more luck.
     later = open_writer()
@@ -196,7 +196,7 @@ def test_restore_that_fills_the_disk_is_reported_as_what_it_is():
     from contextlib import closing
     from support.child import small_disk
     from hermes_actor.engine.jobs import Request
-    from hermes_actor.engine.maintenance import maintain
+    from hermes_actor.engine.admin_tasks import maintain
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import place_of
     from hermes_protocol.operations import MetaSet

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from support.child import outcome
 
-from hermes_actor.engine.own_tables import set_own
+from hermes_actor.engine.meta_table import set_own
 from hermes_actor.errors import DeadlineExceeded, NotAllowed
 
 IDLE_LIMIT, TOTAL_LIMIT = 0.2, 1.0

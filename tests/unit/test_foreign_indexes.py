@@ -4,8 +4,8 @@ import pytest
 from support.files import FTS_TABLES, TRIGGERS, query, raw
 
 from hermes_actor import limits
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import place_of
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, INDEXED_TEXT

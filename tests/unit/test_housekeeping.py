@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from hermes_actor.actor.housekeeping import Watch
+from hermes_actor.actor.timers import Watch
 
 
 class Actor:

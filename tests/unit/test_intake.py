@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from hermes_actor import limits
-from hermes_actor.actor.intake import Intake
 from hermes_actor.actor.mailbox import Mailbox
+from hermes_actor.actor.writer_poll import Intake
 from hermes_actor.engine.jobs import Job
 
 

@@ -218,7 +218,7 @@ def test_file_of_an_earlier_build_gets_the_new_tables(open_store, tmp_path):
 def test_automatic_vacuum_leaves_a_large_file_to_its_user(db, clock, monkeypatch, small):
     """It would keep other writers waiting for as long as it takes."""
     if not small:
-        monkeypatch.setattr("hermes_actor.methods.upkeep._SMALL_BYTES", 0)
+        monkeypatch.setattr("hermes_actor.api.maintenance._SMALL_BYTES", 0)
     clock.at(1_000_000.0)
     db.create_session("old", "cli")
     db.end_session("old", "done")

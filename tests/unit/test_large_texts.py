@@ -11,10 +11,10 @@ import pytest
 from support.files import FTS_TABLES, query, raw
 
 from hermes_actor import limits
-from hermes_actor.engine import aside
+from hermes_actor.engine import large_texts
+from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.fts_segments import _read_structure, is_known_format
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.seams import Seams
-from hermes_actor.engine.segments import _read_structure, is_known_format
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import IndexBehind
 from hermes_actor.paths import place_of
@@ -358,14 +358,14 @@ def test_close_does_not_wait_for_a_build(open_writer, path):
 
 
 def test_thread_that_fails_is_told_and_tried_again(open_writer, path, monkeypatch):
-    writer, build, failures = open_writer(), aside.build, [MemoryError()]
+    writer, build, failures = open_writer(), large_texts.build, [MemoryError()]
 
     def failing(table, entries):
         if failures:
             raise failures.pop()
         return build(table, entries)
 
-    monkeypatch.setattr(aside, "build", failing)
+    monkeypatch.setattr(large_texts, "build", failing)
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
     with pytest.raises(Exception, match="message 1 cannot be indexed"):
         idle(writer)
@@ -375,7 +375,7 @@ def test_thread_that_fails_is_told_and_tried_again(open_writer, path, monkeypatc
 
 @pytest.fixture
 def unknown_format(monkeypatch):
-    monkeypatch.setattr(aside, "is_known_format", lambda: False)
+    monkeypatch.setattr(large_texts, "is_known_format", lambda: False)
 
 
 def test_unknown_format_is_indexed_in_idle_time_only(unknown_format, writer, threads, path):
@@ -530,7 +530,7 @@ def test_search_alone_finds_what_is_noted(path, open_writer):
         pass
     run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 3"))
     from hermes_actor.sqlite import connect_reader
-    from hermes_actor.store.search import Filters, search_messages
+    from hermes_actor.store.search.matches import Filters, search_messages
 
     conn = connect_reader(path)
     for word, wanted in (("walrus", [4, 5]), ("heron", []), ("seal", [1, 3])):

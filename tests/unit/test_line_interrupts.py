@@ -14,7 +14,7 @@ from support.interrupts import Interrupt, every_instruction
 
 import hermes_actor.client
 from hermes_actor import pipeline
-from hermes_actor.client.blocking import Channel
+from hermes_actor.client.actor_client import Channel
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import place_of
 from hermes_protocol import operations as ops

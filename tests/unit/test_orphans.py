@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.orphans import _compare
 from hermes_actor.paths import columns_of_orphan
+from hermes_actor.recovery.orphan_wal import _compare
 from hermes_actor.store.schema import SCHEMA_SQL
 
 KEPT = {"reasoning": "R", "reasoning_content": "RC", "reasoning_details": [{"d": 1}]}

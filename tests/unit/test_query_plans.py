@@ -8,8 +8,8 @@ import pytest
 
 from hermes_actor import SessionDB
 from hermes_actor.client import reader
+from hermes_actor.engine.environment import Seams
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.seams import Seams
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import place_of
 from hermes_actor.sqlite import Connection

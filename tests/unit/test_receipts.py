@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.own_tables import get_own
+from hermes_actor.engine.meta_table import get_own
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.engine.writer import Writer

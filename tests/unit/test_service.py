@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 from support.builds import serving
 
-from hermes_actor.actor import activation
-from hermes_actor.actor.notify import Supervisor
+from hermes_actor.actor import socket_activation
+from hermes_actor.actor.sd_notify import Supervisor
 from hermes_actor.actor.watchdog import WatchedMailbox
-from hermes_actor.cli import managers, run
+from hermes_actor.cli import run
+from hermes_actor.cli.service import managers
 from hermes_actor.client import spawn
 from hermes_actor.errors import Owned
 from hermes_actor.paths import place_of
@@ -190,7 +191,7 @@ def pass_on(monkeypatch):
     def pass_on(descriptor, *, pid=None, count="1"):
         copy = os.dup(descriptor)
         os.set_inheritable(copy, True)
-        monkeypatch.setattr(activation, "_FIRST_DESCRIPTOR", copy)
+        monkeypatch.setattr(socket_activation, "_FIRST_DESCRIPTOR", copy)
         monkeypatch.setenv("LISTEN_PID", pid or str(os.getpid()))
         monkeypatch.setenv("LISTEN_FDS", count)
         monkeypatch.setenv("LISTEN_FDNAMES", "hermes-actor.socket")
@@ -204,22 +205,22 @@ def pass_on(monkeypatch):
 def test_listener_is_taken_and_its_path_kept(place, pass_on):
     with closing(listening(place)) as theirs:
         copy = pass_on(theirs.fileno())
-        with closing(activation.passed_listener()) as ours:
+        with closing(socket_activation.passed_listener()) as ours:
             assert ours.fileno() == copy
             assert not os.get_inheritable(copy)
             assert not ours.getblocking()
-            assert not activation.path_is_kept()
-            assert activation.keep_if_reachable(ours, place) is ours
-            assert activation.path_is_kept()
+            assert not socket_activation.path_is_kept()
+            assert socket_activation.keep_if_reachable(ours, place) is ours
+            assert socket_activation.path_is_kept()
             # Once only: what is started by this process must not take it too.
-            assert activation.passed_listener() is None
-            assert not activation.path_is_kept()
+            assert socket_activation.passed_listener() is None
+            assert not socket_activation.path_is_kept()
 
 
 def test_listener_of_another_process_is_left_alone(place, pass_on):
     with closing(listening(place)) as theirs:
         copy = pass_on(theirs.fileno(), pid="1")
-        assert activation.passed_listener() is None
+        assert socket_activation.passed_listener() is None
         os.close(copy)
 
 
@@ -232,7 +233,7 @@ def test_what_is_no_listener_is_not_used(tmp_path, pass_on, caplog, kind):
         form = socket.SOCK_DGRAM if kind == "datagram" else socket.SOCK_STREAM
         descriptor = socket.socket(family, form).detach()
     copy = pass_on(descriptor, count={"two": "2", "junk": "x"}.get(kind, "1"))
-    assert activation.passed_listener() is None
+    assert socket_activation.passed_listener() is None
     assert kind == "junk" or "service manager has passed" in caplog.text
     os.close(descriptor)
     try:
@@ -246,25 +247,25 @@ def test_what_is_no_listener_is_not_used(tmp_path, pass_on, caplog, kind):
 def test_listener_that_nobody_reaches_is_not_used(place, pass_on, caplog, what):
     with closing(listening(place)) as theirs:
         pass_on(theirs.fileno())
-        ours = activation.passed_listener()
+        ours = socket_activation.passed_listener()
         place.sock.unlink()
         if what == "replaced":
             listening(place).close()
-        assert activation.keep_if_reachable(ours, place) is None
+        assert socket_activation.keep_if_reachable(ours, place) is None
         assert ours.fileno() == -1
-        assert not activation.path_is_kept()
+        assert not socket_activation.path_is_kept()
     assert str(place.sock) in caplog.text
 
 
 def test_those_who_wait_are_told_who_owns_the_store(place, pass_on):
     with closing(listening(place)) as theirs:
         pass_on(theirs.fileno())
-        with closing(activation.passed_listener()) as ours:
+        with closing(socket_activation.passed_listener()) as ours:
             clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
             for client in clients:
                 client.connect(str(place.sock))
                 client.sendall(b"hello")
-            activation.turn_away(ours, Owned("it is owned by process 4711"))
+            socket_activation.turn_away(ours, Owned("it is owned by process 4711"))
             for client in clients:
                 with client:
                     assert b"owned by process 4711" in client.recv(4096)

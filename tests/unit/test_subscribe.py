@@ -15,8 +15,8 @@ from hermes_actor import AsyncSessionDB, SessionDB, errors
 from hermes_actor.client.changes import ActorChanges
 from hermes_actor.client.following import Follower
 from hermes_actor.client.subscription import Subscription
-from hermes_actor.embedded.changes import EmbeddedChanges
-from hermes_actor.engine.changes import FOREIGN, ChangeRing
+from hermes_actor.embedded.subscription import EmbeddedChanges
+from hermes_actor.engine.change_log import FOREIGN, ChangeRing
 from hermes_actor.paths import place_of
 from hermes_protocol import messages as wire
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_client, frame

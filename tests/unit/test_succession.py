@@ -3,7 +3,7 @@
 import pytest
 
 from hermes_actor import limits
-from hermes_actor.actor.succession import Succession
+from hermes_actor.actor.handoff.coordinator import Succession
 from hermes_actor.errors import HandoffFailed
 
 

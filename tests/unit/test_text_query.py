@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_actor.store.text_query import (
+from hermes_actor.store.search.query import (
     Plan,
     Route,
     contains_cjk,

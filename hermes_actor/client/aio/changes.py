@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from hermes_actor import limits
-from hermes_actor.client.aio.reaching import close_socket, reach
+from hermes_actor.client.aio.connect import close_socket, reach
+from hermes_actor.client.connect import Attempts, program_name
 from hermes_actor.client.following import Change, Follower
-from hermes_actor.client.reaching import Attempts, program_name
 from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.framing import FrameError
 

@@ -11,7 +11,7 @@ import anyio
 from hermes_actor.errors import Closed
 
 if TYPE_CHECKING:
-    from hermes_actor.client.port import AsyncChangeSource
+    from hermes_actor.client.interfaces import AsyncChangeSource
     from hermes_protocol.messages import Changed, Gap
 
 __all__ = ["AsyncSubscription"]

@@ -11,8 +11,8 @@ from hermes_protocol.operations import RowsCopy
 
 if TYPE_CHECKING:
     from hermes_actor.providers.migration.checksums import Checksums
+    from hermes_actor.providers.migration.endpoint import Side
     from hermes_actor.providers.migration.report import Report
-    from hermes_actor.providers.migration.side import Side
     from hermes_actor.store.raw_rows import StoredRow
 
 __all__ = ["Tell", "copy_sessions"]

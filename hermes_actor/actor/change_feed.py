@@ -1,0 +1,64 @@
+"""Feeds changes to the connections that follow them, each at its own pace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from hermes_actor import limits
+from hermes_protocol.framing import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_actor.actor.outbox import Outbox
+    from hermes_actor.engine.change_log import ChangeRing
+
+__all__ = ["Followers"]
+
+
+class Followers:
+    """Those who follow one ring. Lives in the event loop."""
+
+    def __init__(self, ring: ChangeRing, in_loop: Callable[[Callable[[], None]], None]) -> None:
+        self._ring = ring
+        self._in_loop = in_loop
+        self._count = 0
+        self._news = trio.Event()
+        ring.add_listener(self._added)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _added(self) -> None:
+        """In the writer's thread."""
+        if self._count:
+            self._in_loop(self._wake)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def feed(self, outbox: Outbox, after: int | None) -> None:
+        """Send changes until cancelled.
+
+        A follower that reads slowly is not buffered for: it falls back in the ring and is told
+        the gap when it has fallen out.
+        """
+        self._count += 1
+        try:
+            position, gap = self._ring.position_after(after)
+            if gap is not None:
+                outbox.add(frame(gap))
+            while True:
+                news = self._news
+                items, position = self._ring.read(position, limits.FOLLOWER_CHANGES_AT_ONCE)
+                for item in items:
+                    outbox.add(frame(item))
+                while not outbox.flush():
+                    await outbox.emptied()
+                if not items:
+                    await news.wait()
+        finally:
+            self._count -= 1

@@ -1,0 +1,154 @@
+"""The writer thread: opens the file, works for as long as the actor owns it, closes it.
+
+One object is one period of ownership. The event loop starts it, learns from two events when the
+file is open and when it is closed, and asks it to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from hermes_actor import limits
+from hermes_actor.engine import jobs
+from hermes_actor.engine.loop import serve
+from hermes_actor.engine.writer import Writer
+from hermes_actor.errors import HermesActorError
+
+if TYPE_CHECKING:
+    from hermes_actor.actor.mailbox import Mailbox
+    from hermes_actor.engine.change_log import ChangeRing
+    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.paths import Place
+
+__all__ = ["Writing"]
+
+_log = logging.getLogger("hermes_actor.actor")
+
+
+class Writing:
+    """The writer of one period of ownership, in a thread of its own."""
+
+    def __init__(
+        self,
+        place: Place,
+        mailbox: Mailbox,
+        changes: ChangeRing,
+        *,
+        in_loop: Callable[[Callable[[], None]], None],
+        on_epoch: Callable[[int], None],
+        on_phase: Callable[[str], None],
+        on_ready: Callable[[BaseException | None], None],
+        sent: Callable[[], None],
+        measured: Callable[[int, float], None],
+        rescues: bool = True,
+        private_sql: bool = True,
+    ) -> None:
+        """*on_ready* is called, in the thread, when the file is open, or the thread must die."""
+        self.place = place
+        self.writer: Writer | None = None
+        self.failure: BaseException | None = None
+        self.opened = trio.Event()
+        self.closed = trio.Event()
+        self._mailbox = mailbox
+        self._changes = changes
+        self._in_loop = in_loop
+        self._on_epoch = on_epoch
+        self._on_phase = on_phase
+        self._on_ready = on_ready
+        self._sent = sent
+        self._measured = measured
+        self._rescues = rescues
+        self._private_sql = private_sql
+        self._phase = "opening"
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    @property
+    def phase(self) -> str:
+        """What the writer is doing, in a word or two."""
+        if self.failure is not None:
+            return "broken"
+        if self.writer is None:
+            return self._phase
+        if self.writer.core.faults.damage is not None:
+            return "damaged"
+        return "serving" if self.writer.core.recovered else "recovering"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def leave_within(self, seconds: float) -> None:
+        """Wait no longer than that for foreign locks, and interrupt what runs for long."""
+        if self.writer is not None:
+            self.writer.core.leave_by = time.monotonic() + seconds
+
+    async def stop(self) -> None:
+        """Finish what was admitted, close the file, end the thread."""
+        self._mailbox.put_last(jobs.Stop(lambda _outcome: None))
+        await self.closed.wait()
+        self._thread.join()
+
+    # --- in the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            writer = Writer(
+                self.place,
+                somebody_waits=self._mailbox.waiting,
+                on_epoch=self._on_epoch,
+                on_phase=self._now_in,
+                changes=self._changes,
+                patience=limits.ACTOR_OPEN_BUSY_SECONDS,
+                anchored=True,
+                rescues=self._rescues,
+                private_sql=self._private_sql,
+            )
+            self._now_in("recovering")
+            self._recover(writer)
+            self.writer = writer
+            self._on_ready(None)
+            self._in_loop(self.opened.set)
+            serve(
+                writer,
+                self._mailbox,
+                sent=self._sent,
+                measured=self._measured,
+                on_broken=lambda: self._stop_at_once(writer.core),
+            )
+        except BaseException as error:
+            self.failure = error
+            _log.error("the writer of %s has stopped: %s", self.place.db, error, exc_info=error)
+        finally:
+            # Whatever happened, the event loop must not wait for us.
+            self._in_loop(self.opened.set)
+            self._in_loop(self.closed.set)
+
+    def _now_in(self, phase: str) -> None:
+        self._phase = phase
+        self._on_phase(phase)
+
+    def _recover(self, writer: Writer) -> None:
+        """Try the barrier before anybody is told that we serve; what is in its way may stay."""
+        try:
+            writer.recover(limits.RECOVER_AT_START_SECONDS)
+        except HermesActorError as error:
+            if writer.core.broken is not None:
+                self._on_ready(error)
+                self._stop_at_once(writer.core)
+            raise
+
+    def _stop_at_once(self, core: WriteConnection) -> None:
+        """R2, R3, R5: acknowledge nothing, close nothing, end.
+
+        Clients find or start the next actor and send again what has no answer; its receipts tell
+        what was executed.
+        """
+        _log.critical("ending at once with %d: %s", core.exit_code, core.broken)
+        logging.shutdown()
+        os._exit(core.exit_code)

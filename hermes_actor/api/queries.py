@@ -1,0 +1,92 @@
+"""Lists, counts, search and export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hermes_actor.api.base import Methods
+from hermes_actor.store import listing, messages, sessions
+from hermes_actor.store.search import matches, query
+
+if TYPE_CHECKING:
+    from hermes_actor.store.rows import Row
+
+__all__ = ["ListMethods"]
+
+_EXPORT_LIMIT = 100_000
+
+
+class ListMethods(Methods):
+    """Finding sessions and messages."""
+
+    def list_sessions_rich(
+        self,
+        source: str | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        include_children: bool = False,
+        project_compression_tips: bool = True,
+        order_by_last_active: bool = False,
+    ) -> list[Row]:
+        """Sessions with preview and last activity, newest (or latest active) first."""
+        return self._reader.snapshot(
+            listing.list_rich,
+            listing.Page(source, exclude_sources, limit, offset, include_children),
+            project_compression_tips,
+            order_by_last_active,
+        )
+
+    def _get_session_rich_row(self, session_id: str) -> Row | None:
+        return self._reader.query(listing.rich_row, session_id)
+
+    def search_sessions(
+        self, source: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[Row]:
+        """All sessions, children included, latest active first."""
+        return self._reader.snapshot(listing.search_sessions, source, limit, offset)
+
+    def session_count(self, source: str | None = None) -> int:
+        return self._reader.query(sessions.session_count, source)
+
+    def message_count(self, session_id: str | None = None) -> int:
+        return self._reader.query(messages.message_count, session_id)
+
+    def search_messages(
+        self,
+        query: str | None,
+        source_filter: Sequence[str] | None = None,
+        exclude_sources: Sequence[str] | None = None,
+        role_filter: Sequence[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Messages that match *query*, best first, each with its neighbours.
+
+        Complete: every message acknowledged before the call is looked at. Raises
+        :class:`IndexBehind` if the full-text index cannot be brought so far in time.
+        """
+        filters = matches.Filters(source_filter, exclude_sources, role_filter)
+        look = matches.search_messages
+        return self._with_complete_index(look, query, filters, limit, offset, alone=look)
+
+    _sanitize_fts5_query = staticmethod(query.sanitize)
+    _contains_cjk = staticmethod(query.contains_cjk)
+    _count_cjk = staticmethod(query.count_cjk)
+    _is_cjk_codepoint = staticmethod(query.is_cjk)
+
+    def export_session(self, session_id: str) -> Row | None:
+        """The session with its messages, in one consistent state."""
+        return self._reader.snapshot(messages.export_session, session_id)
+
+    def export_all(self, source: str | None = None) -> list[Row]:
+        """Every session with its messages, latest active first.
+
+        Read session by session, so that no snapshot is held for long; a session that is removed
+        meanwhile is exported without messages.
+        """
+        return [
+            {**row, "messages": self._reader.query(messages.get_messages, row["id"])}
+            for row in self.search_sessions(source, limit=_EXPORT_LIMIT)
+        ]

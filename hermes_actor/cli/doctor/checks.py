@@ -1,0 +1,350 @@
+"""What ``hermes-actor doctor`` looks at: each look gives findings, each with what to do."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from hermes_actor._version import __version__
+from hermes_actor.cli.output import size_text
+from hermes_actor.client.control import ask_status
+from hermes_actor.config import Config, load
+from hermes_actor.errors import (
+    BadConfig,
+    DeadlineExceeded,
+    HermesActorError,
+    PermissionDenied,
+    Unsupported,
+)
+from hermes_actor.paths import Place, check_owner, check_place
+from hermes_actor.recovery.backup import backups_of
+from hermes_actor.recovery.orphan_wal import is_whole, orphans_of, removed
+from hermes_actor.recovery.rescue import rescued
+from hermes_actor.settings import ALL, OWN_SECTIONS, unknown_keys
+from hermes_actor.sqlite import sqlite3, wal_reset_safe
+from hermes_actor.system.filesystems import file_system_of
+from hermes_actor.system.lock_inspection import lock_holder, snapshot_holders, write_openers
+
+__all__ = ["CHECKS", "Finding", "Level"]
+
+Level = Literal["ok", "note", "warning", "broken"]
+
+_LOW_BYTES = 256 * 1024 * 1024
+_OLD_SECONDS = 7 * 24 * 3600.0
+_KNOWN_PEERS = ("0.14.0",)
+"""Versions of hermes-agent whose ``hermes_state`` this build can stand in for."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at, and, unless it is well, what to do."""
+
+    level: Level
+    area: str
+    text: str
+    advice: str = ""
+
+
+Findings = Iterator[Finding]
+
+
+def environment(place: Place) -> Findings:
+    """Versions, the home, and limits that this process has inherited."""
+    python = sys.version.split()[0]
+    yield Finding("ok", "versions", f"hermes-actor {__version__}, Python {python}")
+    home = os.environ.get("HERMES_HOME", "").strip()
+    said = f"HERMES_HOME is {home}" if home else "HERMES_HOME is not set: ~/.hermes"
+    yield Finding("ok", "home", f"{said}; the store is {place.db}")
+    if (gone := removed(place)) is not None:
+        yield Finding("broken", "home", gone.text, gone.advice)
+    elif not place.db.exists():
+        yield Finding(
+            "note", "home", "there is no store yet", "the first program that writes makes it"
+        )
+
+
+def settings(place: Place) -> Findings:
+    """Settings: read every one as its user does, and name keys that mean nothing."""
+    wrong: list[Finding] = []
+    try:
+        config = load(place.db.parent)
+    except BadConfig as error:
+        advice = "correct the file; what is left of it, and defaults, are used until then"
+        wrong.append(Finding("warning", "settings", str(error), advice))
+        try:
+            config = load(place.db.parent, *{setting.section for setting in ALL})
+        except BadConfig:
+            config = Config(place.db.parent / "config.yaml")
+    wrong.extend(_wrong_settings(config))
+    yield from wrong
+    if not wrong:
+        there = "" if config.path.exists() else " (not there: defaults are used)"
+        yield Finding("ok", "settings", f"{config.path}{there}")
+    from hermes_actor.providers.resolve import choose_by_settings
+
+    try:
+        chosen = choose_by_settings(place.db.parent)
+    except HermesActorError as error:
+        if not any(key.startswith("sessiondb.") for key, _ in config.unset):  # named already
+            yield Finding("warning", "settings", str(error), "correct the file")
+        return
+    if chosen is not None and chosen.file != place.db:
+        text = f"the sessions of this home are in {chosen.address}, not in {place.db}"
+        yield Finding("note", "settings", text, "hermes-actor status tells how it is")
+
+
+def _wrong_settings(config: Config) -> Findings:
+    for setting in ALL:
+        try:
+            config.read(setting)
+        except BadConfig as error:
+            yield Finding("warning", "settings", str(error), "correct it, or remove it")
+    for key in unknown_keys(config.values):
+        names = [setting.key for setting in ALL] + list(OWN_SECTIONS)
+        near = difflib.get_close_matches(key, names, 1)
+        advice = f"did you mean {near[0]}?" if near else "remove it: nothing reads it"
+        yield Finding("warning", "settings", f"{config.path}: unknown key {key}", advice)
+    for key, variable in config.unset:
+        text = f"{key} names ${{{variable}}}, which is not set"
+        yield Finding("warning", "settings", text, f"set {variable}, or write the value")
+
+
+def rights(place: Place) -> Findings:
+    """Who may read and write the store and its side files."""
+    try:
+        check_place(place)
+        check_owner(place)
+    except PermissionDenied as error:
+        yield Finding("warning", "rights", str(error), "use the store as its owner")
+        return
+    wrong = [
+        finding
+        for path in (place.db.parent, place.db, place.wal, place.shm, place.folder)
+        if path.exists()
+        for finding in _wrong_rights(path, is_home=path == place.db.parent)
+    ]
+    yield from wrong or [Finding("ok", "rights", "the store and its side files are private")]
+    if place.db.exists() and (names := place.db.stat().st_nlink) > 1:
+        text = f"{place.db} has {names} names (hard links): under another one it gets another WAL"
+        advice = "remove the other names: two owners would damage the file"
+        yield Finding("warning", "rights", text, advice)
+
+
+def _wrong_rights(path: Path, *, is_home: bool) -> Findings:
+    mode = path.stat().st_mode
+    private = "700" if path.is_dir() else "600"
+    shown = f"{path} (mode {stat.S_IMODE(mode):o})"
+    # The bit counts for root, too: a WAL inherits the mode of the database, and the next
+    # owner may be an ordinary user.
+    if not mode & stat.S_IWUSR or not os.access(path, os.W_OK):
+        advice = f"chmod u+w {path}, or chown {os.getuid()} {path}"
+        text = f"{shown} cannot be written by this user, so changes fail"
+        yield Finding("warning", "rights", text, advice)
+    if not is_home and _open_to_others(path):
+        yield Finding(
+            "warning", "rights", f"other users can reach {shown}", f"chmod {private} {path}"
+        )
+
+
+def _open_to_others(path: Path) -> bool:
+    """Whether the modes of *path* and of every folder above it let other users in."""
+    folders = [parent.stat().st_mode for parent in path.parents]
+    mode = path.stat().st_mode
+    others = mode & stat.S_IRWXO and all(found & stat.S_IXOTH for found in folders)
+    either = stat.S_IXGRP | stat.S_IXOTH
+    group = mode & stat.S_IRWXG and all(found & either for found in folders)
+    return bool(others or group)
+
+
+def disk(place: Place) -> Findings:
+    """The file system: its kind, and the room on it."""
+    found = file_system_of(place.db)
+    where = f"{found.kind}, mounted at {found.mounted_at}"
+    if found.is_network:
+        yield Finding(
+            "warning", "disk", f"the store lies on a network file system ({where})",
+            "move the home to a local disk: shared memory and locks do not work there,"
+            " and two machines would damage the file",
+        )  # fmt: skip
+    elif found.is_passing:
+        yield Finding(
+            "warning", "disk", f"the content of this file system does not last ({where})",
+            "move the home to a disk, or mount a volume",
+        )  # fmt: skip
+    elif found.read_only:
+        yield Finding("warning", "disk", f"read-only: {where}", "mount it for writing")
+    else:
+        yield Finding("ok", "disk", where)
+    if place.db.parent.exists():
+        free = shutil.disk_usage(place.db.parent).free
+        size = place.db.stat().st_size if place.db.exists() else 0
+        if free < max(_LOW_BYTES, size // 10):
+            yield Finding("warning", "disk", f"only {size_text(free)} are free", "make room")
+
+
+def linked_sqlite(place: Place) -> Findings:
+    """The SQLite that Python links, and its race in resetting a WAL."""
+    version = sqlite3.sqlite_version
+    if wal_reset_safe():
+        yield Finding("ok", "sqlite", f"SQLite {version}; WAL-reset race: fixed")
+        return
+    others = write_openers(place.db)
+    others.pop(lock_holder(place) or 0, None)
+    yield Finding(
+        "warning" if others else "note", "sqlite",
+        f"SQLite {version} has the WAL-reset bug (fixed in 3.51.3). It needs a second program that"
+        f" writes this file; {'there is one now' if others else 'none does now'}",
+        "end foreign writers (see below), or use a Python with SQLite 3.51.3 or newer",
+    )  # fmt: skip
+
+
+_LOOK_AT_PEER = """
+import importlib.metadata, json
+try:
+    version = importlib.metadata.version("hermes-agent")
+except importlib.metadata.PackageNotFoundError:
+    version = None
+try:
+    import hermes_state
+    module = hermes_state.SessionDB.__module__
+except Exception as error:
+    module = None
+print(json.dumps([version, module]))
+"""
+
+
+def hook(place: Place) -> Findings:
+    """Whether hermes-agent in this environment goes through the actor, seen in a child."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOK_AT_PEER], capture_output=True, text=True, timeout=60, cwd="/"
+    )
+    try:
+        version, module = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        yield Finding("note", "hook", "a child interpreter could not be asked", done.stderr.strip())
+        return
+    if version is None and module is None:
+        yield Finding("ok", "hook", "hermes-agent is not in this environment")
+        return
+    if module is not None and module.startswith("hermes_actor"):
+        yield Finding("ok", "hook", f"hermes_state.SessionDB is ours (hermes-agent {version})")
+    else:
+        known = version in _KNOWN_PEERS
+        yield Finding(
+            "warning", "hook",
+            f"hermes-agent {version} of this environment opens the file by itself ({module})",
+            "have it use hermes_actor.hermes_state: see docs/how-to/drop-in.md" if known
+            else "do not run it beside an actor of the same file",
+        )  # fmt: skip
+    if version is not None and version not in _KNOWN_PEERS:
+        text = (
+            f"this build cannot stand in for hermes-agent {version}, only for"
+            f" {', '.join(_KNOWN_PEERS)}"
+        )
+        yield Finding("warning", "hook", text, "do not use hermes_actor.hermes_state with it")
+
+
+def actor(place: Place) -> Findings:
+    """The actor of the store, and what it says of itself."""
+    owner = lock_holder(place)
+    if owner is None:
+        yield Finding("ok", "actor", "not running; the next client starts one")
+        return
+    try:
+        found = ask_status(place)
+    except DeadlineExceeded:
+        text = f"pid {owner} owns the store and does not answer"
+        yield Finding("broken", "actor", text, "hermes-actor stop --force")
+        return
+    except Unsupported as error:
+        yield Finding("warning", "actor", f"pid {owner}: {error}", "hermes-actor handoff")
+        return
+    if found is None:
+        text = f"pid {owner} owns the store in embedded mode and takes no clients"
+        yield Finding("note", "actor", text, "other programs can write when it has ended")
+        return
+    yield from _as_it_says(found)
+
+
+def _as_it_says(found: dict[str, Any]) -> Findings:
+    pid = found["pid"]
+    if found["broken"]:
+        yield Finding("broken", "actor", f"pid {pid}: {found['broken']}", "hermes-actor repair")
+    elif found["phase"] != "serving":
+        yield Finding("warning", "actor", f"pid {pid}: {found['phase']}", "hermes-actor status")
+    else:
+        yield Finding("ok", "actor", f"pid {pid} serves, version {found['version']}")
+    for text in found["degraded"]:
+        yield Finding("warning", "actor", text, "hermes-actor logs shows since when")
+    if found["version"] != __version__:
+        text = f"the actor has version {found['version']}, this command {__version__}"
+        yield Finding("note", "actor", text, "hermes-actor handoff")
+    if found["index"]["lag"]:
+        text = f"{found['index']['lag']} messages are not indexed yet"
+        yield Finding("note", "index", text, "nothing: they are indexed in idle time")
+
+
+def holders(place: Place) -> Findings:
+    """Programs that have the file open for writing beside its owner, and readers that pin it."""
+    owner = lock_holder(place)
+    found = {pid: name for pid, name in write_openers(place.db).items() if pid != owner}
+    for pid, name in found.items():
+        yield Finding(
+            "warning", "holders", f"pid {pid} ({name}) has the file open for writing",
+            "end it, or have it use hermes-actor: two writers wait for each other and can harm"
+            " the WAL",
+        )  # fmt: skip
+    for pid in snapshot_holders(place.shm):
+        if pid != owner and pid not in found:
+            text = f"pid {pid} holds a snapshot now; the WAL cannot shrink while it does"
+            yield Finding("note", "holders", text, "nothing, unless it stays for long")
+    if not found:
+        yield Finding("ok", "holders", "no other program has the file open for writing")
+
+
+def leftovers(place: Place) -> Findings:
+    """Files that an accident has left behind."""
+    for copy in rescued():
+        text = f"a store that was saved when its home was deleted: {copy}"
+        yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or rm {copy}")
+    for orphan in orphans_of(place) if place.db.exists() else ():
+        what = "the whole store" if is_whole(orphan) else "changes that were acknowledged"
+        text = f"{what} before the files were removed or replaced: {orphan}"
+        yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
+    for kept in sorted(place.db.parent.glob(f"{place.db.name}.damaged-*")):
+        yield Finding(
+            "note", "copies", f"a damaged file that was moved aside: {kept}", f"rm {kept}"
+        )
+    if place.fsync_failed.exists():
+        text = "a sync of the disk has failed; the next owner opens the file with care"
+        yield Finding(
+            "warning", "disk", text, "look at the log of the system: the disk may be dying"
+        )
+
+
+def backups(place: Place) -> Findings:
+    """Whether there is a copy that is not too old."""
+    copies = backups_of(place.db)
+    if not place.db.exists():
+        return
+    if not copies:
+        yield Finding("note", "backup", "there is no copy of the store", "hermes-actor backup")
+    elif time.time() - copies[-1].stat().st_mtime > _OLD_SECONDS:
+        text = f"the newest copy is over a week old: {copies[-1]}"
+        yield Finding("note", "backup", text, "hermes-actor backup")
+    else:
+        yield Finding("ok", "backup", f"{len(copies)} copies, the newest is {copies[-1].name}")
+
+
+CHECKS: tuple[Callable[[Place], Findings], ...] = (
+    environment, settings, rights, disk, linked_sqlite, hook, actor, holders, leftovers, backups,
+)  # fmt: skip
+"""In the order in which they are told. All of them are quick."""

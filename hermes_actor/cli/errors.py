@@ -1,0 +1,53 @@
+"""How a command says no: one line on standard error, and an exit code that scripts can see.
+
+With ``--json`` the line is an object with the keys ``error`` and ``code``. Standard output carries
+results only, so a program that reads it never takes an error for one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+from hermes_actor import exit_codes
+from hermes_actor.cli.formatting import plain
+
+__all__ = ["Refused", "complain", "refuse", "show_error"]
+
+
+class Refused(click.ClickException):
+    """The command understood and could not do it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def refuse(message: str, *, prefix: str = "Error: ", code: int = exit_codes.REFUSED) -> NoReturn:
+    """End the command with one line and an exit code."""
+    raise Refused(prefix + message, code)
+
+
+def complain(text: str, code: int = exit_codes.REFUSED) -> None:
+    """Report an error and go on; the command will end with *code*."""
+    context = click.get_current_context(silent=True)
+    as_json = context is not None and bool(context.params.get("as_json"))
+    show_error(f"Error: {text}", code, as_json=as_json)
+
+
+def show_error(text: str, code: int, *, as_json: bool) -> None:
+    """Print what went wrong, for people or for a program.
+
+    Names in it come from rows and from other programs: no sign of them moves a cursor, and a byte
+    of a path that is not UTF-8 is spelled out.
+    """
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if as_json:
+        import json
+
+        shown = json.dumps({"error": text.removeprefix("Error: "), "code": code})
+    else:
+        shown = "\n".join(map(plain, text.split("\n")))
+    print(shown, file=sys.stderr, flush=True)

@@ -1,0 +1,151 @@
+"""How things are shown: times, widths, colours, long output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from hermes_actor.tools.timestamps import in_words
+
+__all__ = [
+    "clock_time", "coloured", "cut", "fit", "page",
+    "plain", "print_json", "relative_time", "short_duration", "styled", "width",
+]  # fmt: skip
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def relative_time(moment: Any, now: float | None = None) -> str:
+    """How long ago, in words that fit a column."""
+    if not moment or isinstance(moment, str):
+        return "?"
+    ago = (time.time() if now is None else now) - moment
+    if ago < _MINUTE:
+        return "just now"
+    if ago < _HOUR:
+        return f"{int(ago // _MINUTE)}m ago"
+    if ago < _DAY:
+        return f"{int(ago // _HOUR)}h ago"
+    if ago < 2 * _DAY:
+        return "yesterday"
+    if ago < 7 * _DAY:
+        return f"{int(ago // _DAY)}d ago"
+    return in_words(moment, "%Y-%m-%d")
+
+
+def clock_time(moment: Any, shape: str = "%Y-%m-%d %H:%M") -> str:
+    """Local time; ``?`` if there is none."""
+    return in_words(moment, shape)
+
+
+def short_duration(seconds: float) -> str:
+    """``59s``, ``2m``, ``1h 1m``, ``1.5d``."""
+    if seconds < _MINUTE:
+        return f"{seconds:.0f}s"
+    if seconds < _HOUR:
+        return f"{seconds / _MINUTE:.0f}m"
+    if seconds < _DAY:
+        hours, rest = int(seconds // _HOUR), int(seconds % _HOUR // _MINUTE)
+        return f"{hours}h {rest}m" if rest else f"{hours}h"
+    return f"{seconds / _DAY:.1f}d"
+
+
+# --- widths ----------------------------------------------------------------------------------
+
+
+_NARROW = frozenset("—–…‘’“”•─│")
+"""Signs outside Latin that are one cell wide and frequent here."""
+
+
+def width(text: str) -> int:
+    """Terminal cells of a text; CJK and emoji take two."""
+    if text.isascii() or all(c < "\u0300" or c in _NARROW for c in text):
+        return len(text)
+    from rich.cells import cell_len  # a table that most lists do not need
+
+    return cell_len(text)
+
+
+def cut(text: str, cells: int) -> str:
+    """The beginning of a text that fits."""
+    if width(text) <= cells:
+        return text
+    if text.isascii():
+        return text[:cells]
+    kept, used = [], 0
+    for character in text:
+        used += width(character)
+        if used > cells:
+            break
+        kept.append(character)
+    return "".join(kept)
+
+
+def fit(text: object, pad_to: int, cut_to: int | None = None) -> str:
+    """*text* on one line, cut, then padded with blanks to a width in terminal cells."""
+    shown = plain(text)
+    if cut_to is not None:
+        shown = cut(shown, cut_to)
+    return shown + " " * max(0, pad_to - width(shown))
+
+
+def plain(value: object) -> str:
+    """*value* as text without what could move the cursor or break a line."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c in "\n\r\t" else "" for c in text)
+
+
+# --- colour and long output ------------------------------------------------------------------
+
+
+def coloured() -> bool:
+    """Whether standard output is a terminal whose user wants colours (NO_COLOR says no)."""
+    return (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
+
+
+def styled(text: str, **style: Any) -> str:
+    """*text* in a style of :func:`click.style`, if there are colours."""
+    return click.style(text, **style) if coloured() else text
+
+
+def page(text: str) -> None:
+    """Print *text*, through the pager if it is longer than the terminal."""
+    if sys.stdout.isatty():
+        import shutil
+
+        if text.count("\n") + 1 >= shutil.get_terminal_size().lines:
+            # Without it less clears the screen at its end and shows colours as letters.
+            os.environ.setdefault("LESS", "FRX")
+            click.echo_via_pager(text, color=coloured())
+            return
+    print(text)
+
+
+_C1 = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""Control characters of eight bits as JSON escapes: terminals obey them, too."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on a line; text stays readable, where the stream can encode it."""
+    # Late: every command loads this module, and few print JSON.
+    from hermes_actor.store.surrogates import json_bytes
+
+    text = json_bytes(value).decode().translate(_C1)  # JSON itself escapes the others
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        import json
+
+        text = json.dumps(json.loads(text))
+    sys.stdout.write(text + "\n")

@@ -1,0 +1,285 @@
+"""The service managers: what systemd and launchd must know of a store, and how they are asked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import plistlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hermes_actor import limits
+from hermes_actor.client.spawn_environment import interpreter_variables
+from hermes_actor.errors import BadValue
+from hermes_actor.paths import Place, place_of
+
+__all__ = ["Command", "Manager", "manager_of"]
+
+Command = Sequence[str]
+
+_SOCKET_PATH_MAX_BYTES = 107
+"""What the kernel takes. Clients know a way around it, systemd does not."""
+
+_UNIT = """\
+# Written by `hermes-actor service install`, and overwritten by it.
+# For changes of your own: systemctl --user edit {name}.service
+[Unit]
+Description=hermes-actor, the one writer of {text}
+{wants}StartLimitIntervalSec=60
+StartLimitBurst=30
+
+[Service]
+Type=notify
+# A successor says itself that it is the main process now, and so does an old actor that takes
+# back from it. Whoever says that is not the main process yet: `main` would not listen to them.
+NotifyAccess=all
+{environment}ExecStart={python} -P -m hermes_actor serve --plain --db {db}
+# A hand-off: the code that is on the disk now takes over, and clients notice nothing.
+ExecReload={python} -P -m hermes_actor handoff --db {db}
+# SIGTERM, and wait. A successor becomes a child of the manager when the old actor is gone; of a
+# main process that was no child when it was announced the manager does not wait for the end:
+# it would send SIGKILL right after SIGTERM, in the middle of the drain.
+ExecStop=/bin/sh -c 'test -z "$MAINPID" || kill "$MAINPID"; \\
+    while kill -0 "$MAINPID" 2>/dev/null; do sleep 0.05; done'
+# SIGTERM is for the actor alone: it ends an unfinished successor in order. What is left after it
+# gets SIGKILL.
+KillMode=mixed
+TimeoutStopSec=45
+# A migration takes as long as it takes; `systemctl --user status` shows how far it is.
+TimeoutStartSec=infinity
+# Told for as long as the event loop turns and the writer is not stuck.
+WatchdogSec=60
+Restart=on-failure
+# 1: the file cannot be opened. The next client causes the next try, and is told what is wrong.
+RestartPreventExitStatus=1
+UMask=0077
+# What needs a mount or user namespace (ProtectSystem=, PrivateTmp= and so on) is left out: it would
+# hide from the actor which programs use the file beside it, and root, who may connect.
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=default.target
+"""
+
+_SOCKET_UNIT = """\
+# Written by `hermes-actor service install`, and overwritten by it.
+[Unit]
+Description=hermes-actor, the socket of {text}
+
+[Socket]
+ListenStream={socket}
+SocketMode=0600
+DirectoryMode=0700
+Backlog={backlog}
+
+[Install]
+WantedBy=sockets.target
+"""
+
+
+class Manager(Protocol):
+    """A service manager, and what it must know of one store."""
+
+    name: str
+    files: dict[Path, str]
+
+    def reason_against(self) -> str | None:
+        """Why it cannot be asked, if it cannot."""
+        ...
+
+    def start(self, *, changed: bool) -> list[Command]:
+        """What makes it run the service, now and after every login."""
+        ...
+
+    def stop(self) -> list[Command]:
+        """What makes it end the service for good, before its files go."""
+        ...
+
+    def restart(self) -> list[Command]:
+        """What makes it end the running service and start it again."""
+        ...
+
+    def forget(self, *, stopped: bool) -> list[Command]:
+        """What makes it notice that the files have gone; it may not have been stopped before."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """``state``, ``active``, ``pid``, ``status`` of the service."""
+        ...
+
+
+class _Systemd:
+    def __init__(self, place: Place) -> None:
+        self.name = name = _name(place)
+        config = os.environ.get("XDG_CONFIG_HOME", "").strip()
+        folder = (Path(config) if config else Path.home() / ".config") / "systemd" / "user"
+        with_socket = len(os.fsencode(place.sock)) <= _SOCKET_PATH_MAX_BYTES
+        text, db = _escape(str(place.db)), _word(str(place.db))
+        self.files = {
+            folder / f"{name}.service": _UNIT.format(
+                name=name,
+                text=text,
+                db=db,
+                python=_word(sys.executable),
+                wants=_WANTS.format(name=name) if with_socket else "",
+                environment="".join(
+                    f"Environment={_word(f'{key}={value}')}\n"
+                    for key, value in interpreter_variables().items()
+                ),
+            )
+        }
+        if with_socket:
+            self.files[folder / f"{name}.socket"] = _SOCKET_UNIT.format(
+                text=text, socket=_escape(str(place.sock)), backlog=limits.LISTEN_BACKLOG
+            )
+        self._units = sorted(path.name for path in self.files)
+
+    def reason_against(self) -> str | None:
+        return _answers(["systemctl", "--user", "show", "--property=Version"])
+
+    def start(self, *, changed: bool) -> list[Command]:
+        # Not waited for: the actor may have to wait itself, for whoever owns the store now.
+        return [
+            ["systemctl", "--user", "daemon-reload"],
+            ["systemctl", "--user", "--no-block", "enable", "--now", *self._units],
+        ]
+
+    def stop(self) -> list[Command]:
+        return [["systemctl", "--user", "disable", "--now", *self._units]]
+
+    def restart(self) -> list[Command]:
+        return [["systemctl", "--user", "restart", f"{self.name}.service"]]
+
+    def forget(self, *, stopped: bool) -> list[Command]:
+        stop = [] if stopped else [["systemctl", "--user", "stop", *self._units]]
+        return [*stop, ["systemctl", "--user", "daemon-reload"]]
+
+    def report(self) -> dict[str, Any]:
+        properties = "ActiveState,SubState,UnitFileState,MainPID,StatusText"
+        text = _output(["systemctl", "--user", "show", f"--property={properties}",
+                        f"{self.name}.service"])  # fmt: skip
+        found = dict(line.partition("=")[::2] for line in text.splitlines())
+        active = found.get("ActiveState", "unknown")
+        enabled = found.get("UnitFileState") or "not known to systemd"
+        return {
+            "state": f"{active} ({found.get('SubState', 'unknown')}), {enabled}",
+            "active": active in ("active", "reloading"),
+            "pid": int(found.get("MainPID") or 0) or None,
+            "status": found.get("StatusText") or None,
+        }
+
+
+_WANTS = "Wants={name}.socket\nAfter={name}.socket\nPartOf={name}.socket\n"
+
+
+class _Launchd:
+    def __init__(self, place: Place) -> None:
+        self.name = name = _name(place)
+        library = Path.home() / "Library"
+        self._file = library / "LaunchAgents" / f"{name}.plist"
+        self._domain = f"gui/{os.getuid()}"
+        log = str(library / "Logs" / f"{name}.log")
+        agent = {
+            "Label": name,
+            "ProgramArguments": [
+                sys.executable, "-P", "-m", "hermes_actor", "serve", "--plain",
+                "--db", str(place.db),
+            ],
+            "EnvironmentVariables": interpreter_variables(),
+            "RunAtLoad": True,
+            # Not after a drain, nor when a successor has taken over; it is in a session of its own.
+            "KeepAlive": {"SuccessfulExit": False},
+            "AbandonProcessGroup": True,
+            "ThrottleInterval": 10,
+            "ExitTimeOut": 45,
+            "Umask": 0o077,
+            "StandardOutPath": log,
+            "StandardErrorPath": log,
+        }  # fmt: skip
+        self.files = {self._file: plistlib.dumps(agent, sort_keys=False).decode()}
+
+    def reason_against(self) -> str | None:
+        return _answers(["launchctl", "print", self._domain])
+
+    def start(self, *, changed: bool) -> list[Command]:
+        load = ["launchctl", "bootstrap", self._domain, str(self._file)]
+        if not self._is_loaded():
+            return [load]
+        return [*self.stop(), load] if changed else []
+
+    def stop(self) -> list[Command]:
+        # What is not loaded cannot be taken out.
+        return [["launchctl", "bootout", f"{self._domain}/{self.name}"]] * self._is_loaded()
+
+    def restart(self) -> list[Command]:
+        return [["launchctl", "kickstart", "-k", f"{self._domain}/{self.name}"]]
+
+    def forget(self, *, stopped: bool) -> list[Command]:
+        return [] if stopped else self.stop()
+
+    def report(self) -> dict[str, Any]:
+        text = _output(["launchctl", "print", f"{self._domain}/{self.name}"])
+        state, pid = (
+            re.search(rf"^\s*{key} = (.*)$", text, re.MULTILINE) for key in ("state", "pid")
+        )
+        return {
+            "state": state[1] if state else "not loaded",
+            "active": pid is not None,
+            "pid": int(pid[1]) if pid else None,
+            "status": None,
+        }
+
+    def _is_loaded(self) -> bool:
+        return _answers(["launchctl", "print", f"{self._domain}/{self.name}"]) is None
+
+
+def manager_of(place: Place) -> Manager:
+    """The manager of this system, for *place*. Raises :class:`BadValue` for an odd path."""
+    if not str(place.db).isprintable():
+        raise BadValue(f"a service cannot be written for a path like {str(place.db)!r}")
+    return _Launchd(place) if platform.system() == "Darwin" else _Systemd(place)
+
+
+def _name(place: Place) -> str:
+    """``hermes-actor`` for the store in its usual place; others get a digest of their path."""
+    if place == place_of(Path.home() / ".hermes" / "state.db"):
+        return "hermes-actor"
+    return f"hermes-actor-{hashlib.sha256(os.fsencode(place.db)).hexdigest()[:8]}"
+
+
+def _answers(command: Command) -> str | None:
+    """``None`` if *command* succeeds, else why not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return f"{command[0]} is not here"
+    said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+    return f"{command[0]} cannot be used: {said[0]}" if done.returncode else None
+
+
+def _output(command: Command) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def _escape(text: str) -> str:
+    """For a value that systemd takes as it is, but for its specifiers."""
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """One word of a command line, or an assignment, for systemd."""
+    if re.fullmatch(r"[\w@+=:,./-]+", text, re.ASCII):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{_escape(escaped)}"'

@@ -1,0 +1,166 @@
+"""``sessions browse``: pick a session and go on with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from hermes_actor.cli.errors import Refused, refuse
+from hermes_actor.cli.formatting import clock_time, fit, plain, relative_time, width
+from hermes_actor.cli.opening import Store, opened
+from hermes_actor.cli.output import db_option
+from hermes_actor.cli.resume import resume_command
+from hermes_actor.cli.sessions.delete import set_title
+from hermes_actor.cli.sessions.list import rows_of
+from hermes_actor.cli.sessions.picker import label
+from hermes_actor.errors import HermesActorError
+from hermes_actor.tools.recap import recap_entries, recap_lines
+
+if TYPE_CHECKING:
+    from hermes_actor.store.rows import Row
+
+__all__ = ["browse"]
+
+_LIMIT = 500
+_LABEL, _CUT = 50, 47
+
+
+@click.command()
+@click.option("--source", help="Only sessions of this source (also a hidden one).")
+@click.option("--limit", type=int, default=_LIMIT, show_default=True, help="At most so many.")
+@click.option("--print", "only_print", is_flag=True, help="Print the id; run nothing.")
+@db_option
+def browse(source: str | None, limit: int, only_print: bool, db: Path | None) -> None:
+    """Pick a session on the whole screen and resume it.
+
+    Type to filter. Enter resumes with the command of the setting actor.resume_command (default
+    `hermes --resume {id}`), Tab shows how the conversation stands, Ctrl-R renames, Ctrl-D deletes,
+    Esc quits. Without a terminal the sessions are numbered.
+
+    Exit codes: 0 chosen or cancelled, 1 the store cannot be read or the command not run.
+
+    \b
+    Examples:
+      hermes-actor sessions browse
+      hermes-actor resume -r "$(hermes-actor sessions browse --print)"
+    """
+    with opened(db) as store:
+        rows = rows_of(store, source, limit or _LIMIT)
+        # With --print a program may read standard output; people look at the other one.
+        talk = sys.stderr if only_print else sys.stdout
+        if not rows:
+            print(f"No sessions found in {store.path}.", file=talk)
+            return
+        found = _on_screen(store, rows) if _has_screen() else _by_number(rows, talk)
+        command = resume_command(store.path.parent, found["id"]) if found else []
+    if found is None:
+        print("Cancelled.", file=talk)
+    elif only_print:
+        print(found["id"])
+    else:
+        print(f"Resuming session: {plain(found['id'])}", flush=True)
+        _become(command)
+
+
+def _become(command: list[str]) -> None:
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        reason = error.strerror
+    except IndexError:
+        reason = "it is empty"
+    except ValueError as error:  # a NUL in the id
+        reason = str(error)
+    shown = shlex.join(command)
+    refuse(f"cannot run {shown!r}: {reason}; set actor.resume_command, or use --print")
+
+
+# --- the whole screen ------------------------------------------------------------------------
+
+
+def _has_screen() -> bool:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    if os.environ.get("TERM", "dumb") in ("dumb", ""):
+        return False
+    try:
+        import curses
+
+        curses.setupterm()
+    except Exception:  # no curses in this Python, or no description of this terminal
+        return False
+    return True
+
+
+def _on_screen(store: Store, rows: list[Row]) -> Row | None:
+    from hermes_actor.cli.sessions.picker_screen import pick
+
+    def preview(row: Row) -> list[str]:
+        facts = f"{row['id']}  {row['source']}  {clock_time(row['started_at'])}"
+        messages = store.get_messages_as_conversation(row["id"], include_ancestors=False)
+        recap = recap_lines(recap_entries(messages))
+        return [label(row), facts, "", *(who + text for _, who, text in recap)]
+
+    def rename(row: Row, title: str) -> str:
+        with _told() as told:
+            row["title"] = set_title(store, row["id"], title)
+            told.append(f"Renamed to: {row['title'] or '(no title)'}")
+        return told[-1]
+
+    def delete(row: Row) -> str:
+        with _told() as told:
+            store.delete_session(row["id"], store.transcripts)
+            told.append(f"Deleted session '{row['id']}'.")
+        return told[-1]
+
+    store.be_silent()
+    return pick(rows, preview, rename, delete)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[list[str]]:
+    """What to say at the bottom of the screen; an error must not tear it down."""
+    told: list[str] = []
+    try:
+        yield told
+    except Refused as error:
+        told.append(error.message)
+    except HermesActorError as error:
+        told.append(f"Error: {error}")
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+def _by_number(rows: list[Row], talk: IO[str]) -> Row | None:
+    print("\n  Browse sessions  (enter number to resume, q to cancel)\n", file=talk)
+    now = time.time()
+    for number, row in enumerate(rows, 1):
+        name = plain(label(row))
+        if width(name) > _LABEL:
+            name = fit(name, 0, _CUT) + "..."
+        active = relative_time(row["last_active"], now)
+        line = f"  {number:>3}. {fit(name, _LABEL)}  {active:<10}  {plain(row['source'])[:6]}"
+        print(line, file=talk)
+    print(file=talk)
+    while True:
+        print(f"  Select [1-{len(rows)}]: ", end="", file=talk, flush=True)
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            answer = ""
+        word = answer.strip()
+        if word.lower() in ("", "q", "quit", "exit"):
+            print(file=talk)
+            return None
+        if word.isdecimal() and 1 <= int(word) <= len(rows):
+            return rows[int(word) - 1]
+        print(f"  Please enter a number between 1 and {len(rows)}, or q.", file=talk)

@@ -1,0 +1,184 @@
+"""``sessions export``: sessions as JSON lines or Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.formatting import plain
+from hermes_actor.cli.opening import Store, opened
+from hermes_actor.cli.output import db_option, progress, say
+from hermes_actor.cli.output_files import Output, checked_output, force_option
+from hermes_actor.cli.sessions.delete import resolved
+from hermes_actor.cli.sessions.export_documents import (
+    Document,
+    delete_verified,
+    write_documents,
+    write_prompts,
+)
+from hermes_actor.cli.sessions.export_records import Written, parts_of, read_session, with_activity
+from hermes_actor.cli.sessions.filters import filter_options, filters_of, find, summary
+from hermes_actor.store import activity
+from hermes_actor.store.surrogates import json_bytes
+from hermes_actor.tools.redaction import redact_all
+
+__all__ = ["export"]
+
+_LISTED = 100
+_UNSUPPORTED = ("html", "trace")
+
+
+@click.command()
+@click.argument("output", required=False)
+@click.option("--session-id", metavar="ID", help="Only this session.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]),
+    default="jsonl",
+    show_default=True,
+    help="html and trace are not supported.",
+)
+@click.option("--only", type=click.Choice(["user-prompts"]), help="One record per user message.")
+@click.option("--redact", is_flag=True, help="Mask what looks like a secret.")
+@click.option(
+    "--lineage",
+    "parts",
+    type=click.Choice(["single", "logical"]),
+    default="single",
+    show_default=True,
+    help="logical joins all parts of a compressed conversation.",
+)
+@filter_options
+@force_option
+@click.option(
+    "--delete-after-verified",
+    is_flag=True,
+    help="Read the Markdown file back; if it is whole, delete what it holds.",
+)
+@click.option("--dry-run", is_flag=True, help="Only name the sessions that a filter selects.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
+@click.option("--json", "as_json", is_flag=True, help="Tell what was written as JSON.")
+@db_option
+def export(
+    output: str | None,
+    session_id: str | None,
+    kind: str,
+    only: str | None,
+    redact: bool,
+    parts: str,
+    force: bool,
+    delete_after_verified: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    db: Path | None,
+    **given: Any,
+) -> None:
+    """Write sessions to a file.
+
+    OUTPUT is a file for jsonl, `-` for standard output, and a folder for md and qmd (default
+    HERMES_HOME/session-exports). A file that exists is replaced only with --force. Without a
+    filter every session is exported, most recently active first; --source alone takes all sessions
+    of a source, other filters only those that have ended. Each session is read in one consistent
+    state, and only one is in memory at a time.
+
+    Exit codes: 0 written, 1 not found, or it cannot be written.
+
+    \b
+    Examples:
+      hermes-actor sessions export backup.jsonl
+      hermes-actor sessions export - --session-id 20260301_1010 | jq .messages
+      hermes-actor sessions export --format md --session-id 20260301_1010 notes/
+      hermes-actor sessions export prompts.jsonl --only user-prompts --redact
+    """
+    if kind in _UNSUPPORTED:
+        refuse(f"--format {kind} is not supported; use jsonl, md or qmd")
+    if kind == "jsonl" and output is None and not dry_run:
+        raise click.UsageError("OUTPUT is required for jsonl (- for standard output)")
+    if delete_after_verified:
+        if session_id is None or kind == "jsonl" or only is not None or output == "-":
+            raise click.UsageError("--delete-after-verified needs --session-id and a Markdown file")
+        if redact or parts != "single":
+            raise click.UsageError(
+                "--delete-after-verified needs the whole session, without --redact and --lineage"
+            )
+    asked = filters_of(given)
+    with opened(db) as store:
+        if dry_run:
+            _dry_run(store, asked)
+            return
+        ids = _selected(store, session_id, asked)
+        target: str | Path = output or "-"
+        files: list[Document] = []
+        if only is not None:
+            to = checked_output(target, store.place, force=force)
+            done = write_prompts(store, ids, to, kind, redact)
+        elif kind == "jsonl":
+            to = checked_output(target, store.place, force=force)
+            one = session_id is not None
+            done = _json_lines(store, ids, to, redact, one=one, parts=parts)
+        else:
+            if session_id is None and not asked:
+                refuse(f"--format {kind} needs --session-id or a filter")
+            target = output or store.path.parent / "session-exports"
+            folder = None if output == "-" else Path(target)
+            files = write_documents(store, ids, folder, kind, parts, redact=redact, force=force)
+            done = Written(len(files), _sessions(len(files)))
+        if target != "-":
+            paths = [str(file.path) for file in files]
+            report = {"exported": done.number, "output": str(target), "files": paths}
+            say(report, f"Exported {done.what} to {target}", as_json)
+        if delete_after_verified:
+            for file in files:
+                delete_verified(store, file, yes=yes)
+
+
+def _selected(store: Store, session_id: str | None, asked: dict[str, Any]) -> list[str]:
+    if session_id is not None:
+        return [resolved(store, session_id)]
+    if set(asked) <= {"source"}:
+        where, parameters = ("s.source = ?", (asked["source"],)) if asked else ("1", ())
+        listed = activity.Listed(where, parameters, asked.get("source"))
+        return store.read(
+            lambda conn: activity.by_activity(
+                conn, listed, limit=-1, offset=0, through_lineage=False
+            )
+        )
+    return [row["id"] for row in find(store, asked, archived=None)]
+
+
+def _dry_run(store: Store, asked: dict[str, Any]) -> None:
+    if not asked:
+        refuse("--dry-run needs a filter")
+    rows = find(store, asked, archived=None)
+    print(f"{len(rows)} session(s) match ({plain(summary(asked))}):")
+    for row in rows[:_LISTED]:
+        print(f"  {plain(row['id'])}  {plain(row['source'])}")
+    if len(rows) > _LISTED:
+        print(f"  … and {len(rows) - _LISTED} more")
+
+
+def _json_lines(
+    store: Store, ids: list[str], output: Output, redact: bool, *, one: bool, parts: str
+) -> Written:
+    read, written = read_session if one else with_activity, 0
+    with output.writing() as file, progress("exporting") as tell:
+        for session_id in ids:
+            for part in parts_of(store, session_id, parts):
+                record = store.read(read, part)
+                if record is None:
+                    continue
+                if redact:
+                    record["messages"] = redact_all(record["messages"])
+                file.write(json_bytes(record) + b"\n")
+                written += 1
+            tell(written, len(ids))
+    return Written(written, _sessions(written) if one else f"{written} sessions")
+
+
+def _sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"

@@ -1,0 +1,147 @@
+"""Sessions as documents: Markdown files with their manifest, and the questions alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.formatting import plain
+from hermes_actor.cli.opening import Store
+from hermes_actor.cli.output import confirm
+from hermes_actor.cli.output_files import Output, checked_folder, checked_output
+from hermes_actor.cli.sessions import markdown
+from hermes_actor.cli.sessions.export_records import Written, parts_of, read_session
+from hermes_actor.store.surrogates import json_bytes
+from hermes_actor.tools.redaction import redact_all
+
+if TYPE_CHECKING:
+    from hermes_actor.store.rows import Row
+
+__all__ = ["Document", "delete_verified", "write_documents", "write_prompts"]
+
+_MANIFEST = "manifest.jsonl"
+
+
+class Document(NamedTuple):
+    """A file that holds a session, and the ids of the messages that were written to it."""
+
+    session_id: str
+    path: Path
+    messages: list[int]
+
+
+def write_prompts(store: Store, ids: list[str], output: Output, kind: str, redact: bool) -> Written:
+    """One record or heading per question."""
+    count = 0
+    with output.writing() as file:
+        for session_id in ids:
+            record = store.read(read_session, session_id)
+            prompts = _prompts_of(record) if record is not None else []
+            prompts = redact_all(prompts) if redact else prompts
+            count += len(prompts)
+            if kind == "jsonl":
+                file.writelines(json_bytes(prompt) + b"\n" for prompt in prompts)
+            elif prompts:
+                file.write(markdown.prompts_document(prompts).encode())
+    return Written(count, f"{count} user prompts")
+
+
+def _prompts_of(record: Row) -> list[dict[str, Any]]:
+    prompts = []
+    users = (m for m in record["messages"] if m["role"] == "user")
+    for index, message in enumerate(users, 1):
+        prompt = {
+            "session_id": record["id"],
+            "index": index,
+            "created_at": markdown.iso(message["timestamp"]),
+            "role": "user",
+            "text": message["content"],
+            "message_id": message["id"],
+        }
+        if message.get("platform_message_id"):
+            prompt["event_id"] = message["platform_message_id"]
+        prompts.append(prompt)
+    return prompts
+
+
+def write_documents(
+    store: Store,
+    ids: list[str],
+    folder: Path | None,
+    kind: str,
+    parts: str,
+    *,
+    redact: bool,
+    force: bool,
+) -> list[Document]:
+    """Write one file per session, and a line of the manifest for each."""
+    written: list[Document] = []
+    if folder is not None:
+        folder = checked_folder(folder, store.place)
+        # Before the first file: it is added to, not replaced.
+        manifest = checked_output(folder / _MANIFEST, store.place, force=True).path
+    for session_id in ids:
+        segments = [
+            markdown.Segment(record, record.pop("messages"))
+            for part in parts_of(store, session_id, parts)
+            if (record := store.read(read_session, part)) is not None
+        ]
+        if not segments:
+            continue
+        if redact:
+            segments = [s._replace(messages=redact_all(s.messages)) for s in segments]
+        text = markdown.document(segments, kind, time.time())
+        if folder is None:
+            sys.stdout.write(text)
+            continue
+        path = folder / markdown.file_name(segments[-1].row, kind)
+        with checked_output(path, store.place, force=force).writing() as file:
+            file.write(text.encode("utf-8", "replace"))
+        _note(manifest, path, segments, kind, text)
+        stored = [message["id"] for segment in segments for message in segment.messages]
+        written.append(Document(session_id, path, stored))
+    return written
+
+
+def _note(
+    manifest: Path, path: Path, segments: list[markdown.Segment], kind: str, text: str
+) -> None:
+    line = {
+        "exported_at": markdown.iso(time.time()),
+        "format": kind,
+        "lineage_session_ids": [segment.row["id"] for segment in segments],
+        "message_count": sum(len(segment.messages) for segment in segments),
+        "path": str(path),
+        "session_id": segments[-1].row["id"],
+        "sha256": markdown.digest_of(text),
+    }
+    try:
+        with manifest.open("ab") as file:
+            file.write(msgspec.json.encode(line, order="sorted") + b"\n")
+    except OSError as error:
+        refuse(f"cannot write {manifest}: {error.strerror}")
+
+
+def delete_verified(store: Store, written: Document, *, yes: bool) -> None:
+    """Read a document back; if it is whole, remove the session, as far as it is in it."""
+    session_id, path, ids = written
+    shown = plain(session_id)
+    try:
+        text = path.read_bytes().decode()  # as it is: line ends are part of messages
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"{path} cannot be read back: {error}; nothing was deleted")
+    if not markdown.verified(text, session_id, len(ids)):
+        refuse(f"{path} does not hold all {len(ids)} messages of {shown}; nothing was deleted")
+    confirm(f"Delete session '{shown}' and all its messages?", yes)
+    newest = max(ids, default=0)
+    if not store.delete_session_if(session_id, len(ids), newest, store.transcripts):
+        refuse(
+            f"session '{shown}' has messages or delegates that are not in {path}; nothing was"
+            " deleted; export it again"
+        )
+    print(f"Deleted session '{shown}'.")

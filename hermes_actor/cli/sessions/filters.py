@@ -1,0 +1,121 @@
+"""Filters of ``prune``, ``archive`` and ``export``: options, times, and what was asked in words."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.formatting import clock_time
+from hermes_actor.store.filters import FILTERS, MissingColumn, matching
+
+if TYPE_CHECKING:
+    from hermes_actor.cli.opening import Store
+    from hermes_actor.store.rows import Row
+
+__all__ = ["TIME_FLAGS", "filter_options", "filters_of", "find", "summary"]
+
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86_400),
+    **dict.fromkeys(("w", "wk", "wks", "week", "weeks"), 604_800),
+}
+_AGO = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
+
+TIME_FLAGS = ("older_than", "before", "newer_than", "after")
+
+_OPTIONS = (
+    click.option("--older-than", metavar="T", help="Started before T: days, 36h, 2w, or a date."),
+    click.option("--before", metavar="T", help="The same; the earlier of both counts."),
+    click.option("--newer-than", metavar="T", help="Started at or after T."),
+    click.option("--after", metavar="T", help="The same; the later of both counts."),
+    click.option("--source", help="Exactly this source."),
+    click.option("--title", metavar="TEXT", help="The title contains this."),
+    click.option("--end-reason", metavar="TEXT", help="Ended for exactly this reason."),
+    click.option("--cwd", metavar="PATH", help="The working directory is this or lies under it."),
+    click.option("--min-messages", type=int, help="At least so many messages."),
+    click.option("--max-messages", type=int, help="At most so many messages."),
+    click.option("--model", metavar="TEXT", help="The model contains this."),
+    click.option("--provider", metavar="TEXT", help="Exactly this billing provider."),
+    click.option("--user", metavar="ID", help="Exactly this user."),
+    click.option("--chat-id", metavar="ID", help="Exactly this chat."),
+    click.option("--chat-type", metavar="TEXT", help="Exactly this kind of chat."),
+    click.option("--branch", metavar="TEXT", help="The git branch contains this."),
+    click.option("--min-tokens", type=int, help="At least so many tokens, input and output."),
+    click.option("--max-tokens", type=int, help="At most so many tokens."),
+    click.option("--min-cost", type=float, help="At least so many dollars."),
+    click.option("--max-cost", type=float, help="At most so many dollars."),
+    click.option("--min-tool-calls", type=int, help="At least so many tool calls."),
+    click.option("--max-tool-calls", type=int, help="At most so many tool calls."),
+)
+
+
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All filters as options of *command*."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def filters_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters that options ask for, by their names in the store."""
+    now = time.time()
+    times = {
+        flag: _moment(flag, given[flag], now) for flag in TIME_FLAGS if given[flag] is not None
+    }
+    before = [times[flag] for flag in ("older_than", "before") if flag in times]
+    after = [times[flag] for flag in ("newer_than", "after") if flag in times]
+    asked: dict[str, Any] = {}
+    if before:
+        asked["started_before"] = min(before)
+    if after:
+        asked["started_after"] = max(after)
+    if before and after and max(after) >= min(before):
+        refuse(
+            f"empty window: started at or after {clock_time(max(after))} and before"
+            f" {clock_time(min(before))}"
+        )
+    for name in FILTERS:
+        if given.get(name) is not None:
+            value = given[name]
+            asked[name] = value.rstrip("/") or "/" if name == "cwd" else value
+    return asked
+
+
+def _moment(flag: str, text: str, now: float) -> float:
+    """A point in time: so long ago, or a date."""
+    ago = _AGO.fullmatch(text.strip())
+    try:
+        if ago is not None:
+            return now - float(ago.group(1)) * _UNITS[ago.group(2).lower() or "d"]
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        refuse(
+            f"--{flag.replace('_', '-')}: {text!r} is no time; give days (90), a span (36h, 2w)"
+            " or a date (2026-03-01, 2026-03-01T10:00)"
+        )
+
+
+def summary(asked: Mapping[str, Any]) -> str:
+    """The filters in words."""
+    words = (
+        FILTERS[name].words.format(clock_time(value) if name.startswith("started_") else value)
+        for name, value in asked.items()
+    )
+    return ", ".join(words)
+
+
+def find(store: Store, asked: Mapping[str, Any], *, archived: bool | None) -> list[Row]:
+    """The sessions that the filters select, oldest first; refuses what the file cannot tell."""
+    try:
+        return store.read(lambda conn: matching(conn, asked, archived=archived))
+    except MissingColumn as error:
+        flag = "--" + error.name.replace("_", "-")
+        refuse(f"{flag} cannot be used on {store.path}: the file has no column {error.column}")

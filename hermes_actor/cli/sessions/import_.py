@@ -1,0 +1,149 @@
+"""``sessions import``: the sessions of an export, each exactly once."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import click
+
+from hermes_actor import exit_codes
+from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.opening import Store, opened
+from hermes_actor.cli.output import db_option, json_option, progress
+from hermes_actor.tools.import_records import BadRecord, read_record
+
+__all__ = ["import_"]
+
+
+class _Place(NamedTuple):
+    """Where a record stands in the file, and which session it wants above itself."""
+
+    offset: int
+    parent: str | None
+
+
+@click.command("import")
+@click.argument("file")
+@click.option("--no-limits", is_flag=True, help="Take sessions of any size.")
+@json_option
+@db_option
+def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
+    """Bring in the sessions of an export.
+
+    FILE is what `sessions export` has written, - is standard input. The whole file is checked
+    first: if one record is wrong, nothing is written. A session whose id exists is skipped, so an
+    import that was interrupted is carried on by running it again. A parent that is neither in the
+    file nor in the store is left out (detached).
+
+    Exit codes: 0 imported or skipped, 1 a record is wrong and nothing was written.
+
+    \b
+    Examples:
+      hermes-actor sessions import backup.jsonl
+      ssh elsewhere hermes-actor sessions export - | hermes-actor sessions import -
+    """
+    with _source(file) as lines, opened(db, may_be_new=True) as store:
+        places, errors = _checked(lines, limited=not no_limits)
+        result = _Result()
+        if not errors:
+            _import_all(store, lines, places, result)
+    if as_json:
+        print_json({"ok": not errors, **vars(result), "errors": errors})
+    else:
+        print(f"Imported {result.imported}, skipped {result.skipped}, detached {result.detached}.")
+        for error in errors:
+            named = f" ({error['session_id']})" if "session_id" in error else ""
+            print(plain(f"  record {error['index']}{named}: {error['error']}"))
+    return exit_codes.REFUSED if errors else exit_codes.OK
+
+
+class _Result:
+    def __init__(self) -> None:
+        self.imported = self.skipped = self.detached = 0
+        self.imported_ids: list[str] = []
+        self.skipped_ids: list[str] = []
+
+
+@contextlib.contextmanager
+def _source(file: str) -> Iterator[IO[bytes]]:
+    """The records as a file that can be read twice: a pipe is kept in a file of ours."""
+    with contextlib.ExitStack() as stack:
+        try:
+            given = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
+            if not given.seekable():
+                kept = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(given, kept)
+                kept.seek(0)
+                given = kept
+        except OSError as error:
+            refuse(f"cannot read {file}: {error.strerror}")
+        yield given
+
+
+def _checked(lines: IO[bytes], *, limited: bool) -> tuple[dict[str, _Place], list[dict[str, Any]]]:
+    """Look at every record once. Where each session is, and what is wrong."""
+    places: dict[str, _Place] = {}
+    errors: list[dict[str, Any]] = []
+    index, offset, now = 0, 0, time.time()
+    for line in lines:
+        start, offset = offset, offset + len(line)
+        if not line.strip():
+            continue
+        try:
+            session = read_record(line, now, limited=limited).session
+            if session.id in places:
+                errors.append({"index": index, "session_id": session.id, "error": "id repeated"})
+            parent = session.parent_session_id
+            places[session.id] = _Place(start, parent if isinstance(parent, str) else None)
+        except BadRecord as error:
+            errors.append({"index": index, **_id_of(line), "error": str(error)})
+        index += 1
+    return places, errors
+
+
+def _id_of(line: bytes) -> dict[str, str]:
+    import json
+
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+        found = json.loads(line)["id"]
+        if isinstance(found, str) and found:
+            return {"session_id": found}
+    return {}
+
+
+def _import_all(store: Store, lines: IO[bytes], places: dict[str, _Place], result: _Result) -> None:
+    """Parents before children, wherever they stand in the file."""
+    now = time.time()
+    with progress("importing") as tell:
+        for session_id in _parents_first(places):
+            lines.seek(places[session_id].offset)
+            session, messages, archived = read_record(lines.readline(), now, limited=False)
+            done = store.import_session(session, messages, archived)
+            if done.imported:
+                result.imported += 1
+                result.imported_ids.append(session_id)
+                result.detached += done.detached
+            else:
+                result.skipped += 1
+                result.skipped_ids.append(session_id)
+            tell(result.imported + result.skipped, len(places))
+
+
+def _parents_first(places: dict[str, _Place]) -> Iterator[str]:
+    """Every session after its parent. Of a circle one comes before its parent, and is detached."""
+    done: set[str] = set()
+    for first in places:
+        chain, current = list[str](), first
+        while current in places and current not in done:
+            done.add(current)
+            chain.append(current)
+            current = places[current].parent or ""
+        yield from reversed(chain)

@@ -1,0 +1,148 @@
+"""The blocking client: the port of a SessionDB to the actor of its file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+import hermes_protocol.messages as wire
+from hermes_actor import limits
+from hermes_actor.client.connection import Line
+from hermes_actor.client.core import Reply, decode_result
+from hermes_actor.client.exchange import Sending, told
+from hermes_actor.client.leases import Leases
+from hermes_actor.errors import HermesActorError
+from hermes_protocol.operations import result_type
+
+if TYPE_CHECKING:
+    from hermes_actor.client.interfaces import Answer, ChangeSource, Lease
+    from hermes_actor.paths import Place
+    from hermes_protocol.operations import Operation
+
+__all__ = ["Channel"]
+
+R = TypeVar("R")
+
+
+class Channel:
+    """The way to one actor. Get it with :func:`hermes_actor.client.shared_clients.share`."""
+
+    def __init__(self, place: Place, released: Callable[[Channel], None]) -> None:
+        self.place = place
+        self._released = released
+        self._line = Line(place)
+        self._leases = Leases(self._line)
+
+    def connect(self, patience: float) -> None:
+        """Be sure that the actor serves."""
+        self._line.connected(time.monotonic() + patience)
+
+    def submit(self, operation: Operation[R], patience: float) -> R:
+        self._leases.refuse_inside()
+        line, deadline = self._line, time.monotonic() + patience
+        whole = line.core.encode(operation)
+        steps: list[Reply] = []
+        try:
+            line.connected(deadline)
+            self._number(operation, whole, steps, deadline)
+            result = line.wait(steps)
+        except BaseException:
+            line.withdraw(steps)  # what has not left never will
+            raise
+        return cast("R", decode_result(result, result_type(type(operation))))
+
+    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+        self._leases.refuse_inside()
+        line, deadline = self._line, time.monotonic() + patience
+        # All before the first is numbered: one that cannot be encoded stops none half-way.
+        encoded = [line.core.encode(operation) for operation in operations]
+        answers = [_Answer(line, result_type(type(one))) for one in operations]
+        try:
+            line.connected(deadline)
+            for operation, whole, answer in zip(operations, encoded, answers, strict=True):
+                self._number(operation, whole, answer.steps, deadline)
+                answer.is_whole = True
+            line.send([answer.steps[-1] for answer in answers], deadline)
+        except BaseException as error:
+            some_left = line.break_off(answers, error)
+            if not some_left or not isinstance(error, HermesActorError):
+                raise
+        return list(answers)
+
+    def _number(
+        self, operation: Operation[Any], whole: bytes | None, steps: list[Reply], deadline: float
+    ) -> None:
+        """Number an operation, whose bytes are *whole* if it need not go in parts."""
+        line = self._line
+        for step in [whole] if whole is not None else line.core.stages(operation):
+            line.request(steps, step, deadline)
+
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
+        self._ask(
+            lambda ask: wire.CatchUp(
+                ask=ask,
+                through=through,
+                patience=told(patience),
+                verify=damaged is not None,  # for an actor that does not know the other yet
+                damaged=damaged,
+            ),
+            time.monotonic() + patience,
+        )
+
+    def lease(self, patience: float) -> Lease:
+        return self._leases.open(patience)
+
+    def statistics(self) -> dict[str, Any]:
+        """The status document of the actor."""
+        deadline = time.monotonic() + limits.PATIENCE_SECONDS
+        status = self._ask(lambda ask: wire.StatusRequest(ask=ask), deadline)
+        document: dict[str, Any] = msgspec.json.decode(status)
+        return document
+
+    def subscribe(self, after: int | None, patience: float) -> ChangeSource:
+        from hermes_actor.client.changes import ActorChanges  # few programs follow
+
+        return ActorChanges(self.place, after, patience)
+
+    def release(self) -> None:
+        self._released(self)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def after_fork(self) -> None:
+        """In a child: another client, without the leases of its parent."""
+        self._line.after_fork()
+        self._leases = Leases(self._line)
+
+    def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
+        """An ask is tried again on a new connection; it changes nothing."""
+        self._leases.refuse_inside()
+        line = self._line
+        while True:
+            line.connected(deadline)
+            with line.held:
+                reply = line.ask(make, deadline)
+            try:
+                return line.wait([reply])
+            except ConnectionResetError:
+                continue
+
+
+class _Answer(Sending):
+    """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
+
+    __slots__ = ("_kind", "_line")
+
+    def __init__(self, line: Line, kind: Any) -> None:
+        super().__init__()
+        self._line = line
+        self._kind = kind
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return decode_result(self._line.wait(self.steps), self._kind)

@@ -1,0 +1,141 @@
+"""The way to the actor for the tasks of an event loop: the same conversation, awaited."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+import hermes_protocol.messages as wire
+from hermes_actor import limits
+from hermes_actor.client.aio.connection import AsyncLine
+from hermes_actor.client.core import Reply, decode_result
+from hermes_actor.client.exchange import Sending, told
+from hermes_actor.errors import HermesActorError
+from hermes_protocol.operations import result_type
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+    from hermes_protocol.operations import Operation
+
+__all__ = ["AsyncAnswer", "AsyncChannel"]
+
+R = TypeVar("R")
+
+
+class AsyncChannel:
+    """The way to one actor. Get it with :func:`hermes_actor.client.aio.shared_clients.share`.
+
+    Belongs to the event loop in which it is used.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._line = AsyncLine(place)
+
+    async def submit(self, operation: Operation[R], patience: float) -> R:
+        """Have *operation* applied; its result once it is committed and synced.
+
+        When it is cancelled before anything was sent, nothing happens. Later, the change is made
+        and its result discarded.
+        """
+        line, deadline = self._line, time.monotonic() + patience
+        whole = line.core.encode(operation)
+        steps: list[Reply] = []
+        try:
+            await line.connected(deadline)
+            await self._number(operation, whole, steps, deadline)
+            line.flush()
+            result = await line.wait(steps)
+        except BaseException:
+            line.withdraw(steps)  # what has not left never will
+            raise
+        return cast("R", decode_result(result, result_type(type(operation))))
+
+    async def send(
+        self, operations: Sequence[Operation[Any]], patience: float
+    ) -> list[AsyncAnswer]:
+        """Send several operations, in order, without waiting for their answers.
+
+        Waits for room in the window of the actor. What one of several concurrent callers sends
+        may come between the operations of another. When time is over half-way, the answers to
+        those that were not sent carry the error.
+        """
+        line, deadline = self._line, time.monotonic() + patience
+        # All before the first is numbered: one that cannot be encoded stops none half-way.
+        encoded = [line.core.encode(operation) for operation in operations]
+        answers = [AsyncAnswer(line, result_type(type(one))) for one in operations]
+        try:
+            await line.connected(deadline)
+            for operation, whole, answer in zip(operations, encoded, answers, strict=True):
+                await self._number(operation, whole, answer.steps, deadline)
+                answer.is_whole = True
+            line.flush()
+        except BaseException as error:
+            some_left = line.break_off(answers, error)
+            if not some_left or not isinstance(error, HermesActorError):
+                raise
+        return answers
+
+    async def _number(
+        self, operation: Operation[Any], whole: bytes | None, steps: list[Reply], deadline: float
+    ) -> None:
+        """Number an operation, whose bytes are *whole* if it need not go in parts."""
+        line = self._line
+        for step in [whole] if whole is not None else line.core.stages(operation):
+            await line.request(steps, step, deadline)
+            if len(steps) > 1:
+                line.flush()
+
+    async def catch_up(self, through: int, patience: float) -> None:
+        """Return when both full-text indexes cover all messages up to *through*."""
+        await self._ask(
+            lambda ask: wire.CatchUp(ask=ask, through=through, patience=told(patience)),
+            time.monotonic() + patience,
+        )
+
+    async def statistics(self) -> dict[str, Any]:
+        """The status document of the actor."""
+        deadline = time.monotonic() + limits.PATIENCE_SECONDS
+        status = await self._ask(lambda ask: wire.StatusRequest(ask=ask), deadline)
+        document: dict[str, Any] = msgspec.json.decode(status)
+        return document
+
+    async def aclose(self) -> None:
+        """Say good-bye. Calls that still wait end with an error. Calling it again is harmless."""
+        self._line.close()
+
+    def after_fork(self) -> None:
+        self._line.after_fork()
+
+    async def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
+        """An ask is tried again on a new connection; it changes nothing."""
+        line = self._line
+        while True:
+            await line.connected(deadline)
+            reply = line.ask(make, deadline)
+            try:
+                return await line.wait([reply])
+            except ConnectionResetError:
+                continue
+            finally:
+                line.core.give_up(reply)
+
+
+class AsyncAnswer(Sending):
+    """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
+
+    __slots__ = ("_kind", "_line")
+
+    def __init__(self, line: AsyncLine, kind: Any) -> None:
+        super().__init__()
+        self._line = line
+        self._kind = kind
+
+    async def wait(self) -> Any:
+        """The result, or the error raised. Cancelling the wait does not cancel the change."""
+        if self.error is not None:
+            raise self.error
+        return decode_result(await self._line.wait(self.steps), self._kind)

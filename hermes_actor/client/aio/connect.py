@@ -1,0 +1,60 @@
+"""Reaching the actor from an event loop; see :mod:`hermes_actor.client.connect`."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from hermes_actor import limits
+from hermes_actor.client.connect import (
+    LEAST_SECONDS,
+    Conversation,
+    connect_once,
+    feed,
+    make_serve,
+    nobody_serves,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["close_socket", "reach"]
+
+
+async def reach(place: Place, conversation: Conversation, deadline: float) -> socket.socket:
+    """One try: a non-blocking connection on which the actor has said Welcome.
+
+    Connecting to a local socket does not wait. Starting an actor does, in a worker thread; when
+    the caller is cancelled that thread is left alone, and what it has started serves the next.
+    """
+    try:
+        sock = connect_once(place)
+    except OSError as error:
+        if not nobody_serves(error):
+            raise
+        await anyio.to_thread.run_sync(
+            make_serve, place, deadline, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+        )
+        sock = connect_once(place)
+    try:
+        # The buffer of a new socket is larger than a Hello.
+        sock.send(conversation.hello())
+        while conversation.welcome is None:
+            left = max(deadline - time.monotonic(), LEAST_SECONDS)
+            with anyio.fail_after(left):
+                await anyio.wait_readable(sock)
+            feed(conversation, sock.recv(limits.RECEIVE_BYTES))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def close_socket(sock: socket.socket) -> None:
+    """Close a socket that another task may be waiting for; that one is told."""
+    anyio.notify_closing(sock)
+    sock.close()

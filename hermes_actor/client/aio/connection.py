@@ -1,0 +1,305 @@
+"""One connection to the actor, shared by all tasks of an event loop.
+
+No task and no thread of its own. Of those who wait for an answer one reads for all and, when the
+kernel does not take everything at once, one writes for all. Whoever leaves, because its answer is
+there or because it was cancelled, calls the next. What was read is in the core before anybody
+can be cancelled, and what was not written stays in the queue, so that neither is lost.
+
+A request that nobody waits for any more stays in the core until it is answered, and is sent again
+like any other: the order and the number of effects must not depend on who still listens. Only
+when its time is over it is not sent again; and one of which no byte has left never is (see
+:mod:`hermes_actor.client.exchange`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+import hermes_protocol.messages as wire
+from hermes_actor.client.aio.connect import close_socket, reach
+from hermes_actor.client.aio.turns import Waiter, Waiting
+from hermes_actor.client.connect import Attempts, program_name
+from hermes_actor.client.core import ClientCore, Reply
+from hermes_actor.client.exchange import Exchange, Sending
+from hermes_actor.client.upgrade import upgrade_request
+from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
+from hermes_protocol.framing import frame
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["AsyncLine"]
+
+_now = time.monotonic
+
+
+class AsyncLine:
+    """The exchange of a client, and its connection.
+
+    Methods without ``async`` never let another task run, so what they do is one step.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
+        self.exchange = Exchange(self.place, self.core)
+        self._connecting: anyio.Lock | None = None
+        self._waiting = Waiting()
+        self._reader: Waiter | None = None
+        self._writer: Waiter | None = None
+        self._for_room: deque[Waiter] = deque()
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    async def request(self, steps: list[Reply], operation: bytes, deadline: float) -> None:
+        """Number an encoded operation, as the next of *steps*, once there is room for it.
+
+        :meth:`flush` sends it. Raises :class:`DeadlineExceeded` without room.
+        """
+        await self._room(deadline)
+        self.exchange.request(steps, operation, deadline)
+
+    async def _room(self, deadline: float) -> None:
+        """Wait, first come first served, until one more request may be open.
+
+        The room is the caller's until it awaits again.
+        """
+        if not self._for_room and self.exchange.has_room():
+            return
+        began = _now()
+        waiter = Waiter(lambda: self._for_room[0] is waiter and self.exchange.has_room())
+        self._for_room.append(waiter)
+        self.flush()
+        try:
+            while not waiter.done():
+                await self.connected(deadline)
+                await self._until(waiter, deadline)
+                if _now() >= deadline and not waiter.done():
+                    raise self.exchange.no_room(began)
+        finally:
+            self._for_room.remove(waiter)
+            self._tell_room()
+
+    def _tell_room(self) -> None:
+        """There may be room for the one that has waited longest."""
+        if self._for_room and self._for_room[0].done():
+            self._for_room[0].wake()
+
+    def ask(self, make: Any, deadline: float) -> Reply:
+        """Queue an ask, and send it as far as the kernel takes it."""
+        reply = self.exchange.ask(make, deadline)
+        self.flush()
+        return reply
+
+    def flush(self) -> None:
+        """Give the kernel what it takes now; those who wait send the rest."""
+        if self.exchange.sock is not None:
+            try:
+                self.exchange.send()
+            except OSError:
+                self._lost()
+
+    def withdraw(self, steps: Sequence[Reply]) -> bool:
+        """Take back what has not left; true if the operation of *steps* is not executed."""
+        withdrawn = self.exchange.withdraw(steps)
+        self._tell_room()
+        return withdrawn
+
+    def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
+        """See :meth:`Exchange.break_off`."""
+        some_left = self.exchange.break_off(sendings, error)
+        self._tell_room()
+        return some_left
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    async def wait(self, steps: Sequence[Reply]) -> bytes:
+        """The result of the last of *steps*, or the first error raised.
+
+        Being cancelled here changes nothing. Whatever is raised at the deadline says truthfully
+        whether the operation was executed.
+        """
+        deadline = steps[-1].deadline
+        for reply in steps:
+            waiter = Waiter(reply.is_done)
+            while not reply.done:
+                await self._until(waiter, deadline)
+                if not reply.done:
+                    await self._go_on_waiting(steps, deadline)
+            if reply.error is not None:
+                raise reply.error
+        result = steps[-1].result
+        assert result is not None
+        return result
+
+    async def _go_on_waiting(self, steps: Sequence[Reply], deadline: float) -> None:
+        """Connect again, which sends the request again; raises if that fails or time is over."""
+        cause: HermesActorError | None = None
+        if self.exchange.sock is None:
+            try:
+                await self.connected(deadline)
+                return
+            except HermesActorError as failed:
+                cause = failed
+        elif _now() < deadline:
+            return
+        error = self.exchange.give_up(steps, cause)
+        if self.exchange.torn:
+            self._lost()
+        self._tell_room()
+        raise error from cause
+
+    async def _until(self, waiter: Waiter, deadline: float) -> None:
+        """Work for all, or sleep while others do. Ends early with the connection or the time."""
+        try:
+            while (
+                not waiter.done()
+                and (sock := self.exchange.sock) is not None
+                and (left := deadline - _now()) > 0
+            ):
+                if self.exchange.torn:
+                    self._lost()
+                elif self.exchange.frames and self._writer is None:
+                    await self._write(waiter, sock, left)
+                elif self._reader is None:
+                    await self._read(waiter, sock, left)
+                else:
+                    await self._waiting.sleep(waiter, left)
+        finally:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Have somebody do what nobody does."""
+        if self.exchange.sock is not None and (
+            self._reader is None or (self.exchange.frames and self._writer is None)
+        ):
+            self._waiting.call_one()
+
+    def _tell_done(self) -> None:
+        """Wake those that have what they waited for."""
+        self._waiting.wake_done()
+        for worker in (self._reader, self._writer):
+            if worker is not None and worker.done():
+                worker.wake()
+        self._tell_room()
+
+    async def _read(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
+        self._reader = waiter
+        self._hand_over()
+        try:
+            with anyio.move_on_after(seconds) as waiter.work:
+                await anyio.wait_readable(sock)
+        except (OSError, anyio.ClosedResourceError):
+            pass  # reading tells
+        finally:
+            waiter.work = None
+            if self._reader is waiter:
+                self._reader = None
+            # Also when this task is cancelled: what has arrived may be for others.
+            if self.exchange.sock is sock:
+                self._take()
+
+    async def _write(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
+        self._writer = waiter
+        self._hand_over()
+        try:
+            with anyio.move_on_after(seconds) as waiter.work:
+                await anyio.wait_writable(sock)
+        except (OSError, anyio.ClosedResourceError):
+            pass  # the next write tells
+        finally:
+            waiter.work = None
+            if self._writer is waiter:
+                self._writer = None
+        self.flush()
+
+    def _take(self) -> None:
+        try:
+            answered = self.exchange.receive()
+        except OSError:
+            self._lost()
+            return
+        if answered:
+            self._tell_done()
+
+    # --- the connection --------------------------------------------------------------------------
+
+    async def connected(self, deadline: float) -> None:
+        """Have a connection on which the actor has said Welcome. One task connects for all."""
+        if self.exchange.sock is not None:
+            return
+        lock = self._connecting = self._connecting or anyio.Lock()
+        attempts = Attempts(self.place, deadline)
+        try:
+            lock.acquire_nowait()
+        except anyio.WouldBlock:
+            with anyio.move_on_after(max(0.0, deadline - _now())) as patience:
+                await lock.acquire()
+            if patience.cancelled_caught:
+                raise attempts.too_late("another task is connecting") from None
+        try:
+            await self._connect(attempts)
+        finally:
+            lock.release()
+
+    async def _connect(self, attempts: Attempts) -> None:
+        while self.exchange.sock is None:
+            if self.closed:
+                raise Closed(f"the connection for {self.place.db} was closed")
+            try:
+                self._adopt(await reach(self.place, self.core, attempts.deadline))
+            except (SpawnFailed, OSError) as error:
+                await anyio.sleep(attempts.failed(error))
+
+    def _adopt(self, sock: socket.socket) -> None:
+        """Send everything unanswered again, in order, before anything new."""
+        self.exchange.begin(sock)
+        self.flush()
+        self._tell_done()
+        if self.exchange.sock is None:
+            raise ConnectionResetError("the connection was lost at once")
+
+    def _lost(self) -> None:
+        sock = self.exchange.end()
+        if sock is not None:
+            self._reader = self._writer = None
+            close_socket(sock)
+            self._waiting.wake_all()
+
+    def close(self) -> None:
+        """Say good-bye, so that the actor can forget us. Those who still wait are told."""
+        self.closed = True
+        self._say_bye()
+        self._lost()
+
+    def _say_bye(self) -> None:
+        exchange = self.exchange
+        if exchange.sock is not None and not self.core.in_flight and not exchange.frames:
+            with contextlib.suppress(OSError):
+                exchange.sock.send(frame(wire.Bye()))
+
+    def __del__(self) -> None:
+        # The event loop has ended without closing us; nobody can be waiting.
+        if self.exchange.sock is not None:
+            self._say_bye()
+            self.exchange.sock.close()
+
+    def after_fork(self) -> None:
+        """In a child: another client, with a connection of its own."""
+        sock = self.exchange.sock
+        self._begin()
+        if sock is not None:
+            # Our copy only. The loop is not told: its selector is shared with the parent.
+            sock.close()

@@ -1,0 +1,68 @@
+"""Blocking ports used from an event loop, through worker threads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+if TYPE_CHECKING:
+    from hermes_actor.client.interfaces import Answer, AsyncAnswer, ChangeSource, WriterPort
+    from hermes_protocol.messages import Changed, Gap
+    from hermes_protocol.operations import Operation
+
+__all__ = ["ThreadChanges", "ThreadPort"]
+
+_Run: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class ThreadPort:
+    """Sends through *run*, which calls a function in a worker thread."""
+
+    def __init__(self, port: WriterPort, run: _Run) -> None:
+        self._port = port
+        self._run = run
+
+    async def send(
+        self, operations: Sequence[Operation[Any]], patience: float
+    ) -> Sequence[AsyncAnswer]:
+        answers = await self._run(partial(self._port.send, operations, patience))
+        return [_ThreadAnswer(answer, self._run) for answer in answers]
+
+
+class _ThreadAnswer:
+    def __init__(self, answer: Answer, run: _Run) -> None:
+        self._answer = answer
+        self._run = run
+        self.done = answer.done
+
+    async def wait(self) -> Any:
+        if self._answer.done():
+            return self._answer.result()
+        return await self._run(self._answer.result)
+
+
+class ThreadChanges:
+    """Waits in a thread of its own, and takes in the event loop: nothing is lost by cancelling."""
+
+    def __init__(self, source: ChangeSource) -> None:
+        self._source = source
+        self._limiter = anyio.CapacityLimiter(1)
+
+    def take(self) -> Changed | Gap | None:
+        return self._source.take()
+
+    async def wait(self, seconds: float | None) -> None:
+        with anyio.move_on_after(seconds):
+            try:
+                await anyio.to_thread.run_sync(
+                    self._source.wait, None, abandon_on_cancel=True, limiter=self._limiter
+                )
+            finally:
+                self._source.wake()  # the thread that is left alone ends
+
+    def close(self) -> None:
+        self._source.close()

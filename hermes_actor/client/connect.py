@@ -1,0 +1,251 @@
+"""Reaching the actor: connect, start one if nobody serves, say Hello, wait for Welcome.
+
+What a failed try means is decided here, once for all that talk to an actor: which errors pass by
+themselves, how long to wait before the next try, and what the caller is told in the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from hermes_actor import limits
+from hermes_actor.client.spawn import start_actor
+from hermes_actor.errors import (
+    DeadlineExceeded,
+    HermesActorError,
+    Owned,
+    SpawnFailed,
+    cannot_use,
+)
+from hermes_actor.paths import address_of
+from hermes_actor.system.lock_inspection import lock_holder
+from hermes_protocol.framing import FrameError
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+    from hermes_protocol.messages import Welcome
+
+__all__ = [
+    "LEAST_SECONDS",
+    "Attempts",
+    "Conversation",
+    "connect",
+    "connect_once",
+    "dial",
+    "feed",
+    "make_serve",
+    "nobody_serves",
+    "program_name",
+    "reach",
+    "silent_actor",
+    "wait_readable",
+]
+
+_NOBODY_SERVES = frozenset({errno.ENOENT, errno.ECONNREFUSED})
+
+_PASSING = frozenset({
+    *_NOBODY_SERVES, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
+    errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
+})  # fmt: skip
+"""Errors of connecting after which another try can succeed."""
+
+_LONGEST_SECONDS = 3600.0
+"""One wait in the kernel, which counts milliseconds in 31 bits."""
+
+LEAST_SECONDS = 0.05
+"""A Welcome gets this long even when the caller's patience is over."""
+
+
+class Conversation(Protocol):
+    """The client's half of a conversation, without input and output."""
+
+    @property
+    def welcome(self) -> Welcome | None: ...
+
+    @property
+    def phase(self) -> str:
+        """What the actor has said that it is doing."""
+        ...
+
+    def hello(self) -> bytes:
+        """The first bytes of a new connection. Forgets the Welcome of the last one."""
+        ...
+
+    def receive(self, data: bytes) -> object: ...
+
+
+class Attempts:
+    """The tries of one caller, until one succeeds or its patience ends."""
+
+    def __init__(self, place: Place, deadline: float) -> None:
+        self.deadline = deadline
+        self._place = place
+        self._pause = limits.RECONNECT_FIRST_SECONDS
+        self._failed_starts = 0
+        self._began = time.monotonic()
+
+    def failed(self, error: OSError | SpawnFailed) -> float:
+        """Seconds to wait before the next try. Raises what the caller is told if there is none."""
+        pause = self._pause_after(error)
+        return max(0.0, min(pause, self.deadline - time.monotonic()))
+
+    def _pause_after(self, error: OSError | SpawnFailed) -> float:
+        over = time.monotonic() >= self.deadline
+        if isinstance(error.__cause__, Owned):
+            # The owner may be about to serve, or about to end; one that is neither stays.
+            if time.monotonic() - self._began > limits.OWNED_SECONDS or over:
+                raise error.__cause__
+            return limits.RECONNECT_MAX_SECONDS
+        if isinstance(error, SpawnFailed):
+            # It may have been killed while it came up; one that cannot come up fails again.
+            self._failed_starts += 1
+            if self._failed_starts == limits.SPAWN_TRIES or over:
+                raise error
+            return 0.0
+        if isinstance(error, HermesActorError):
+            raise error
+        if error.errno not in _PASSING:
+            raise cannot_use(self._place.db, self._place.folder, error) from error
+        if over:
+            raise self.too_late(str(error)) from error
+        pause, self._pause = self._pause, min(2 * self._pause, limits.RECONNECT_MAX_SECONDS)
+        return pause
+
+    def too_late(self, why: str) -> DeadlineExceeded:
+        """The error of a caller whose time is over before there is a connection."""
+        return DeadlineExceeded(
+            silent_actor(self._place, None, self._began, f"nothing was changed ({why})")
+        )
+
+
+def program_name() -> str:
+    """What a client is called in the status of the actor."""
+    return Path(sys.argv[0] or "python").name
+
+
+def silent_actor(place: Place, pid: int | None, since: float, effect: str) -> str:
+    """The words for an actor that does not answer: who, for how long, and what to do."""
+    holder = lock_holder(place) or pid
+    who = f"pid {holder}" if holder is not None else "no process owns it"
+    seconds = f"{time.monotonic() - since:.3g}"
+    return (
+        f"the actor of {place.db} ({who}) has not answered for {seconds} s: {effect}."
+        f" To see why: hermes-actor doctor; to end it: hermes-actor stop --force"
+    )
+
+
+def connect_once(place: Place) -> socket.socket:
+    """A connected, non-blocking socket, or the ``OSError`` of the one try. Never waits."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A full backlog would make a blocking connect wait; a non-blocking one fails with EAGAIN.
+        sock.setblocking(False)
+        with address_of(place) as address:
+            sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def dial(place: Place, deadline: float) -> socket.socket:
+    """A connected, non-blocking socket; tries again while the backlog of the actor is full.
+
+    Raises ``TimeoutError`` if it stays full until *deadline*, else the ``OSError`` of the last try.
+    """
+    while True:
+        try:
+            return connect_once(place)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError("too many clients wait for the actor") from None
+            time.sleep(limits.RECONNECT_FIRST_SECONDS)
+
+
+def nobody_serves(error: OSError) -> bool:
+    """Whether *error* of connecting proves that there is no actor. No other error does."""
+    return error.errno in _NOBODY_SERVES
+
+
+def make_serve(place: Place, deadline: float) -> None:
+    """Start an actor, unless another process has meanwhile. Blocks until one serves."""
+
+    def is_serving() -> bool:
+        try:
+            connect_once(place).close()
+        except OSError as error:
+            return not nobody_serves(error)
+        return True
+
+    try:
+        start_actor(place, deadline, is_serving)
+    except Owned as error:
+        raise SpawnFailed(str(error)) from error
+
+
+Wait = Callable[[socket.socket, float], None]
+
+
+def wait_readable(sock: socket.socket, deadline: float) -> None:
+    """Wait until there is something to read. Raises ``TimeoutError``."""
+    ready = select.poll()
+    ready.register(sock, select.POLLIN)
+    seconds = min(max(0.0, deadline - time.monotonic()), _LONGEST_SECONDS)
+    if not ready.poll(seconds * 1000):
+        raise TimeoutError("no answer in time")
+
+
+def feed(conversation: Conversation, data: bytes) -> None:
+    """Pass on what was read while Welcome is waited for; every bad end is a lost connection."""
+    if not data:
+        raise ConnectionResetError("the actor closed the connection")
+    try:
+        conversation.receive(data)
+    except FrameError as error:
+        raise ConnectionResetError(f"not an actor of this protocol: {error}") from error
+
+
+def reach(
+    place: Place, conversation: Conversation, deadline: float, wait: Wait = wait_readable
+) -> socket.socket:
+    """One try: a non-blocking connection on which the actor has said Welcome.
+
+    Only that answer proves that somebody serves. An actor is started if there is none.
+    """
+    try:
+        sock = connect_once(place)
+    except OSError as error:
+        if not nobody_serves(error):
+            raise
+        make_serve(place, deadline)
+        sock = connect_once(place)
+    try:
+        until = max(deadline, time.monotonic() + LEAST_SECONDS)
+        # The buffer of a new socket is larger than a Hello.
+        sock.send(conversation.hello())
+        while conversation.welcome is None:
+            try:
+                wait(sock, until)
+            except TimeoutError:
+                raise TimeoutError(conversation.phase or "no answer in time") from None
+            feed(conversation, sock.recv(limits.RECEIVE_BYTES))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def connect(place: Place, conversation: Conversation, attempts: Attempts) -> socket.socket:
+    """Try until there is a connection, or until nothing more can be hoped for."""
+    while True:
+        try:
+            return reach(place, conversation, attempts.deadline)
+        except (SpawnFailed, OSError) as error:
+            time.sleep(attempts.failed(error))

@@ -1,0 +1,346 @@
+"""One connection to the actor, shared by all threads of a process.
+
+No thread of its own. Of those who wait for an answer one reads for all, and wakes the others when
+their answers are there. Whoever has something to send waits for the kernel itself. A lost
+connection is replaced, with an actor started if there is none, and everything unanswered is sent
+again; callers notice nothing but the time.
+
+A signal handler may raise at any instruction, in any of this. What keeps the line sound:
+
+* *held* guards all state. It is entered by ``with`` alone, which the interpreter never leaves
+  half-way, and nothing waits inside: calls of the kernel there are non-blocking.
+* The stream guards itself (see :mod:`hermes_actor.client.exchange`).
+* The reader is a hint that spares wake-ups, not a right. Everybody may read under *held*, so two
+  readers do no harm, and one that has gone without a word is replaced when its time is over.
+* One thread connects at a time, by a lock that knows its owner (:class:`Turn`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import hermes_protocol.messages as wire
+from hermes_actor.client.connect import Attempts, connect, program_name
+from hermes_actor.client.core import ClientCore, Reply
+from hermes_actor.client.exchange import Exchange, Sending
+from hermes_actor.client.upgrade import upgrade_request
+from hermes_actor.errors import Closed, HermesActorError
+from hermes_protocol.framing import frame
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["Line"]
+
+_now = time.monotonic
+
+_LOOK_SECONDS = 0.25
+"""One wait of a thread at most, then it looks again. Bounds what a lost wake-up can cost."""
+
+
+class Turn:
+    """A right that one thread has at a time, also while it waits for something else.
+
+    The lock itself knows whose it is. So :meth:`leave` may be called twice, or in vain, and an
+    exception between taking the turn and noting that it was taken does no harm.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def take(self, deadline: float) -> bool:
+        """Wait for it; false if the time is over first."""
+        seconds = min(max(0.0, deadline - _now()), threading.TIMEOUT_MAX)
+        return self._lock.acquire(timeout=seconds)
+
+    def leave(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is not, or no longer, ours
+            while True:
+                self._lock.release()
+
+
+class _Waiter:
+    """One thread that waits: asleep for its bell, or for *events* of the socket."""
+
+    __slots__ = ("bell", "done", "events", "fd", "steps", "until")
+
+    def __init__(self, done: Callable[[], bool], steps: Sequence[Reply]) -> None:
+        self.done = done
+        self.steps = steps
+        self.until = 0.0
+        self.events = self.fd = 0
+        self.bell: threading.Lock
+
+    def wait(self, seconds: float) -> None:
+        if self.events:
+            ready = select.poll()
+            ready.register(self.fd, self.events)
+            ready.poll(seconds * 1000 + 1)
+        else:
+            self.bell.acquire(timeout=seconds)
+
+
+class Line:
+    """The exchange of a client, and its connection.
+
+    Hold *held* to use ``core`` or ``exchange``, and for every method that says so.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.held = threading.RLock()
+        self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
+        self.exchange = Exchange(self.place, self.core)
+        self._connecting = Turn()
+        self._reader: _Waiter | None = None
+        self._asleep: dict[_Waiter, None] = {}
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def request(self, steps: list[Reply], operation: bytes, deadline: float) -> None:
+        """Number an encoded operation, as the next of *steps*, once there is room for it.
+
+        :meth:`flush` or :meth:`wait` sends it. Raises :class:`DeadlineExceeded` without room.
+        """
+        began = None
+        while True:
+            with self.held:
+                if self.exchange.has_room():
+                    self.exchange.request(steps, operation, deadline)
+                    return
+            began = began or _now()
+            if _now() >= deadline:
+                raise self.exchange.no_room(began)
+            self.connected(deadline)
+            self._work(self.exchange.has_room, deadline)
+
+    def ask(self, make: Any, deadline: float) -> Reply:
+        """Queue an ask, and send it as far as the kernel takes it. Held."""
+        reply = self.exchange.ask(make, deadline)
+        self.flush()
+        return reply
+
+    def flush(self) -> None:
+        """Give the kernel what it takes now, or leave it to the next connection. Held."""
+        if self.exchange.sock is not None:
+            try:
+                self.exchange.send()
+            except OSError:
+                self._lost()
+
+    def send(self, steps: Sequence[Reply], deadline: float) -> None:
+        """Wait until the kernel has taken *steps*, the connection is lost, or the time is over."""
+        with self.held:
+            self.flush()
+            if not self.exchange.holds(steps):
+                return
+        self._work(lambda: not self.exchange.holds(steps), deadline, steps)
+
+    def withdraw(self, steps: Sequence[Reply]) -> bool:
+        """Take back what has not left; true if the operation of *steps* is not executed."""
+        with self.held:
+            withdrawn = self.exchange.withdraw(steps)
+            self._end_if_unused()
+        return withdrawn
+
+    def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
+        """See :meth:`Exchange.break_off`."""
+        with self.held:
+            return self.exchange.break_off(sendings, error)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def wait(self, steps: Sequence[Reply]) -> bytes:
+        """The result of the last of *steps*, or the first error raised.
+
+        Whatever is raised at the deadline says truthfully whether the operation was executed.
+        """
+        deadline = steps[-1].deadline
+        for reply in steps:
+            while not reply.done:
+                self._work(reply.is_done, deadline, steps)
+                if not reply.done:
+                    self._go_on_waiting(steps, deadline)
+            if self.closed:
+                with self.held:
+                    self._end_if_unused()
+            if reply.error is not None:
+                raise reply.error
+        result = steps[-1].result
+        assert result is not None
+        return result
+
+    def _go_on_waiting(self, steps: Sequence[Reply], deadline: float) -> None:
+        """Connect again, which sends the request again; raises if that fails or time is over."""
+        cause: HermesActorError | None = None
+        if self.exchange.sock is None:
+            try:
+                self._reconnected(deadline)
+                return
+            except HermesActorError as failed:
+                cause = failed
+        elif _now() < deadline:
+            return
+        with self.held:
+            error = self.exchange.give_up(steps, cause)
+            if self.exchange.torn:
+                self._lost()
+            self._end_if_unused()
+        raise error from cause
+
+    def _work(self, done: Callable[[], bool], deadline: float, steps: Sequence[Reply] = ()) -> None:
+        """Send and read until *done*, until the connection is lost, or until the time is over."""
+        me = _Waiter(done, steps)
+        try:
+            while True:
+                with self.held:
+                    seconds = self._take_part(me, deadline)
+                if seconds is None:
+                    return
+                me.wait(seconds)
+        except BaseException:
+            with self.held:
+                self._leave(me)
+            raise
+
+    def _take_part(self, me: _Waiter, deadline: float) -> float | None:
+        """Do what can be done now; how long *me* waits next, ``None`` at the end. Held."""
+        exchange, reader, now = self.exchange, self._reader, _now()
+        if self._asleep:
+            self._asleep.pop(me, None)
+        if exchange.torn:
+            self._lost()
+        if now >= deadline:
+            self._read()
+        else:
+            if exchange.frames:
+                self.flush()
+            if reader is me:
+                self._read()
+        if me.done() or exchange.sock is None or now >= deadline:
+            self._leave(me)
+            return None
+        seconds = min(deadline - now, _LOOK_SECONDS)
+        me.until = now + seconds
+        if reader is None or reader is me or reader.until + _LOOK_SECONDS < now:
+            self._reader = me
+            me.fd = exchange.sock.fileno()
+            me.events = select.POLLIN | select.POLLOUT if exchange.frames else select.POLLIN
+        elif exchange.holds(me.steps):
+            me.fd, me.events = exchange.sock.fileno(), select.POLLOUT
+        else:
+            me.bell, me.events = threading.Lock(), 0
+            me.bell.acquire()
+            self._asleep[me] = None
+        return seconds
+
+    def _leave(self, me: _Waiter) -> None:
+        """Stop waiting; have another one read. Held."""
+        self._asleep.pop(me, None)
+        if self._reader is me:
+            self._reader = None
+            for other in self._asleep:
+                self._wake(other)
+                break
+
+    def _wake(self, waiter: _Waiter) -> None:
+        del self._asleep[waiter]  # so that nobody rings twice
+        waiter.bell.release()
+
+    def _read(self) -> None:
+        """Take what has arrived, and wake those whose waiting is over. Held."""
+        try:
+            answered = self.exchange.receive()
+        except OSError:
+            self._lost()
+            return
+        if answered and self._asleep:
+            for waiter in [waiter for waiter in self._asleep if waiter.done()]:
+                self._wake(waiter)
+
+    # --- the connection --------------------------------------------------------------------------
+
+    def connected(self, deadline: float) -> None:
+        """Have a connection on which the actor has said Welcome."""
+        if self.closed:
+            raise Closed(f"the connection for {self.place.db} was closed")
+        if self.exchange.sock is None:
+            self._reconnected(deadline)
+
+    def _reconnected(self, deadline: float) -> None:
+        """Connect, unless another thread has meanwhile. One thread connects for all."""
+        attempts = Attempts(self.place, deadline)
+        try:
+            try:
+                if not self._connecting.take(deadline):
+                    raise attempts.too_late("another thread is connecting")
+                if self.exchange.sock is None:
+                    self._adopt(connect(self.place, self.core, attempts))
+            finally:
+                self._connecting.leave()
+        finally:
+            # Once more: an exception may have come before the first one, or inside it.
+            self._connecting.leave()
+
+    def _adopt(self, sock: socket.socket) -> None:
+        try:
+            with self.held:
+                self.exchange.begin(sock)
+                self.flush()
+        except BaseException:
+            if self.exchange.sock is not sock:
+                sock.close()
+            raise
+
+    def _lost(self) -> None:
+        """Forget the connection; who waits connects again. Held."""
+        sock = self.exchange.end()
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)  # wakes those that poll it
+            sock.close()
+        for waiter in list(self._asleep):
+            self._wake(waiter)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Take no more calls. The connection ends with the last call that is under way.
+
+        Says good-bye then, so that the actor can forget us. Waits for nothing.
+        """
+        with self.held:
+            self.closed = True
+            self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        """After :meth:`close`, when nothing is under way any more: end the connection. Held."""
+        if self.closed and self.core.is_idle and self.exchange.sock is not None:
+            with contextlib.suppress(OSError):
+                if not self.exchange.frames and not self.exchange.torn:
+                    self.exchange.sock.send(frame(wire.Bye()))
+            self._lost()
+
+    def __del__(self) -> None:
+        # Closed while a call was interrupted, whose answer nobody has read since.
+        if self.exchange.sock is not None:
+            self.exchange.sock.close()
+
+    def after_fork(self) -> None:
+        """In a child: another client, with a connection of its own."""
+        sock = self.exchange.sock
+        self._begin()
+        if sock is not None:
+            # Our copy only; the parent's connection stays open.
+            sock.close()

@@ -1,0 +1,223 @@
+"""``SessionDB._conn``: looks like a connection, never is the write connection.
+
+A SELECT runs on a reader; a statement that writes is one transaction of the writer; ``commit()``
+is harmless, as it is on any autocommit connection. Inside ``_execute_write`` the same face sits
+on a lease, where all statements share one transaction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Self
+
+from hermes_actor.errors import NotAllowed, ReadOnly
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.guest_sql import first_word
+from hermes_protocol.operations import SqlResult, SqlStatement
+from hermes_protocol.values import from_value, to_value
+
+__all__ = ["Facade", "FacadeCursor", "NamedRow", "statement"]
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class NamedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with slots cannot carry names
+    """A row of the writer: by position, by name, and as a mapping, like ``sqlite3.Row``."""
+
+    _names: tuple[str, ...]
+
+    def __new__(cls, names: Sequence[str], values: Iterable[Any]) -> Self:
+        row = super().__new__(cls, values)
+        row._names = tuple(names)
+        return row
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            for position, name in enumerate(self._names):
+                if name.lower() == key.lower():
+                    return super().__getitem__(position)
+            raise IndexError(f"no column named {key!r}")
+        return super().__getitem__(key)
+
+    def keys(self) -> list[str]:
+        return list(self._names)
+
+
+def statement(sql: str, parameters: Parameters = ()) -> SqlStatement:
+    """A statement of a caller in its wire form."""
+    if isinstance(parameters, Mapping):
+        named = {key: to_value(value) for key, value in parameters.items()}
+        return SqlStatement(sql=sql, named=named)
+    return SqlStatement(sql=sql, parameters=[to_value(value) for value in parameters])
+
+
+class FacadeCursor:
+    """The finished result of one statement."""
+
+    arraysize = 1
+
+    def __init__(self, connection: Facade) -> None:
+        self.connection = connection
+        self.description: tuple[tuple[Any, ...], ...] | None = None
+        self.rowcount = -1
+        self.lastrowid: int | None = None
+        self._rows: Iterator[Any] = iter(())
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> FacadeCursor:
+        self.connection._run(self, sql, parameters)
+        return self
+
+    def executemany(self, sql: str, rows: Iterable[Parameters]) -> FacadeCursor:
+        total = 0
+
+        def every_row(face: Facade) -> None:
+            nonlocal total
+            for row in rows:
+                total += max(face.execute(sql, row).rowcount, 0)
+
+        self.connection._atomically(every_row)
+        self.rowcount = total
+        return self
+
+    def executescript(self, script: str) -> FacadeCursor:
+        def every_statement(face: Facade) -> None:
+            for part in _split(script):
+                face.execute(part)
+
+        self.connection._atomically(every_statement)
+        return self
+
+    def fetchone(self) -> Any:
+        return next(self._rows, None)
+
+    def fetchmany(self, size: int = 1) -> list[Any]:
+        return list(islice(self._rows, size))
+
+    def fetchall(self) -> list[Any]:
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
+
+    def close(self) -> None:
+        self._rows = iter(())
+
+    def _take(self, description: Any, rows: Sequence[Any], rowcount: int = -1) -> None:
+        self.description = description
+        self.rowcount = rowcount
+        self._rows = iter(rows)
+
+    def _take_result(self, result: SqlResult) -> None:
+        names = result.columns
+        description = tuple((name, *[None] * 6) for name in names) or None
+        rows = [NamedRow(names, map(from_value, row)) for row in result.rows]
+        self._take(description, rows, result.rowcount)
+        self.lastrowid = result.lastrowid
+
+
+class Facade:
+    """A connection face over two functions: one that reads, one that writes.
+
+    *read* is ``None`` inside a lease: there every statement goes to the transaction.
+    """
+
+    row_factory = sqlite3.Row
+    isolation_level = None
+    in_transaction = False
+
+    def __init__(
+        self,
+        read: Callable[[str, Parameters], tuple[Any, list[Any]]] | None,
+        write: Callable[[SqlStatement], SqlResult],
+        atomically: Callable[[Callable[[Facade], None]], None] | None,
+    ) -> None:
+        self._read = read
+        self._write = write
+        self._atomic = atomically
+
+    def cursor(self) -> FacadeCursor:
+        return FacadeCursor(self)
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> FacadeCursor:
+        return self.cursor().execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Iterable[Parameters]) -> FacadeCursor:
+        return self.cursor().executemany(sql, rows)
+
+    def executescript(self, script: str) -> FacadeCursor:
+        return self.cursor().executescript(script)
+
+    def commit(self) -> None:
+        """Nothing to do: every statement has been committed when it returns."""
+
+    def rollback(self) -> None:
+        """Nothing to undo, for the same reason."""
+
+    def close(self) -> None:
+        raise NotAllowed("close the SessionDB instead")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+    def _run(self, cursor: FacadeCursor, sql: str, parameters: Parameters) -> None:
+        word = first_word(sql)
+        if self._read is not None and word in _READS:
+            if word == "PRAGMA":
+                _check_pragma(sql)
+            try:
+                cursor._take(*self._read(sql, parameters))
+                return
+            except ReadOnly:
+                # WITH can begin either kind; a read-only connection knows which one it was.
+                pass
+        cursor._take_result(self._write(statement(sql, parameters)))
+
+    def _atomically(self, work: Callable[[Facade], None]) -> None:
+        if self._atomic is None:
+            work(self)
+        else:
+            self._atomic(work)
+
+
+_READS = frozenset({"SELECT", "WITH", "VALUES", "EXPLAIN", "PRAGMA"})
+
+_PRAGMAS = frozenset({
+    "application_id", "busy_timeout", "cache_size", "collation_list", "compile_options",
+    "data_version", "database_list", "encoding", "foreign_key_check", "foreign_key_list",
+    "foreign_keys", "freelist_count", "function_list", "index_info", "index_list", "index_xinfo",
+    "integrity_check", "journal_mode", "journal_size_limit", "module_list", "page_count",
+    "page_size", "pragma_list", "quick_check", "recursive_triggers", "schema_version",
+    "synchronous", "table_info", "table_list", "table_xinfo", "user_version", "wal_autocheckpoint",
+})  # fmt: skip
+
+_WITH_ARGUMENT = frozenset({
+    "foreign_key_check", "foreign_key_list", "index_info", "index_list", "index_xinfo",
+    "integrity_check", "quick_check", "table_info", "table_list", "table_xinfo",
+})  # fmt: skip
+
+_PRAGMA = re.compile(r"PRAGMA\s+(?:\w+\s*\.\s*)?(\w+)\s*(=|\()?", re.IGNORECASE)
+
+
+def _check_pragma(sql: str) -> None:
+    """Let questions through. A setting would stick to one pooled reader, or to nobody."""
+    match = _PRAGMA.search(sql)
+    name, argument = (match.group(1).lower(), match.group(2)) if match else ("", None)
+    if name not in _PRAGMAS or (argument and not (argument == "(" and name in _WITH_ARGUMENT)):
+        raise NotAllowed(f"PRAGMA {name} is not open to callers of _conn")
+
+
+def _split(script: str) -> Iterator[str]:
+    pending = ""
+    for part in script.split(";"):
+        pending += part + ";"
+        if sqlite3.complete_statement(pending):
+            if pending.strip(" \t\r\n;"):
+                yield pending
+            pending = ""
+    if pending.strip(" \t\r\n;"):
+        yield pending

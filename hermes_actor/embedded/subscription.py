@@ -1,0 +1,58 @@
+"""Following the changes of a writer in the same process."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.errors import Closed
+
+if TYPE_CHECKING:
+    from hermes_actor.embedded.writer import EmbeddedWriter
+    from hermes_actor.engine.change_log import ChangeRing
+    from hermes_protocol.messages import Changed, Gap
+
+__all__ = ["EmbeddedChanges"]
+
+
+class EmbeddedChanges:
+    """The changes of a writer in this process."""
+
+    def __init__(self, writer: EmbeddedWriter, ring: ChangeRing, after: int | None) -> None:
+        self._writer = writer
+        self._ring = ring
+        self._closed = False
+        self._awake = threading.Event()
+        forget = ring.add_listener(self._awake.set)
+        self._forget = weakref.finalize(self, forget)
+        self._forget.atexit = False
+        self._position, gap = ring.position_after(after)
+        self._news: deque[Changed | Gap] = deque([gap] if gap is not None else [])
+
+    def take(self) -> Changed | Gap | None:
+        if self._closed:
+            raise Closed("this subscription is closed")
+        self._writer.check_process()
+        if not self._news:
+            # Cleared before looking: what comes after the look wakes again.
+            self._awake.clear()
+            stopped = self._writer.stopped
+            items, self._position = self._ring.read(self._position, limits.FOLLOWER_CHANGES_AT_ONCE)
+            self._news.extend(items)
+            if stopped and not items:
+                raise self._writer.why_stopped()
+        return self._news.popleft() if self._news else None
+
+    def wait(self, seconds: float | None) -> None:
+        self._awake.wait(seconds)
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._forget()
+        self._awake.set()

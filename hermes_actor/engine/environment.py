@@ -1,0 +1,84 @@
+"""Where the engine touches the world, in one object.
+
+Simulation and crash replay put their own clock, files and connections here and run the very code
+that serves users.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_actor import failpoints
+from hermes_actor.sqlite import Connection, connect_reader, connect_writer
+from hermes_actor.system.fork import inside, outside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Seams"]
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _sleep(seconds: float) -> None:
+    outside(time.sleep, seconds)
+
+
+_CHUNK_BYTES = 1 << 20
+
+
+def _write_again(path: str) -> None:
+    """Write what a file shows once more and sync it.
+
+    After a failed sync the kernel takes its pages for clean, and no later sync would write them.
+    Only for the WAL: on it SQLite holds no locks that closing a descriptor could drop.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        offset = 0
+        while data := os.pread(descriptor, _CHUNK_BYTES, offset):
+            offset += os.pwrite(descriptor, data, offset)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _start(work: Callable[[], None]) -> None:
+    """Run *work*, which calls SQLite, in a thread that keeps no process alive."""
+    threading.Thread(target=inside, args=(work,), name="aside", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """Clock, sleep, files, connections, threads and failpoints of one engine."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = _sleep
+    identity: Callable[[str], tuple[int, int] | None] = _identity
+    size: Callable[[str], int] = _size
+    write_again: Callable[[str], None] = _write_again
+    connect_writer: Callable[[Path], Connection] = connect_writer
+    connect_reader: Callable[[Path], Connection] = connect_reader
+    start: Callable[[Callable[[], None]], None] = _start
+    failpoint: Callable[[str], None] = failpoints.hit

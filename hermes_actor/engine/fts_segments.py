@@ -1,0 +1,466 @@
+"""Segments of an FTS5 index, built apart from the index and then put into place.
+
+FTS5 takes a row in one piece: seconds for a message of some megabytes, under the write lock, and
+nothing can interrupt it. An index is a list of segments, though, and a finished segment does not
+care where it was built. So the text is indexed in a private database in memory, and the pages of
+the one segment that this makes are copied under a number that the index does not use. The index
+learns of them when its structure record names them: a small change, in one transaction with the
+text, its size and the totals. The table stays an ordinary FTS5 table for every other program.
+
+The same way entries are removed: deleting a row leaves a segment of delete marks.
+
+What is relied upon. The structure record (row 10 of the data table) lists levels, newest first,
+and in each the segments, oldest first; row 1 holds the totals. A row's entries in a newer segment
+replace those in older ones. FTS5 takes the lowest free number for a segment of its own, so the
+upper half is free for copies that are not complete yet. It keeps the structure in memory, reads
+it again after a commit of another connection, and forgets it when a savepoint is rolled back
+(:func:`_forget_structure`). None of that is promised, so :func:`is_known_format` tries all of it
+out with the linked SQLite, once in a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.engine.index_entries import Entry, change
+from hermes_actor.sqlite import connect_alone, sqlite3
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import statements
+from hermes_actor.store.search.coverage import TABLES
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = [
+    "Built",
+    "UnknownFormat",
+    "build",
+    "is_crowded",
+    "is_known_format",
+    "is_staged",
+    "place",
+    "remove_leftovers",
+    "stage",
+    "unused_number",
+]
+
+_TOTALS_ROW, _STRUCTURE_ROW = 1, 10
+_NUMBER_SHIFT = 37
+"""Pages of a segment have its number above this bit of their row id."""
+_OWN_NUMBERS = range(1999, 999, -1)
+"""Numbers for copies. FTS5 knows 2,000 and begins with 1."""
+_MOST_LEVELS = 32
+"""FTS5 knows 64."""
+_OTHER_STRUCTURE = b"\xff\x00\x00\x01"
+"""Marks the structure record of a table without content, which ours are not."""
+_VERSION = 4
+
+_MANY_TOKENS = 1 << 40
+"""More than any text has, so that what is removed can be taken off."""
+
+_SMALL_PAGES = 64
+"""A segment up to this size is like those that FTS5 itself makes of some rows."""
+_CROWD_SEGMENTS, _CROWD_PAGES = 8, 1_000
+"""More than these in one level would be merged in one go soon; pages are of 4 KiB."""
+_MOST_SEGMENTS = 16
+
+
+class UnknownFormat(Exception):
+    """The index does not look as this module knows it."""
+
+
+class _Segment(NamedTuple):
+    number: int
+    first: int
+    last: int
+
+    @property
+    def pages(self) -> int:
+        return self.last - self.first + 1
+
+
+class _Level(NamedTuple):
+    merging: int
+    """How many of the segments, from the oldest on, FTS5 is merging into the next level."""
+    segments: list[_Segment]
+
+
+class _Structure(NamedTuple):
+    cookie: bytes
+    written: int
+    levels: list[_Level]
+
+    @property
+    def numbers(self) -> set[int]:
+        return {segment.number for level in self.levels for segment in level.segments}
+
+
+# --- records ---------------------------------------------------------------------------------
+
+
+def _varints(data: bytes, offset: int = 0) -> Iterator[int]:
+    while offset < len(data):
+        value = 0
+        for count in range(9):
+            if offset >= len(data):
+                raise UnknownFormat("a number ends too early")
+            byte = data[offset]
+            offset += 1
+            if count == 8:
+                value = value << 8 | byte
+            else:
+                value = value << 7 | byte & 0x7F
+                if byte < 0x80:
+                    break
+        yield value
+
+
+def _packed(*values: int) -> bytes:
+    out = bytearray()
+    for value in values:
+        if not 0 <= value < 1 << 56:
+            raise UnknownFormat(f"{value} is no count")
+        digits = [value & 0x7F]
+        while value := value >> 7:
+            digits.append(value & 0x7F | 0x80)
+        out += bytes(reversed(digits))
+    return bytes(out)
+
+
+def _read_structure(conn: Connection, table: str) -> _Structure:
+    if scalar(conn, f"SELECT v FROM {table}_config WHERE k = 'version'") != _VERSION:
+        raise UnknownFormat(f"{table} is of another version")
+    block = scalar(conn, f"SELECT block FROM {table}_data WHERE id = ?", (_STRUCTURE_ROW,))
+    if not isinstance(block, bytes) or len(block) < 7 or block[4:8] == _OTHER_STRUCTURE:
+        raise UnknownFormat(f"the structure of {table} is of another kind")
+    numbers = _varints(block, 4)
+    try:
+        count, segments, written = next(numbers), next(numbers), next(numbers)
+        levels = []
+        for _ in range(count):
+            merging, size = next(numbers), next(numbers)
+            found = [_Segment(next(numbers), next(numbers), next(numbers)) for _ in range(size)]
+            levels.append(_Level(merging, found))
+    except (StopIteration, RuntimeError) as error:
+        raise UnknownFormat(f"the structure of {table} ends too early") from error
+    if segments != sum(len(level.segments) for level in levels) or any(True for _ in numbers):
+        raise UnknownFormat(f"the structure of {table} has another length")
+    return _Structure(block[:4], written, levels)
+
+
+def _write_structure(conn: Connection, table: str, structure: _Structure) -> None:
+    levels = structure.levels
+    numbers = [len(levels), sum(len(level.segments) for level in levels), structure.written]
+    for merging, segments in levels:
+        numbers += [merging, len(segments)]
+        for segment in segments:
+            numbers += segment
+    conn.execute(
+        f"UPDATE {table}_data SET block = ? WHERE id = ?",
+        (structure.cookie + _packed(*numbers), _STRUCTURE_ROW),
+    )
+
+
+def _read_totals(conn: Connection, table: str) -> tuple[int, int]:
+    """Number of rows and of tokens."""
+    block = scalar(conn, f"SELECT block FROM {table}_data WHERE id = ?", (_TOTALS_ROW,))
+    if not isinstance(block, bytes):
+        raise UnknownFormat(f"{table} has no totals")
+    rows, tokens, *more = [*_varints(block)] or [0, 0]
+    if more:
+        raise UnknownFormat(f"{table} has totals of several columns")
+    return rows, tokens
+
+
+def _write_totals(conn: Connection, table: str, rows: int, tokens: int) -> None:
+    sql = f"UPDATE {table}_data SET block = ? WHERE id = ?"
+    conn.execute(sql, (_packed(rows, tokens), _TOTALS_ROW))
+
+
+def _with_newest(structure: _Structure, segment: _Segment) -> _Structure:
+    """The structure with *segment* as the newest one; away from small ones, if it is not small.
+
+    FTS5 merges sixteen segments of one level in one go, and level 0 fills with every few rows. So
+    *segment* goes to the first level that has its like, and what is newer than that level goes
+    there before it: the order of all segments stays. Levels that are being merged stay as they are.
+    """
+    levels = [_Level(level.merging, [*level.segments]) for level in structure.levels]
+    if not levels:
+        levels = [_Level(0, [])]
+    if segment.pages <= _SMALL_PAGES:
+        levels[0].segments.append(segment)
+        return structure._replace(levels=levels)
+    if levels[0].merging and len(levels) < _MOST_LEVELS:
+        levels.insert(0, _Level(0, []))
+    elif len(levels) == 1:
+        levels.append(_Level(0, []))
+    target = 0
+    while target + 1 < len(levels) and not levels[target].merging:
+        target += 1
+        if any(one.pages >= segment.pages for one in levels[target].segments):
+            break
+    for newer in reversed(levels[:target]):
+        levels[target].segments.extend(newer.segments)
+        newer.segments.clear()
+    levels[target].segments.append(segment)
+    return structure._replace(levels=levels)
+
+
+def is_crowded(conn: Connection, table: str) -> bool:
+    """Whether a level is on its way to be merged in one go, and large, or has too many segments."""
+    return any(
+        len(segments) >= _MOST_SEGMENTS
+        or (
+            len(segments) >= _CROWD_SEGMENTS
+            and sum(segment.pages for segment in segments) >= _CROWD_PAGES
+        )
+        for _, segments in _read_structure(conn, table).levels
+    )
+
+
+# --- building --------------------------------------------------------------------------------
+
+
+class Built:
+    """A finished segment in a private database, and what else changes with it."""
+
+    def __init__(self, conn: Connection, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self._conn = conn
+        sizes = dict(conn.execute("SELECT id, sz FROM t_docsize").fetchall())
+        self.sizes: dict[int, bytes] = sizes
+        rows, tokens = _read_totals(conn, "t")
+        self.rows = rows - sum(entry.old is not None for entry in entries)
+        self.tokens = tokens - _MANY_TOKENS
+        segments = [s for level in _read_structure(conn, "t").levels for s in level.segments]
+        if len(segments) > 1:
+            raise UnknownFormat(f"{len(segments)} segments of one transaction")
+        self._segment = segments[0] if segments else None
+        self.pages = scalar(conn, "SELECT COUNT(*) FROM t_data WHERE id > ?", (_STRUCTURE_ROW,))
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """Its first and last leaf; ``None`` if there is nothing to look for in the text."""
+        return None if self._segment is None else self._segment[1:]
+
+    def read(self, after: int, size: int) -> list[tuple[int, bytes]]:
+        """Pages after the offset *after*, about *size* bytes of them, with their offsets."""
+        base, pages = self._base, list[tuple[int, bytes]]()
+        sql = "SELECT id, block FROM t_data WHERE id > ? ORDER BY id"
+        for row, block in self._conn.execute(sql, (max(base + after, _STRUCTURE_ROW),)):
+            pages.append((row - base, block))
+            size -= len(block)
+            if size <= 0:
+                break
+        return pages
+
+    def index(self) -> list[tuple[bytes, int]]:
+        """What says which term begins on which leaf."""
+        pairs: list[tuple[bytes, int]] = self._conn.execute(
+            "SELECT term, pgno FROM t_idx"
+        ).fetchall()
+        return pairs
+
+    def close(self) -> None:
+        self._conn.close()
+
+    @property
+    def _base(self) -> int:
+        assert self._segment is not None
+        return self._segment.number << _NUMBER_SHIFT
+
+
+def build(table: str, entries: Sequence[Entry]) -> Built:
+    """Make the segment that turns the old entries of *table* into the new ones.
+
+    Takes as long as FTS5 takes, in whatever thread; SQLite leaves the interpreter to others.
+    """
+    conn = connect_alone()
+    try:
+        conn.execute(_like(table))
+        for name, value in (("automerge", 0), ("crisismerge", 1_000), ("hashsize", 1 << 30)):
+            conn.execute("INSERT INTO t(t, rank) VALUES (?, ?)", (name, value))
+        entries = sorted(entry for entry in entries if entry.old != entry.new)
+        _pretend(conn, [entry for entry in entries if entry.old is not None])
+        conn.execute("BEGIN")
+        for entry in entries:
+            change(conn, "t", entry)
+        conn.execute("COMMIT")
+        built = Built(conn, entries)
+    except BaseException:
+        conn.close()
+        raise
+    return built
+
+
+def _like(table: str) -> str:
+    return statements(TABLES[table])[0].replace(f"IF NOT EXISTS {table} ", "t ")
+
+
+def _pretend(conn: Connection, entries: Sequence[Entry]) -> None:
+    """Have the private table hold the old texts, without having indexed them.
+
+    To remove a row FTS5 reads its text and marks each word of it as deleted.
+    """
+    conn.execute("BEGIN")
+    for entry in entries:
+        conn.execute(
+            "INSERT INTO t_content (id, c0) VALUES (?, CAST(? AS TEXT))", (entry.id, entry.old)
+        )
+        conn.execute("INSERT INTO t_docsize (id, sz) VALUES (?, ?)", (entry.id, _packed(0)))
+    _write_totals(conn, "t", len(entries), _MANY_TOKENS)
+    _forget_structure(conn, "t")
+    conn.execute("COMMIT")
+
+
+# --- putting into place ----------------------------------------------------------------------
+
+
+def unused_number(conn: Connection, table: str) -> int:
+    """A number for a segment that neither the index nor a leftover of a copy has."""
+    used = _read_structure(conn, table).numbers
+    for number in _OWN_NUMBERS:
+        if number not in used and not _pages_of(conn, table, number):
+            return number
+    raise UnknownFormat(f"{table} has no number left for a segment")
+
+
+def _pages_of(conn: Connection, table: str, number: int) -> int:
+    sql = f"SELECT COUNT(*) FROM {table}_data WHERE id >= ? AND id < ?"
+    return int(scalar(conn, sql, _rows_of(number)))
+
+
+def _rows_of(number: int) -> tuple[int, int]:
+    return number << _NUMBER_SHIFT, (number + 1) << _NUMBER_SHIFT
+
+
+def stage(
+    conn: Connection, table: str, number: int, built: Built, after: int, size: int
+) -> int | None:
+    """Copy the next pages of *built* under *number*; the offset to go on after, if there are more.
+
+    The index does not know of them yet.
+    """
+    pages = built.read(after, size) if built.extent is not None else []
+    base = number << _NUMBER_SHIFT
+    conn.executemany(
+        f"INSERT INTO {table}_data (id, block) VALUES (?, ?)",
+        [(base + offset, block) for offset, block in pages],
+    )
+    return pages[-1][0] if sum(len(block) for _, block in pages) >= size else None
+
+
+def is_staged(conn: Connection, table: str, number: int, built: Built) -> bool:
+    """Whether all pages of *built* are there; another program may have emptied the index."""
+    return built.extent is None or _pages_of(conn, table, number) == built.pages
+
+
+def place(conn: Connection, table: str, number: int, built: Built) -> None:
+    """Make the staged pages of *built* part of the index, with the texts that belong to them.
+
+    The caller has compared the texts and made sure that all pages are there. Raises
+    :class:`UnknownFormat` if the index is not as it should be; nothing may be committed then.
+    """
+    if built.extent is not None:
+        conn.executemany(
+            f"INSERT INTO {table}_idx (segid, term, pgno) VALUES (?, ?, ?)",
+            [(number, term, leaf) for term, leaf in built.index()],
+        )
+        structure = _with_newest(_read_structure(conn, table), _Segment(number, *built.extent))
+        _write_structure(conn, table, structure)
+    for entry in built.entries:
+        if entry.old is not None:
+            conn.execute(f"DELETE FROM {table}_content WHERE id = ?", (entry.id,))
+            conn.execute(f"DELETE FROM {table}_docsize WHERE id = ?", (entry.id,))
+        if entry.new is not None:
+            conn.execute(
+                f"INSERT INTO {table}_content (id, c0) VALUES (?, CAST(? AS TEXT))",
+                (entry.id, entry.new),
+            )
+            conn.execute(
+                f"INSERT INTO {table}_docsize (id, sz) VALUES (?, ?)",
+                (entry.id, built.sizes[entry.id]),
+            )
+    rows, tokens = _read_totals(conn, table)
+    _write_totals(conn, table, rows + built.rows, tokens + built.tokens)
+    _forget_structure(conn, table)
+
+
+def _forget_structure(conn: Connection, table: str) -> None:
+    """Have FTS5 on this connection read the structure and the totals again, in this transaction.
+
+    It has then taken part in the transaction, and also forgets what it read if that is rolled back.
+    """
+    conn.execute("SAVEPOINT hermes_actor_segment")
+    conn.execute(f"DELETE FROM {table} WHERE rowid IS NULL")
+    conn.execute("ROLLBACK TO hermes_actor_segment")
+    conn.execute("RELEASE hermes_actor_segment")
+
+
+def remove_leftovers(conn: Connection, table: str, pages: int) -> bool:
+    """Remove up to *pages* pages of copies that did not come to their end; whether there were any.
+
+    They cost room and nothing else: the index does not know of them.
+    """
+    used = _read_structure(conn, table).numbers
+    above = min(_OWN_NUMBERS) << _NUMBER_SHIFT
+    first = f"SELECT id >> {_NUMBER_SHIFT} FROM {table}_data WHERE id >= ? ORDER BY id LIMIT 1"
+    while (number := scalar(conn, first, (above,))) in used:
+        above = (number + 1) << _NUMBER_SHIFT
+    if number is None:
+        return False
+    conn.execute(
+        f"DELETE FROM {table}_data WHERE id IN"
+        f" (SELECT id FROM {table}_data WHERE id >= ? AND id < ? LIMIT ?)",
+        (*_rows_of(number), pages),
+    )
+    return True
+
+
+# --- trying it out ---------------------------------------------------------------------------
+
+
+@cache
+def is_known_format() -> bool:
+    """Whether the linked SQLite keeps indexes as this module knows them. Found out by trial."""
+    try:
+        return all(_is_known(table) for table in TABLES)
+    except (sqlite3.Error, UnknownFormat, AssertionError):
+        return False
+
+
+def _is_known(table: str) -> bool:
+    """Change an index in both ways, turn by turn, and compare the two after each turn."""
+    texts = {n: f"row {n} " + " ".join(f"w{n * k}" for k in range(600)) for n in range(1, 9)}
+    turns = [*texts.items(), (2, "other words"), (3, None), (9, "row 9")]
+    made = []
+    for aside in (False, True):
+        conn, held, found = connect_alone(), dict[int, bytes](), list[Any]()
+        conn.execute(statements(TABLES[table])[0])
+        for turn, (row, text) in enumerate(turns):
+            entry = Entry(row, held.get(row), None if text is None else text.encode())
+            if aside and turn % 2:
+                _change_aside(conn, table, entry)
+            else:
+                change(conn, table, entry)
+            if entry.new is not None:
+                held[row] = entry.new
+            # What FTS5 has read for a search it still remembers in the next turn.
+            sql = f"SELECT rowid, rank FROM {table} WHERE {table} MATCH ? ORDER BY rank, rowid"
+            found.append([conn.execute(sql, (word,)).fetchall() for word in ("row", "w60")])
+        conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+        conn.close()
+        made.append(found)
+    return made[0] == made[1] and len(made[0][-1][0]) == len(texts) - 1
+
+
+def _change_aside(conn: Connection, table: str, entry: Entry) -> None:
+    built = build(table, [entry])
+    conn.execute("BEGIN")
+    number = unused_number(conn, table)
+    stage(conn, table, number, built, 0, 1 << 30)
+    place(conn, table, number, built)
+    conn.execute("COMMIT")
+    built.close()

@@ -1,0 +1,125 @@
+"""What is wrong with the storage right now, in words for people.
+
+A passing fault (a foreign lock, a full disk) is remembered until a commit succeeds. A damaged table
+is remembered until the file has been mended: no change is made to it, reads go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hermes_actor.errors import (
+    ActorBroken,
+    Busy,
+    HermesActorError,
+    StorageError,
+    is_storage_failure,
+)
+from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.system.lock_inspection import write_lock_holders
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = [
+    "Faults",
+    "IndexFailed",
+    "failing_index",
+    "is_damage",
+    "is_index_damage",
+    "may_be_the_index",
+]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether a table is malformed; a full-text index that is has a code of its own."""
+    return primary_code(error) == sqlite3.SQLITE_CORRUPT and not is_index_damage(error)
+
+
+def is_index_damage(error: BaseException | None) -> bool:
+    """Whether FTS5 has found one of its indexes malformed."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
+
+
+def may_be_the_index(error: BaseException | None) -> bool:
+    """Whether a damaged full-text index may have caused *error*; a trial without it decides."""
+    if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
+        return False
+    if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
+        return False
+    return primary_code(error) == sqlite3.SQLITE_CORRUPT or not is_storage_failure(error)
+
+
+class IndexFailed(sqlite3.DatabaseError):
+    """A full-text index cannot take rows that can be read: it is damaged."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.sqlite_errorcode: int = cause.sqlite_errorcode
+        self.sqlite_errorname: str = cause.sqlite_errorname
+
+
+@contextmanager
+def failing_index() -> Iterator[None]:
+    """Around what touches full-text tables only: damage that shows there is theirs.
+
+    Raises :class:`IndexFailed`.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not may_be_the_index(error):
+            raise
+        raise IndexFailed(error) from error
+
+
+class Faults:
+    """The faults of one database."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.passing: str | None = None
+        self.damage: BaseException | None = None
+
+    def note(self, error: HermesActorError) -> HermesActorError:
+        """Remember a fault of the storage; the same error, with the holder of a lock named."""
+        if isinstance(error, Busy):
+            holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self._place.shm))
+            if holders:
+                error = Busy(f"{error} (held by {holders})", words=error.words)
+        if isinstance(error, StorageError | Busy):
+            # Once for each kind: a full disk under load would fill the log as well.
+            if self.passing is None:
+                _log.warning("changes of %s fail: %s", self._place.db, error)
+            self.passing = str(error)
+        return error
+
+    def over(self) -> None:
+        """A commit has succeeded."""
+        if self.passing is not None:
+            _log.info("changes of %s succeed again", self._place.db)
+            self.passing = None
+
+    def found_damage(self, damage: BaseException) -> None:
+        """From here on changes are refused."""
+        if self.damage is None:
+            self.damage = damage
+            _log.error("%s is damaged, changes are refused: %s", self._place.db, damage)
+
+    def mended(self) -> None:
+        """The whole content of the file is another one now."""
+        self.damage = self.passing = None
+
+    def refusal(self) -> HermesActorError | None:
+        """Why no change can be made, if so."""
+        if self.damage is None:
+            return None
+        return ActorBroken(
+            f"no change is made to a damaged file: {self.damage};"
+            f" reads go on, `hermes-actor doctor` tells what to do"
+        )

@@ -1,0 +1,220 @@
+"""Opening the write connection: look first, change only what must change, never lower anything.
+
+A file that is not a database, or is damaged, is found out before a single byte is written. A new
+file and an outdated one are brought to version 11 in one transaction. After that the *barrier*
+(R1) runs before the first acknowledgement: fold the WAL back, then one durable commit that raises
+the epoch, so that nothing is acknowledged on the strength of what an earlier owner left unsynced.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from hermes_actor import limits
+from hermes_actor.engine.fulltext import broken_parts, create_fulltext
+from hermes_actor.engine.meta_table import create_own_tables
+from hermes_actor.engine.retry import is_busy, retry_busy
+from hermes_actor.engine.schema_columns import missing_columns, stored_version
+from hermes_actor.errors import CannotOpen, DiskFull, HermesActorError, IOFailed, from_sqlite
+from hermes_actor.journal_mode import apply_wal_with_fallback
+from hermes_actor.sqlite import Connection, sqlite3
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import (
+    DEFERRED_INDEX_SQL,
+    OWN_INDEXES,
+    PLAIN_TABLES,
+    SCHEMA_SQL,
+    SCHEMA_VERSION,
+    statements,
+)
+from hermes_actor.store.search.coverage import TABLES
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.environment import Seams
+    from hermes_actor.paths import Place
+
+__all__ = ["open_database"]
+
+R = TypeVar("R")
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+def open_database(
+    place: Place,
+    seams: Seams,
+    on_phase: Callable[[str], None] = lambda _phase: None,
+    patience: float = limits.OPEN_BUSY_SECONDS,
+) -> Connection:
+    """Open *place* for its owner and bring its schema up to date, telling *on_phase* how far it is.
+
+    A foreign lock that is in the way is waited for, for *patience* seconds. Raises a
+    :class:`StorageError` that says what is wrong; the file is then as it was.
+    """
+    if place.db.is_dir():
+        words = "unable to open database file"
+        raise CannotOpen(f"{words}: {place.db} is a folder", words=words)
+    created = _create_file(place)
+    try:
+        conn = seams.connect_writer(place.db)
+    except sqlite3.Error as error:
+        raise _explain(error, place) from error
+    try:
+        _prepare(conn, place, _Waiting(seams, on_phase, seams.monotonic() + patience))
+    except BaseException as error:
+        conn.close()
+        if created:
+            _remove_failed(place)
+        if isinstance(error, sqlite3.Error) and not isinstance(error, HermesActorError):
+            raise _explain(error, place) from error
+        raise
+    return conn
+
+
+def _create_file(place: Place) -> bool:
+    """Create the file with mode 0600 before SQLite does it with the umask's."""
+    try:
+        place.db.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(place.db, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        words = "unable to open database file"
+        kind = DiskFull if error.errno == 28 else CannotOpen
+        raise kind(f"{words}: {place.db} ({error.strerror})", words=words) from error
+    _sync_folder(place)
+    return True
+
+
+def _sync_folder(place: Place) -> None:
+    descriptor = os.open(place.db.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_failed(place: Place) -> None:
+    """Leave nothing behind of a file that we created and could not fill.
+
+    Unless somebody else has: a program that found our empty file may have written to it.
+    """
+    if not place.wal.exists() and place.db.stat().st_size == 0:
+        place.db.unlink(missing_ok=True)
+
+
+def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
+    """The typed error; a failure to grow a side file on a full disk is a full disk."""
+    explained = from_sqlite(error, place.db)
+    if isinstance(explained, IOFailed):
+        room = os.statvfs(place.db.parent)
+        if room.f_bavail == 0:
+            return DiskFull(
+                f"{explained.words}: no room left for {place.db}", words=explained.words
+            )
+    return explained
+
+
+class _Waiting(NamedTuple):
+    """How long foreign locks are waited for, and who is told."""
+
+    seams: Seams
+    on_phase: Callable[[str], None]
+    deadline: float
+
+    def __call__(self, call: Callable[[], R]) -> R:
+        try:
+            return call()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+        self.on_phase("waiting for another program that holds the lock")
+        return retry_busy(call, self.seams, self.deadline)
+
+
+def _prepare(conn: Connection, place: Place, wait: _Waiting) -> None:
+    # The first read tells a database from anything else and replays a hot journal.
+    objects = wait(lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"))
+    _configure(conn)
+    if objects == 0:
+        _ensure_wal(conn, wait)
+        _in_transaction(conn, wait, _create_schema)
+    elif not _is_current(conn):
+        # Late import: sqlite-utils costs more than opening a current file.
+        from hermes_actor.engine.migrations import migrate
+
+        _log.info("migrating %s", place.db)
+        tell = wait.on_phase
+        _in_transaction(
+            conn, wait, lambda conn: migrate(conn, lambda done: tell(f"migrating {done:.0%}"))
+        )
+    _ensure_wal(conn, wait)
+
+
+def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
+    mode = scalar(conn, "PRAGMA journal_mode")
+    if mode != "wal":
+        mode = wait(lambda: apply_wal_with_fallback(conn))
+    if mode != "wal":
+        # Here a commit is the removal of a journal: it counts when the folder is synced, too.
+        conn.execute("PRAGMA synchronous = EXTRA")
+
+
+def _configure(conn: Connection) -> None:
+    """Settings of the write connection."""
+    for pragma in (
+        "foreign_keys = ON",
+        "synchronous = FULL",
+        "fullfsync = ON",
+        "checkpoint_fullfsync = ON",
+        "wal_autocheckpoint = 0",
+        f"journal_size_limit = {limits.JOURNAL_SIZE_LIMIT_BYTES}",
+        f"cache_size = -{limits.CACHE_KIB}",
+        # Memory mapping turns a stray write of this process into a damaged file.
+        "mmap_size = 0",
+    ):
+        conn.execute(f"PRAGMA {pragma}")
+
+
+def _in_transaction(conn: Connection, wait: _Waiting, work: Callable[[Connection], None]) -> None:
+    wait(lambda: conn.execute("BEGIN IMMEDIATE"))
+    try:
+        work(conn)
+        wait.seams.failpoint("migration.commit")
+        conn.execute("COMMIT")
+    except BaseException:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+        raise
+
+
+def _create_schema(conn: Connection) -> None:
+    """A new file, complete with our tables and indexes: they cost nothing while it is empty."""
+    for statement in (*statements(SCHEMA_SQL), DEFERRED_INDEX_SQL):
+        conn.execute(statement)
+    conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
+    for table in TABLES:
+        create_fulltext(conn, table)
+    for name, target in OWN_INDEXES.items():
+        conn.execute(f"CREATE INDEX {name} ON {target}")
+    create_own_tables(conn)
+
+
+_NEEDED = frozenset({
+    *PLAIN_TABLES, "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started",
+    "idx_messages_session", "idx_sessions_title_unique",
+})  # fmt: skip
+
+
+def _is_current(conn: Connection) -> bool:
+    """Whether nothing of the schema is missing, so that opening needs no write lock."""
+    present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    if not present >= _NEEDED:
+        return False
+    version = stored_version(conn)
+    if version is None or version < SCHEMA_VERSION:
+        return False
+    return not missing_columns(conn) and not broken_parts(conn)

@@ -1,0 +1,166 @@
+"""A store as its rows: what a migration reads from one side and writes to the other.
+
+Everything goes through the ways that all calls of a SessionDB take: questions to the reader, one
+kind of operation to the writer. So a lost connection is tried again, a part is written once
+however often it is sent, and a file is written by its actor alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.errors import Unsupported
+from hermes_actor.store import raw_rows
+from hermes_protocol.operations import RowsCopy
+from hermes_protocol.values import to_value
+
+if TYPE_CHECKING:
+    from hermes_actor.providers.base import SessionDBProvider
+    from hermes_actor.store.raw_rows import Facts, StoredRow
+
+__all__ = ["Parts", "Side"]
+
+_UNDER_WAY = 3
+"""Parts that are sent before the first of them is acknowledged."""
+_FILE_PART_BYTES = 512 << 10
+"""Below the size of a frame: larger operations are written twice."""
+_SERVER_PART_BYTES = 2 << 20
+_PART_ROWS = 2_000
+_PATIENCE_SECONDS = 120.0
+"""For one part: a server may be restarted meanwhile."""
+_INDEX_STEP = 20_000
+"""Messages that one request for indexing is about."""
+
+
+class Side:
+    """The rows of one open store."""
+
+    def __init__(self, db: SessionDBProvider, address: str) -> None:
+        reader, port = getattr(db, "_reader", None), getattr(db, "_port", None)
+        if reader is None or port is None:
+            raise Unsupported(
+                f"the provider {db.provider} of {address} does not give out its rows; sessions"
+                " can be moved by export and import"
+            )
+        self.db = db
+        self.address = address
+        self._reader: Any = reader
+        self._port: Any = port
+        self._database: Any = getattr(port, "database", None)
+
+    @property
+    def part_bytes(self) -> int:
+        return _FILE_PART_BYTES if self._database is None else _SERVER_PART_BYTES
+
+    def facts(self) -> Facts:
+        found: Facts = self._reader.snapshot(raw_rows.facts)
+        return found
+
+    def sessions(self) -> Iterator[tuple[int, StoredRow]]:
+        """All sessions in the order of their making, each with its place."""
+        after = raw_rows.LOWEST
+        while page := self._reader.snapshot(raw_rows.session_page, after):
+            for place, *row in page:
+                yield place, tuple(row)
+            after = page[-1][0]
+
+    def messages(self, through: int, session_id: str | None = None) -> Iterator[list[StoredRow]]:
+        """Pages of messages by id, up to one."""
+        after = raw_rows.LOWEST
+        while page := self._reader.snapshot(raw_rows.message_page, after, through, session_id):
+            yield page
+            after = page[-1][0]
+
+    def table(self, name: str) -> list[StoredRow] | None:
+        rows: list[StoredRow] | None = self._reader.snapshot(raw_rows.table_rows, name)
+        return rows
+
+    def write(self, part: RowsCopy) -> None:
+        self._port.submit(part, _PATIENCE_SECONDS)
+
+    def parts(self, table: str, columns: tuple[str, ...], run: str, **options: Any) -> Parts:
+        return Parts(self._port, self.part_bytes, table, columns, {"run": run}, options)
+
+    # --- search indexes ----------------------------------------------------------------------
+
+    def before_copy(self) -> None:
+        """The store is empty: take away what is cheaper to make at the end."""
+        if self._database is not None:
+            from hermes_actor.providers.sql.transfer import drop_search
+
+            drop_search(self._database)
+
+    def build_search(self, newest: int, tell: Any) -> int | None:
+        """Make every message findable. How many entries a file has then."""
+        if self._database is not None:
+            from hermes_actor.providers.sql.transfer import build_search
+
+            build_search(self._database)
+            return None
+        for through in (*range(_INDEX_STEP, newest, _INDEX_STEP), newest):
+            self._port.catch_up(through, _PATIENCE_SECONDS)
+            tell(through, newest)
+        count: int | None = self._reader.query(raw_rows.indexed_count)
+        return count
+
+
+class Parts:
+    """Collects rows and writes them in parts; the end of a part carries a bookmark."""
+
+    def __init__(
+        self,
+        port: Any,
+        part_bytes: int,
+        table: str,
+        columns: tuple[str, ...],
+        expect: dict[str, str],
+        options: dict[str, Any],
+    ) -> None:
+        self._port = port
+        self._most = part_bytes
+        self._table = table
+        self._columns = list(columns)
+        self._expect = expect
+        self._options = options
+        self._rows: list[list[Any]] = []
+        self._size = 0
+        self._sent: deque[Any] = deque()
+        self.written = 0
+
+    def add(self, row: StoredRow, bookmark: dict[str, str] | None = None) -> None:
+        # Bytes are rare, and this is done for every row.
+        self._rows.append([*map(to_value, row)] if bytes in map(type, row) else [*row])
+        self._size += raw_rows.size_of(row)
+        if self._size > self._most or len(self._rows) >= _PART_ROWS:
+            self.flush(bookmark)
+
+    def flush(self, bookmark: dict[str, str] | None = None) -> None:
+        """Send what is there, and wait if too much is under way."""
+        if self._rows:
+            part = RowsCopy(
+                table=self._table,
+                columns=self._columns,
+                rows=self._rows,
+                bookmark=bookmark or {},
+                expect=self._expect,
+                # Whoever writes to an unfinished target gets a number above all that came so far,
+                # and is found out by it.
+                last_id=max(0, int((bookmark or {}).get("through", 0))),
+                **self._options,
+            )
+            self._options = {key: v for key, v in self._options.items() if key == "update"}
+            # The next one is refused if this one fails, so a bookmark is never ahead of the rows.
+            self._expect = {**self._expect, **(bookmark or {})}
+            self.written += len(self._rows)
+            self._rows, self._size = [], 0
+            self._sent.extend(self._port.send([part], _PATIENCE_SECONDS))
+        while len(self._sent) >= _UNDER_WAY:
+            self._sent.popleft().result()
+
+    def finish(self, bookmark: dict[str, str] | None = None) -> None:
+        """Until everything is acknowledged."""
+        self.flush(bookmark)
+        while self._sent:
+            self._sent.popleft().result()

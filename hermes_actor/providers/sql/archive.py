@@ -1,0 +1,95 @@
+"""Putting sessions away and bringing them in, on a server."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, insert, select
+
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.deletion import remove
+from hermes_actor.providers.sql.lineage import BY_ID, compression_lineage
+from hermes_actor.providers.sql.messages import insert_all
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.tables import archived, sessions
+from hermes_actor.providers.sql.titles import claim_title, free_title
+from hermes_actor.store.rows import chunks
+from hermes_actor.store.search import merge as index_merge
+from hermes_protocol.operations import (
+    Imported,
+    IndexMerge,
+    Pruned,
+    SessionArchive,
+    SessionImport,
+    SessionRow,
+    SessionsRemove,
+)
+
+__all__: list[str] = []
+
+
+@applies(SessionArchive)
+def archive(conn: ServerConnection, op: SessionArchive) -> list[str]:
+    if not _exists(conn, op.id):
+        return []
+    chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
+    return [one for one in chain if _mark(conn, one, op.archived, op.now)]
+
+
+def _mark(conn: ServerConnection, session_id: str, hidden: bool, now: float) -> bool:
+    """Set or clear the mark of one session. Whether it has changed."""
+    if hidden:
+        row = {"session_id": session_id, "archived_at": now}
+        return conn.dialect.insert_unless_there(conn, archived, row)
+    this = archived.c.session_id == bindparam("key")
+    return conn.execute(delete(archived).where(this), {"key": session_id}).rowcount > 0
+
+
+@applies(SessionsRemove)
+def remove_ended(conn: ServerConnection, op: SessionsRemove) -> Pruned:
+    removed: list[str] = []
+    rows = 0
+    for part in chunks(op.ids, 500):
+        # Looked at here and not by the caller: a session may have been reopened meanwhile.
+        ended = select(sessions.c.id).where(
+            sessions.c.ended_at.is_not(None), sessions.c.id.in_(part)
+        )
+        for session_id in conn.column(ended.order_by(sessions.c.place).with_for_update()):
+            if rows >= op.max_rows:
+                return Pruned(ids=removed, more=True)
+            rows += remove(conn, session_id)
+            removed.append(session_id)
+    return Pruned(ids=removed)
+
+
+@applies(SessionImport)
+def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
+    row = op.session
+    if _exists(conn, row.id):
+        return Imported()
+    detached = row.parent_session_id is not None and not _exists(conn, row.parent_session_id)
+    title = None if row.title is None else free_title(conn, row.title)
+    values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
+    values["title"] = title
+    if detached:
+        values["parent_session_id"] = None
+    conn.execute(insert(sessions).values(values))
+    insert_all(conn, row.id, op.messages)
+    if title is None:
+        claim_title(conn, row.id)
+    if op.archived:
+        _mark(conn, row.id, True, op.now)
+    return Imported(imported=True, detached=detached, title=title)
+
+
+def _exists(conn: ServerConnection, session_id: object) -> bool:
+    return conn.scalar(select(sessions.c.id).where(BY_ID), {"key": session_id}) is not None
+
+
+@answers(index_merge.fulltext_tables)
+def fulltext_tables(_conn: ServerConnection) -> list[str]:
+    """None that could be merged: a server keeps its indexes in shape by itself."""
+    return []
+
+
+@applies(IndexMerge)
+def merge(_conn: ServerConnection, _op: IndexMerge) -> bool:
+    return False

@@ -1,0 +1,71 @@
+"""A connection to a server inside a transaction, as operations and questions see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, CursorResult, Executable
+
+    from hermes_actor.providers.sql.dialect import ServerDialect
+    from hermes_actor.store.rows import Row
+
+__all__ = ["ServerConnection"]
+
+
+class ServerConnection:
+    """Statements of SQLAlchemy Core in, plain rows out."""
+
+    __slots__ = ("_sql", "dialect")
+
+    def __init__(self, sql: Connection, dialect: ServerDialect) -> None:
+        self._sql = sql
+        self.dialect = dialect
+
+    def execute(
+        self,
+        statement: Executable,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    ) -> CursorResult[Any]:
+        return self._sql.execute(statement, parameters)
+
+    @property
+    def plain(self) -> Connection:
+        """The connection of SQLAlchemy, for what a dialect does in its own way."""
+        return self._sql
+
+    @contextmanager
+    def stream(self, statement: Executable, held: int) -> Iterator[Iterator[Any]]:
+        """Rows as they come, of which only some are held at a time. Needs a transaction."""
+        options = {"stream_results": True, "max_row_buffer": held}
+        with self._sql.execute(statement, execution_options=options) as result:
+            yield iter(result)
+
+    def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Row]:
+        """All rows as dicts, keys in the order of the columns."""
+        return [dict(row) for row in self._sql.execute(statement, parameters).mappings()]
+
+    def tuples(
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """All rows by position."""
+        return [tuple(row) for row in self._sql.execute(statement, parameters)]
+
+    def first(
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+    ) -> Row | None:
+        """The first row, or ``None``."""
+        row = self._sql.execute(statement, parameters).mappings().first()
+        return None if row is None else dict(row)
+
+    def scalar(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Any:
+        """The first value of the first row, or ``None``."""
+        return self._sql.execute(statement, parameters).scalar()
+
+    def column(
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """The first value of every row."""
+        return list(self._sql.execute(statement, parameters).scalars())

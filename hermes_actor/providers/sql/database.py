@@ -1,0 +1,269 @@
+"""The way to a server: a pool that is shared by all of a process, tries again, keeps deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError, StatementError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from hermes_actor.errors import Closed, HermesActorError, OutcomeUnknown, RequestError
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.dialect import Judgement, Way
+from hermes_actor.providers.sql.error_classes import pool_in_use
+from hermes_actor.providers.sql.receipts import (
+    Ticket,
+    Tickets,
+    apply_once,
+    sweep,
+    sweep_is_due,
+)
+from hermes_actor.providers.sql.schema import ensure_schema
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from hermes_actor.providers.sql.dialect import ServerDialect
+
+__all__ = ["Database", "Outcome"]
+
+R = TypeVar("R")
+
+_FIRST_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 1.0
+_OPEN_SECONDS = 5.0
+"""How long an opening waits for a server that does not answer: a restart takes about so long."""
+
+
+class Outcome(NamedTuple):
+    """What became of one change."""
+
+    result: Any = None
+    error: HermesActorError | None = None
+
+
+class _Try:
+    """What is known about a change over several tries.
+
+    A try whose commit got no answer leaves the change *uncertain*. A later try settles that when it
+    gets past the note of the change, and not before: one that waited for the note in vain, because
+    the first transaction still runs, has learnt nothing.
+    """
+
+    __slots__ = ("before", "uncertain")
+
+    def __init__(self) -> None:
+        self.uncertain = self.before = False
+
+    def begin(self) -> None:
+        self.before = self.uncertain
+
+    def commits(self) -> None:
+        """The note is past; from here on the change may be committed without an answer."""
+        self.before, self.uncertain = False, True
+
+    def undone(self) -> None:
+        """The server has undone this try; what is unknown of earlier ones stays unknown."""
+        self.uncertain = self.before
+
+
+class Forked(Protocol):
+    """Has a thread, or a lock, that a forked child does not have."""
+
+    def after_fork(self) -> None: ...
+
+
+_all: weakref.WeakSet[Database] = weakref.WeakSet()
+"""Every store of this process, those on an engine of the caller included."""
+
+
+class Database:
+    """One store on a server, for all that use it in this process."""
+
+    def __init__(self, dialect: ServerDialect, engine: Engine, *, owned: bool = True) -> None:
+        self.dialect = dialect
+        self.engine = engine
+        self.tickets = Tickets()
+        self.ports: weakref.WeakSet[Forked] = weakref.WeakSet()
+        """What begins again, as the connections do, in a child that was forked."""
+        self._owned = owned
+        self._closed = False
+        _all.add(self)
+
+    def open(self, patience: float) -> None:
+        """Reach the server and see to the schema. Raises what is wrong with either."""
+        deadline = time.monotonic() + min(patience, _OPEN_SECONDS)
+        self._try(lambda: ensure_schema(self.engine, self.dialect), deadline, _Try())
+
+    def close(self) -> None:
+        self._closed = True
+        if self._owned:
+            self.engine.dispose()
+
+    def after_fork(self) -> None:
+        """In a child: the connections are the parent's, and so is its client id."""
+        self.engine.dispose(close=False)
+        self.tickets.after_fork()
+        for port in list(self.ports):
+            port.after_fork()
+
+    def read(
+        self, function: Callable[..., R], arguments: tuple[Any, ...], patience: float, one: bool
+    ) -> R:
+        """Run *function* on a connection; *one*: it is one statement and needs no snapshot."""
+
+        def attempt() -> R:
+            with self.engine.connect() as conn:
+                if one:
+                    conn = conn.execution_options(isolation_level="AUTOCOMMIT")
+                else:
+                    self.dialect.begin_snapshot(conn)
+                return function(ServerConnection(conn, self.dialect), *arguments)
+
+        return self._try(attempt, time.monotonic() + patience, _Try())
+
+    def write(self, tickets: Sequence[Ticket], deadline: float) -> list[Outcome]:
+        """Apply changes in their order, in one transaction, each by itself and at most once."""
+        known = _Try()
+
+        def attempt() -> list[Outcome]:
+            known.begin()
+            with self.engine.connect() as conn:
+                with conn.begin() as transaction:
+                    self._limit(conn, deadline)
+                    outcomes = self._apply(ServerConnection(conn, self.dialect), conn, tickets)
+                    known.commits()
+                    transaction.commit()
+                known.uncertain = False
+                self._sweep(conn, tickets)
+                return outcomes
+
+        try:
+            return self._try(attempt, deadline, known)
+        except HermesActorError as error:
+            if len(tickets) > 1:
+                return [Outcome(error=error)] * len(tickets)
+            raise
+
+    def _apply(
+        self, server: ServerConnection, conn: Connection, tickets: Sequence[Ticket]
+    ) -> list[Outcome]:
+        if len(tickets) == 1:
+            return [Outcome(apply_once(server, tickets[0]))]
+        outcomes = []
+        for ticket in tickets:
+            try:
+                with conn.begin_nested():
+                    outcomes.append(Outcome(apply_once(server, ticket)))
+            except (StatementError, RequestError) as error:
+                found = self._judge(error)
+                if found.way is not Way.RAISE or not isinstance(found.error, RequestError):
+                    raise
+                outcomes.append(Outcome(error=found.error))
+        return outcomes
+
+    def _sweep(self, conn: Connection, tickets: Sequence[Ticket]) -> None:
+        if any(sweep_is_due(ticket) for ticket in tickets):
+            with contextlib.suppress(SQLAlchemyError), conn.begin():
+                sweep(ServerConnection(conn, self.dialect))
+
+    def _limit(self, conn: Connection, deadline: float) -> None:
+        left = max(deadline - time.monotonic(), 0.001)
+        # The connection has a limit of its own; only a caller who waits less needs another one.
+        short = left < 0.9 * self.dialect.settings.statement_timeout_seconds
+        self.dialect.limit_statements(conn, left if short else None)
+
+    def _judge(self, error: BaseException) -> Judgement:
+        if isinstance(error, StatementError) and isinstance(error.orig, HermesActorError):
+            error = error.orig
+        if isinstance(error, HermesActorError):
+            return Judgement(Way.RAISE, error)
+        return pool_in_use() if isinstance(error, PoolTimeout) else self.dialect.judge(error)
+
+    def _try(self, attempt: Callable[[], R], deadline: float, known: _Try) -> R:
+        pause, undone = _FIRST_PAUSE_SECONDS, 0
+        while True:
+            if self._closed:
+                raise Closed("this SessionDB is closed")
+            try:
+                return attempt()
+            except (StatementError, PoolTimeout) as error:
+                found = self._judge(error)
+                cause = getattr(error, "orig", None) or error
+                _let_go(error)
+            if found.way is Way.AGAIN:
+                known.undone()
+                undone += 1
+            late = time.monotonic() + pause >= deadline
+            if found.way is Way.RAISE or late or (found.once and undone > 1):
+                # A refusal comes after the note, which an earlier try would have been found by.
+                if known.uncertain and not isinstance(found.error, RequestError):
+                    raise OutcomeUnknown(
+                        f"the connection was lost while the change was committed: {found.error}"
+                    ) from cause
+                raise found.error from cause
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what the frames of a failed try hold.
+
+    Drivers leave the sockets of refused connections there, in circles that only the garbage
+    collector breaks: a process that waits for its server would run out of descriptors before.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+class _Databases:
+    """The stores of this process, by URL and settings, with the number of their users."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._users: dict[tuple[Any, ...], tuple[Database, int]] = {}
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def share(self, url: str, dialect: ServerDialect, patience: float) -> Database:
+        key = (url, type(dialect), dialect.settings)
+        with self._guard:
+            database, users = self._users.get(key, (None, 0))
+            if database is None:
+                database = Database(dialect, dialect.engine(url))
+            self._users[key] = (database, users + 1)
+        try:
+            database.open(patience)
+        except BaseException:
+            self.release(database)
+            raise
+        return database
+
+    def release(self, database: Database) -> None:
+        with self._guard:
+            for key, (known, users) in self._users.items():
+                if known is database and users > 1:
+                    self._users[key] = (known, users - 1)
+                    return
+                if known is database:
+                    del self._users[key]
+                    break
+        database.close()
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
+        for database in list(_all):
+            database.after_fork()
+
+
+_databases = _Databases()
+share = _databases.share
+release = _databases.release

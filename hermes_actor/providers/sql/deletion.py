@@ -1,0 +1,147 @@
+"""Removing sessions from a server: one by one, by age, and the clean-ups of known leftovers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, delete, exists, select, update
+
+from hermes_actor.errors import ConstraintFailed
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import BY_ID, OF_SESSION
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.tables import archived, messages, sessions
+from hermes_actor.store import deletion as questions
+from hermes_actor.store.rows import chunks
+from hermes_protocol.operations import (
+    Pruned,
+    SessionDelete,
+    SessionDeleteIf,
+    SessionsFinalizeOrphans,
+    SessionsPrune,
+    SessionsPruneGhosts,
+)
+
+__all__ = ["remove"]
+
+_CHUNK = 500
+
+
+@answers(questions.delegates_of)
+def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
+    """None: the tables are those of version 11, where no child is marked as a delegate."""
+    return []
+
+
+@applies(SessionDelete)
+def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
+    locked = select(sessions.c.id).where(BY_ID).with_for_update()
+    if conn.scalar(locked, {"key": op.id}) is None:
+        return False
+    remove(conn, op.id)
+    return True
+
+
+@applies(SessionDeleteIf)
+def delete_if(conn: ServerConnection, op: SessionDeleteIf) -> bool:
+    locked = select(sessions.c.id).where(BY_ID).with_for_update()
+    if conn.scalar(locked, {"key": op.id}) is None:
+        return False
+    stored = conn.column(select(messages.c.id).where(OF_SESSION), {"session": op.id})
+    if (len(stored), max(stored, default=0)) != (op.messages, op.newest):
+        return False
+    remove(conn, op.id)
+    return True
+
+
+def remove(conn: ServerConnection, session_id: Any) -> int:
+    """Remove one session; children lose their parent. Returns the number of rows it touched."""
+    children = sessions.c.parent_session_id == bindparam("key")
+    conn.execute(
+        update(sessions).where(children).values(parent_session_id=None), {"key": session_id}
+    )
+    conn.execute(
+        delete(archived).where(archived.c.session_id == bindparam("key")), {"key": session_id}
+    )
+    gone = conn.execute(delete(messages).where(OF_SESSION), {"session": session_id})
+    conn.execute(delete(sessions).where(BY_ID), {"key": session_id})
+    return 1 + gone.rowcount
+
+
+@applies(SessionsPrune)
+def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
+    old = select(sessions.c.id).where(
+        sessions.c.started_at < op.started_before, sessions.c.ended_at.is_not(None)
+    )
+    if op.source:
+        old = old.where(sessions.c.source == op.source)
+    # A slice is bounded by rows, so that a transaction holds its locks for a bounded time; in the
+    # order of making, so that two that prune at once wait for each other instead of crossing.
+    found = conn.column(old.order_by(sessions.c.place).limit(op.max_rows).with_for_update())
+    ids: list[str] = []
+    rows = 0
+    for session_id in found:
+        if rows >= op.max_rows:
+            return Pruned(ids=ids, more=True)
+        rows += remove(conn, session_id)
+        ids.append(session_id)
+    return Pruned(ids=ids, more=len(found) == op.max_rows)
+
+
+@applies(SessionsPruneGhosts)
+def prune_ghosts(conn: ServerConnection, op: SessionsPruneGhosts) -> list[str]:
+    ghosts: list[str] = conn.column(
+        select(sessions.c.id)
+        .where(
+            sessions.c.source == "tui",
+            sessions.c.title.is_(None),
+            sessions.c.ended_at.is_not(None),
+            sessions.c.started_at < op.started_before,
+            ~exists().where(messages.c.session_id == sessions.c.id),
+        )
+        .order_by(sessions.c.place)
+        .with_for_update()
+    )
+    known = set(ghosts)
+    for part in chunks(ghosts, _CHUNK):
+        children = conn.column(select(sessions.c.id).where(sessions.c.parent_session_id.in_(part)))
+        # A ghost may be the child of a ghost. Another child forbids the whole operation: callers
+        # know this as an IntegrityError.
+        if not known.issuperset(children):
+            raise ConstraintFailed("FOREIGN KEY constraint failed")
+    for part in chunks(ghosts, _CHUNK):
+        conn.execute(
+            update(sessions)
+            .where(sessions.c.parent_session_id.in_(part))
+            .values(parent_session_id=None)
+        )
+    for part in chunks(ghosts, _CHUNK):
+        conn.execute(delete(sessions).where(sessions.c.id.in_(part)))
+    return ghosts
+
+
+@applies(SessionsFinalizeOrphans)
+def finalize_orphans(conn: ServerConnection, op: SessionsFinalizeOrphans) -> int:
+    parent = sessions.alias()
+    # Found first and ended then: MySQL does not update a table that the condition reads.
+    orphans = conn.column(
+        select(sessions.c.id)
+        .where(
+            sessions.c.api_call_count == 0,
+            sessions.c.ended_at.is_(None),
+            sessions.c.started_at < op.started_before,
+            exists().where(messages.c.session_id == sessions.c.id),
+            exists().where(
+                parent.c.id == sessions.c.parent_session_id, parent.c.end_reason == "compression"
+            ),
+        )
+        .order_by(sessions.c.place)
+        .with_for_update(of=sessions)
+    )
+    for part in chunks(orphans, _CHUNK):
+        conn.execute(
+            update(sessions)
+            .where(sessions.c.id.in_(part))
+            .values(ended_at=op.now, end_reason="orphaned_compression")
+        )
+    return len(orphans)

@@ -1,0 +1,223 @@
+"""What differs between servers: one class per kind of server implements this.
+
+Everything else in this package is written once, in SQLAlchemy Core.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from sqlalchemy import func, select
+
+from hermes_actor.errors import Unsupported
+from hermes_actor.providers.sql.tables import changes
+from hermes_actor.providers.sql.types import encode_text
+
+if TYPE_CHECKING:
+    import threading
+
+    from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
+
+    from hermes_actor.errors import HermesActorError
+    from hermes_actor.providers.base import Capabilities
+    from hermes_actor.providers.sql.connection import ServerConnection
+    from hermes_actor.providers.sql.query_tree import Node
+
+__all__ = ["Judgement", "Place", "ServerDialect", "Settings", "Step", "Way"]
+
+Place: TypeAlias = tuple[int, ...]
+"""A place in the order of changes; what it is made of is the dialect's business."""
+
+
+class Step(NamedTuple):
+    """One change, and the place after it."""
+
+    place: Place
+    commit_no: int
+    op: str
+    session_id: str | None
+
+
+class Settings(NamedTuple):
+    """How a store on a server is used."""
+
+    pool_size: int = 8
+    statement_timeout_seconds: float = 30.0
+    connect_timeout_seconds: float = 10.0
+    synchronous_commit: str = "on"
+    similarity: bool = False
+
+
+class Way(Enum):
+    """What to do about an error of a server."""
+
+    RAISE = "raise"
+    """It is about the request, or nothing will change it soon."""
+    AGAIN = "again"
+    """The transaction was undone by the server; the same one may succeed."""
+    LATER = "later"
+    """There is no room for us just now; nothing was begun."""
+    RECONNECT = "reconnect"
+    """The connection is gone or useless. What was being committed may be or not be."""
+
+
+class Judgement(NamedTuple):
+    """What to do about an error, and the error that callers know it as."""
+
+    way: Way
+    error: HermesActorError
+    once: bool = False
+    """A second time in a row it is final."""
+
+
+class ServerDialect(ABC):
+    """One kind of server."""
+
+    name: ClassVar[str]
+    messages: ClassVar[Table]
+    """The table of messages as rows are inserted into it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    # --- connecting --------------------------------------------------------------------------
+
+    @abstractmethod
+    def engine(self, url: str) -> Engine:
+        """An engine with a pool of its own for the store at *url*. Connects to nothing."""
+
+    @abstractmethod
+    def judge(self, error: BaseException) -> Judgement:
+        """What an error of the driver means."""
+
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
+    def durability_settings(self) -> dict[str, str]:
+        """Settings of ours that the declared durability depends on."""
+        return {}
+
+    # --- schema ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def schema_lock(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """A connection in autocommit mode that alone in the world may change the schema."""
+
+    @abstractmethod
+    def has_table(self, conn: Connection, name: str) -> bool: ...
+
+    @abstractmethod
+    def create(self, conn: Connection) -> None:
+        """Make all tables and indexes that are missing."""
+
+    @abstractmethod
+    def renew_words(self, conn: Connection) -> None:
+        """Bring the words of messages to the form of format 2, or take them away."""
+
+    def lacks_words(self, conn: Connection) -> bool:
+        """Whether there are messages without words, which then have to be filled in."""
+        return False
+
+    @abstractmethod
+    def prepare(self, conn: Connection) -> None:
+        """Find out, at every opening, what the server can do."""
+
+    # --- statements --------------------------------------------------------------------------
+
+    @abstractmethod
+    def insert_unless_there(
+        self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
+    ) -> bool:
+        """Insert a row unless its key exists. Whether it was inserted."""
+
+    @abstractmethod
+    def upsert(
+        self,
+        conn: ServerConnection,
+        table: Table,
+        values: Mapping[str, Any],
+        changed: Sequence[str],
+    ) -> None:
+        """Insert a row, or set the columns *changed* of the row that has its key."""
+
+    @abstractmethod
+    def limit_statements(self, conn: Connection, seconds: float | None) -> None:
+        """Have the server give up a statement of this transaction after *seconds*.
+
+        ``None``: after the time of the settings.
+        """
+
+    @abstractmethod
+    def begin_snapshot(self, conn: Connection) -> None:
+        """Let all statements of the transaction that begins now see one state."""
+
+    @abstractmethod
+    def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The columns of a message as they are inserted: those of *values* and its ``words``."""
+
+    # --- search ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def like(self, column: ColumnElement[Any] | Column[Any], pattern: str) -> ColumnElement[bool]:
+        """``LIKE`` with ``\\`` as escape, at least without regard to the case of A to Z."""
+
+    @abstractmethod
+    def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
+        """The part of a text that SQLite's LIKE sees."""
+
+    @abstractmethod
+    def contains_words(
+        self, conn: ServerConnection, tree: Node
+    ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        """Which messages match a tree of words, and how well."""
+
+    @abstractmethod
+    def contains_parts(self, tree: Node) -> ColumnElement[bool]:
+        """Which messages match a tree of parts of texts."""
+
+    def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
+        """Snippets of hits that FTS5 would not have found."""
+        return {}
+
+    def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        """Which messages hold something like *wanted*, and how near they come."""
+        raise Unsupported(f"{self.name} does not tell how similar texts are")
+
+    # --- changes -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def tell_followers(self, conn: ServerConnection) -> None:
+        """Inside the transaction of a change: have followers woken when it is committed."""
+
+    @abstractmethod
+    def an_hour_ago(self) -> ColumnElement[Any]:
+        """By the clock of the server."""
+
+    @abstractmethod
+    def place_after(self, conn: ServerConnection, after: int | None) -> Place:
+        """Where to read on after ``commit_no`` *after*; ``None``: from now on."""
+
+    @abstractmethod
+    def changes_after(self, conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+        """The next changes, none of which can be joined by an earlier one later on."""
+
+    @abstractmethod
+    def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
+        """Set *heard* whenever there may be news, until *stop* is set. Raises when the connection
+        is lost."""
+
+    @staticmethod
+    def known_changes(conn: ServerConnection) -> tuple[int, int]:
+        """The oldest and the newest ``commit_no`` of which there is a note; 0 if there is none."""
+        bounds = select(func.min(changes.c.commit_no), func.max(changes.c.commit_no))
+        ((oldest, newest),) = conn.tuples(bounds)
+        return oldest or 0, newest or 0
+
+    @staticmethod
+    def text(value: str) -> str:
+        """*value* as a text column keeps it."""
+        return encode_text(value) or ""

@@ -1,0 +1,196 @@
+"""Lists of sessions on a server, with preview and last activity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select
+
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import compression_tip
+from hermes_actor.providers.sql.registry import answers
+from hermes_actor.providers.sql.tables import (
+    SESSION_COLUMNS,
+    archived,
+    bindings,
+    messages,
+    sessions,
+)
+from hermes_actor.providers.sql.types import StoredReal, StoredText
+from hermes_actor.store import listing as questions
+from hermes_actor.store.rows import Row, chunks
+
+__all__ = ["page_of"]
+
+_CHUNK = 500
+
+# Twice the characters that a preview looks at: each may be kept as a mark of two, or, of bytes,
+# as two digits.
+_PREVIEW_READ = 8 * questions.PREVIEW_CUT + 2
+
+
+def _latest(session_id: ColumnElement[Any]) -> ColumnElement[Any]:
+    latest = select(func.max(messages.c.timestamp)).where(messages.c.session_id == session_id)
+    return latest.scalar_subquery()
+
+
+def _activity(of: Any) -> ColumnElement[Any]:
+    """The latest message of a session, or its start if it has none."""
+    return func.coalesce(_latest(of.c.id), of.c.started_at, type_=StoredReal())
+
+
+_PREVIEW = (
+    select(func.substr(messages.c.content, 1, _PREVIEW_READ, type_=StoredText()))
+    .where(
+        messages.c.session_id == sessions.c.id,
+        messages.c.role == "user",
+        messages.c.content.is_not(None),
+    )
+    .order_by(messages.c.timestamp, messages.c.id)
+    .limit(1)
+    .scalar_subquery()
+)
+_RICH = select(
+    *SESSION_COLUMNS, _activity(sessions).label("last_active"), _PREVIEW.label("preview")
+)
+
+_parent, _child, _member = sessions.alias(), sessions.alias(), sessions.alias()
+_ROOT_OR_BRANCH = or_(
+    sessions.c.parent_session_id.is_(None),
+    exists().where(
+        _parent.c.id == sessions.c.parent_session_id,
+        _parent.c.end_reason == "branched",
+        sessions.c.started_at >= _parent.c.ended_at,
+    ),
+)
+
+
+def page_of(statement: Select[Any], limit: int, offset: int) -> Select[Any]:
+    """*statement* cut as SQLite cuts it: a negative limit is none, a negative offset is zero."""
+    if limit >= 0:
+        statement = statement.limit(limit)
+    elif offset > 0:
+        statement = statement.limit(2**62)  # MySQL has no offset without a limit
+    return statement.offset(offset) if offset > 0 else statement
+
+
+def _listed(page: questions.Page) -> ColumnElement[bool]:
+    condition: ColumnElement[bool] = ~exists().where(archived.c.session_id == sessions.c.id)
+    if not page.include_children:
+        condition &= _ROOT_OR_BRANCH
+    if page.source:
+        condition &= sessions.c.source == page.source
+    if page.exclude_sources:
+        condition &= sessions.c.source.not_in(list(page.exclude_sources))
+    return condition
+
+
+@answers(questions.list_rich)
+def list_rich(
+    conn: ServerConnection, page: questions.Page, project_tips: bool, order_by_last_active: bool
+) -> list[Row]:
+    """Sessions that stand for themselves, newest (or latest active) first."""
+    listed = _listed(page)
+    if order_by_last_active:
+        ids = conn.column(page_of(_by_lineage_activity(listed), page.limit, page.offset))
+        rows = _rich_by_id(conn, ids)
+    else:
+        newest = _RICH.where(listed).order_by(sessions.c.started_at.desc(), sessions.c.place)
+        rows = _finished(conn.rows(page_of(newest, page.limit, page.offset)))
+    if project_tips and not page.include_children:
+        rows = [_project(conn, row) for row in rows]
+    return rows
+
+
+_RICH_BY_ID = _RICH.where(sessions.c.id == bindparam("key"))
+
+
+def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
+    """Ids by the latest activity of a session and of all that continue it by compression."""
+    chain = (
+        select(sessions.c.id.label("root"), sessions.c.id.label("member"))
+        .where(listed, sessions.c.end_reason == "compression")
+        .cte("chain", recursive=True)
+    )
+    # UNION and not UNION ALL: a lineage that runs in a circle ends.
+    chain = chain.union(
+        select(chain.c.root, _child.c.id)
+        .join(_parent, _parent.c.id == chain.c.member)
+        .join(_child, _child.c.parent_session_id == _parent.c.id)
+        .where(_parent.c.end_reason == "compression", _child.c.started_at >= _parent.c.ended_at)
+    )
+    of_lineage = (
+        select(func.max(_activity(_member)))
+        .select_from(chain)
+        .join(_member, _member.c.id == chain.c.member)
+        .where(chain.c.root == sessions.c.id)
+        .scalar_subquery()
+    )
+    activity = case((sessions.c.end_reason == "compression", of_lineage), else_=_activity(sessions))
+    return (
+        select(sessions.c.id)
+        .where(listed)
+        .order_by(activity.desc(), sessions.c.started_at.desc(), sessions.c.id.desc())
+    )
+
+
+@answers(questions.rich_row)
+def rich_row(conn: ServerConnection, session_id: str) -> Row | None:
+    """One row as a list shows it, not projected to its tip."""
+    rows = _finished(conn.rows(_RICH_BY_ID, {"key": session_id}))
+    return rows[0] if rows else None
+
+
+@answers(questions.search_sessions)
+def search_sessions(
+    conn: ServerConnection, source: str | None, limit: int, offset: int
+) -> list[Row]:
+    """Every session, children included, latest active first."""
+    active = _activity(sessions).label("last_active")
+    statement = select(*SESSION_COLUMNS, active)
+    if source:
+        statement = statement.where(sessions.c.source == source)
+    ordered = statement.order_by(active.desc(), sessions.c.started_at.desc(), sessions.c.id.desc())
+    return conn.rows(page_of(ordered, limit, offset))
+
+
+@answers(questions.unlinked_telegram_sessions)
+def unlinked_telegram_sessions(conn: ServerConnection, user_id: str, limit: int) -> list[Row]:
+    """Telegram sessions of a user that no topic holds, latest active first."""
+    statement = _RICH.where(
+        sessions.c.source == "telegram",
+        sessions.c.user_id == user_id,
+        ~exists().where(bindings.c.session_id == sessions.c.id),
+    ).order_by(_activity(sessions).desc(), sessions.c.started_at.desc(), sessions.c.place)
+    return _finished(conn.rows(page_of(statement, limit, 0)))
+
+
+def _rich_by_id(conn: ServerConnection, ids: list[str]) -> list[Row]:
+    found: dict[str, Row] = {}
+    for part in chunks(ids, _CHUNK):
+        for row in conn.rows(_RICH.where(sessions.c.id.in_(part))):
+            found[row["id"]] = row
+    return _finished([found[session_id] for session_id in ids if session_id in found])
+
+
+def _finished(rows: list[Row]) -> list[Row]:
+    for row in rows:
+        row["preview"] = _preview(row["preview"])
+    return rows
+
+
+def _preview(content: str | bytes | None) -> str:
+    """A preview as SQLite's functions cut it: they end at a NUL, and take bytes for text."""
+    if isinstance(content, bytes):
+        content = content[: 4 * questions.PREVIEW_CUT].decode("utf-8", "replace")
+    text = (content or "").partition("\x00")[0].replace("\n", " ").replace("\r", " ")
+    return questions.shortened(text[: questions.PREVIEW_CUT])
+
+
+def _project(conn: ServerConnection, row: Row) -> Row:
+    """The row of a compressed root with the newest facts of its tip, in the root's place."""
+    if row["end_reason"] != "compression":
+        return row
+    tip_id = compression_tip(conn, row["id"])
+    tip = rich_row(conn, tip_id) if tip_id and tip_id != row["id"] else None
+    return row if tip is None else questions.projected(row, tip)

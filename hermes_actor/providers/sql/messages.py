@@ -1,0 +1,116 @@
+"""Message rows on a server: appending, replacing, clearing, and reading them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from hermes_actor.errors import ConstraintFailed, missing_session
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import BY_ID, OF_SESSION
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.sessions import get_session
+from hermes_actor.providers.sql.tables import MESSAGE_COLUMNS, messages, sessions
+from hermes_actor.store import messages as questions
+from hermes_actor.store.message_codec import decode_content, decode_json
+from hermes_actor.store.rows import Row
+from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
+from hermes_protocol.values import from_value
+
+__all__ = ["decoded", "insert_all"]
+
+_FIELDS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
+
+
+def _values(conn: ServerConnection, session_id: Any, row: MessageRow) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in _FIELDS}
+    values["content"] = from_value(row.content)
+    values["session_id"] = session_id
+    if row.role is None:
+        raise ConstraintFailed("NOT NULL constraint failed: messages.role")
+    return conn.dialect.message_values(values)
+
+
+_COUNT = (
+    update(sessions)
+    .where(BY_ID)
+    .values(
+        message_count=sessions.c.message_count + 1,
+        tool_call_count=sessions.c.tool_call_count + bindparam("calls"),
+    )
+)
+
+
+@applies(MessageAppend)
+def append(conn: ServerConnection, op: MessageAppend) -> int:
+    values = _values(conn, op.session_id, op.message)
+    # The session first: whoever holds its row draws the next id, so the ids of one session rise
+    # in the order of its commits.
+    done = conn.execute(_COUNT, {"key": op.session_id, "calls": op.message.calls})
+    if not done.rowcount:
+        raise missing_session(op.session_id)
+    inserted = conn.execute(insert(conn.dialect.messages), values)
+    assert inserted.inserted_primary_key is not None
+    return int(inserted.inserted_primary_key[0])
+
+
+@applies(MessagesReplace)
+def replace(conn: ServerConnection, op: MessagesReplace) -> None:
+    rows = [_values(conn, op.session_id, row) for row in op.messages]
+    there = _set_counters(conn, op.session_id, len(rows), sum(row.calls for row in op.messages))
+    if rows and not there:
+        raise missing_session(op.session_id)
+    conn.execute(delete(messages).where(OF_SESSION), {"session": op.session_id})
+    if rows:
+        conn.execute(insert(conn.dialect.messages), rows)
+
+
+def insert_all(conn: ServerConnection, session_id: Any, rows: list[MessageRow]) -> None:
+    """Insert the messages of a session that has none, and set its counters."""
+    _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
+    if rows:
+        values = [_values(conn, session_id, row) for row in rows]
+        conn.execute(insert(conn.dialect.messages), values)
+
+
+@applies(MessagesClear)
+def clear(conn: ServerConnection, op: MessagesClear) -> None:
+    _set_counters(conn, op.session_id, 0, 0)
+    conn.execute(delete(messages).where(OF_SESSION), {"session": op.session_id})
+
+
+def _set_counters(conn: ServerConnection, session_id: Any, count: int, calls: int) -> bool:
+    statement = update(sessions).where(BY_ID).values(message_count=count, tool_call_count=calls)
+    return conn.execute(statement, {"key": session_id}).rowcount > 0
+
+
+_GET = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
+
+
+@answers(questions.get_messages)
+def get_messages(conn: ServerConnection, session_id: str) -> list[Row]:
+    """Every message of a session in the order of insertion, content decoded."""
+    return [decoded(row) for row in conn.rows(_GET, {"session": session_id})]
+
+
+def decoded(row: Row) -> Row:
+    """A message row with its content and tool calls as callers know them."""
+    row["content"] = decode_content(row["content"])
+    if row["tool_calls"]:
+        row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
+    return row
+
+
+@answers(questions.export_session)
+def export_session(conn: ServerConnection, session_id: str) -> Row | None:
+    row = get_session(conn, session_id)
+    return row and {**row, "messages": get_messages(conn, session_id)}
+
+
+@answers(questions.message_count)
+def message_count(conn: ServerConnection, session_id: str | None) -> int:
+    count = select(func.count()).select_from(messages)
+    if session_id:
+        return int(conn.scalar(count.where(OF_SESSION), {"session": session_id}))
+    return int(conn.scalar(count))

@@ -1,0 +1,87 @@
+"""Key and value pairs on a server, and the state of a conversation hand-off."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, or_, select, update
+
+from hermes_actor.errors import ConstraintFailed
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import BY_ID
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions, state_meta
+from hermes_actor.store import meta as questions
+from hermes_actor.store.rows import Row
+from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
+
+__all__ = ["content_bytes", "get_meta", "set_meta"]
+
+
+@applies(MetaSet)
+def set_meta(conn: ServerConnection, op: MetaSet) -> None:
+    if op.key is None:
+        raise ConstraintFailed("NOT NULL constraint failed: state_meta.key")
+    values = {"key": op.key, "value": op.value}
+    conn.dialect.upsert(conn, state_meta, values, ("value",))
+
+
+@answers(questions.get_meta)
+def get_meta(conn: ServerConnection, key: str) -> str | None:
+    by_key = state_meta.c.key == bindparam("key")
+    value: str | None = conn.scalar(select(state_meta.c.value).where(by_key), {"key": key})
+    return value
+
+
+@answers(questions.content_bytes)
+def content_bytes(_conn: ServerConnection) -> int:
+    return 0  # a server gives room back by itself, and nobody waits for it
+
+
+@applies(HandoffRequest)
+def request_handoff(conn: ServerConnection, op: HandoffRequest) -> bool:
+    free = or_(
+        sessions.c.handoff_state.is_(None), sessions.c.handoff_state.in_(("completed", "failed"))
+    )
+    statement = (
+        update(sessions)
+        .where(BY_ID, free)
+        .values(handoff_state="pending", handoff_platform=bindparam("platform"), handoff_error=None)
+    )
+    return conn.execute(statement, {"key": op.id, "platform": op.platform}).rowcount > 0
+
+
+@applies(HandoffClaim)
+def claim_handoff(conn: ServerConnection, op: HandoffClaim) -> bool:
+    statement = (
+        update(sessions)
+        .where(BY_ID, sessions.c.handoff_state == "pending")
+        .values(handoff_state="running")
+    )
+    return conn.execute(statement, {"key": op.id}).rowcount > 0
+
+
+@applies(HandoffFinish)
+def finish_handoff(conn: ServerConnection, op: HandoffFinish) -> None:
+    statement = (
+        update(sessions)
+        .where(BY_ID)
+        .values(handoff_state=bindparam("state"), handoff_error=bindparam("error"))
+    )
+    conn.execute(statement, {"key": op.id, "state": op.state, "error": op.error})
+
+
+@answers(questions.handoff_state)
+def handoff_state(conn: ServerConnection, session_id: str) -> Row | None:
+    columns = sessions.c
+    statement = select(
+        columns.handoff_state.label("state"),
+        columns.handoff_platform.label("platform"),
+        columns.handoff_error.label("error"),
+    )
+    return conn.first(statement.where(BY_ID), {"key": session_id})
+
+
+@answers(questions.pending_handoffs)
+def pending_handoffs(conn: ServerConnection) -> list[Row]:
+    pending = select(*SESSION_COLUMNS).where(sessions.c.handoff_state == "pending")
+    # A file reads its index of start times backwards, so of equal times the later row comes first.
+    return conn.rows(pending.order_by(sessions.c.started_at, sessions.c.place.desc()))

@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: dialect, search, errors and bulk copy."""

@@ -1,0 +1,82 @@
+"""What errors of MySQL and MariaDB mean, told apart by their numbers."""
+
+from __future__ import annotations
+
+import re
+
+import pymysql
+from sqlalchemy.exc import DBAPIError
+
+from hermes_actor.providers.resolve import masked
+from hermes_actor.providers.sql import error_classes as s
+from hermes_actor.providers.sql.dialect import Judgement
+
+__all__ = ["DUPLICATE_KEY", "NOT_WAITED_FOR", "judge", "number_of"]
+
+DUPLICATE_KEY = 1062
+NOT_WAITED_FOR = frozenset({1205, 3572})
+"""A row is locked, and the statement does not wait."""
+
+_NUMBERS: dict[int, s.Situation] = {
+    1213: s.DEADLOCK,
+    1205: s.LOCKED,
+    1020: s.CROSSED,
+    1040: s.NO_CONNECTION_LEFT,
+    1203: s.NO_CONNECTION_OF_USER,
+    1226: s.NO_CONNECTION_OF_USER,
+    1969: s.TOO_LATE,
+    3024: s.TOO_LATE,
+    1290: s.REPLICA,
+    1792: s.READ_ONLY,
+    1836: s.REPLICA,
+    1021: s.FULL,
+    1114: s.FULL,
+    1030: s.DISK_ERROR,
+    1406: s.TOO_BIG,
+    1118: s.TOO_BIG,
+    1153: s.TOO_BIG._replace(words=f"{s.TOO_BIG.words}: see max_allowed_packet of the server"),
+    1264: s.BAD_VALUE,
+    1366: s.BAD_VALUE,
+    1044: s.NOT_LET_IN,
+    1045: s.WRONG_PASSWORD,
+    1142: s.NOT_ALLOWED,
+    1698: s.NOT_LET_IN,
+    1049: s.NO_DATABASE,
+    1046: s.NO_DATABASE._replace(words="the address names no database"),
+    1053: s.GOING_DOWN,
+    1927: s.LOST,
+    2002: s.SILENT,
+    2003: s.SILENT,
+    2006: s.LOST,
+    2013: s.LOST,
+}
+_FOREIGN_KEY = frozenset({1216, 1217, 1451, 1452})
+_NO_VALUE = frozenset({1048, 1364})
+
+
+def number_of(error: BaseException | None) -> int:
+    """The number of an error of the server or of the driver, 0 if it has none."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    number = cause.args[0] if cause is not None and cause.args else 0
+    return number if isinstance(number, int) else 0
+
+
+def judge(error: BaseException) -> Judgement:
+    """What to do about an error of the driver."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    number = number_of(error)
+    said = masked(str(cause.args[1] if cause is not None and len(cause.args) > 1 else cause))
+    if number in _FOREIGN_KEY:
+        return s.foreign_key()
+    if number in _NO_VALUE:
+        column = re.search(r"'(\w+)'", said)
+        return s.no_value(column[1] if column else said)
+    if number == DUPLICATE_KEY:
+        is_title = "title" in said.rpartition("for key")[2]
+        return s.taken("sessions.title" if is_title else "sessions.id")
+    known = _NUMBERS.get(number)
+    if known is None and isinstance(cause, pymysql.err.InterfaceError | OSError):
+        known = s.LOST
+    if known is None and isinstance(error, DBAPIError) and error.connection_invalidated:
+        known = s.LOST
+    return (known or s.UNKNOWN).judged(said)

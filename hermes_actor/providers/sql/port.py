@@ -1,0 +1,146 @@
+"""A server as the writer of a SessionDB: what the actor is for a file."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+from hermes_actor.errors import DeadlineExceeded, Unsupported
+from hermes_actor.providers.sql.change_stream import ServerChanges
+from hermes_actor.providers.sql.database import Database, release
+
+if TYPE_CHECKING:
+    from hermes_actor.client.interfaces import Answer
+    from hermes_actor.providers.sql.receipts import Ticket
+    from hermes_protocol.operations import Operation
+
+__all__ = ["ServerPort", "no_private_sql"]
+
+R = TypeVar("R")
+
+_WRITTEN_AT_ONCE = 64
+"""Changes of a pipeline that share a transaction."""
+
+
+def no_private_sql() -> NoReturn:
+    raise Unsupported(
+        "this store is on a server: it takes no SQL of SQLite; use its methods, or connect to the"
+        " server with a client of its own"
+    )
+
+
+class ServerPort:
+    """Changes go to the server in the order in which this object is given them.
+
+    A call that waits runs in its own thread. Changes of a pipeline are written by one thread in
+    the background, which is started by the first of them; calls that come after them wait.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.after_fork()
+        database.ports.add(self)
+
+    def after_fork(self) -> None:
+        """Begin again: a child has none of the threads, and its changes are its own."""
+        self._guard = threading.Lock()
+        self._queue: SimpleQueue[_Sent | None] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._last: Future[Any] | None = None
+
+    def submit(self, operation: Operation[R], patience: float) -> R:
+        deadline = time.monotonic() + patience
+        ticket = self.database.tickets.issue(operation)
+        self._wait_for(self._last, patience)
+        (outcome,) = self.database.write([ticket], deadline)
+        return cast("R", outcome.result)
+
+    @staticmethod
+    def _wait_for(last: Future[Any] | None, patience: float) -> None:
+        """What a pipeline has sent before goes before."""
+        if last is not None and not last.done():
+            try:
+                last.exception(timeout=patience)
+            except TimeoutError:
+                raise DeadlineExceeded("changes of a pipeline were still being written") from None
+
+    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+        deadline = time.monotonic() + patience
+        tickets = [self.database.tickets.issue(operation) for operation in operations]
+        sent = [_Sent(ticket, deadline) for ticket in tickets]
+        with self._guard:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, daemon=True, name="pipeline")
+                self._writer.start()
+            for one in sent:
+                self._queue.put(one)
+            if sent:
+                self._last = sent[-1].answer
+        return [cast("Answer", one.answer) for one in sent]
+
+    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
+        """Nothing to do: the indexes of a server are part of its transactions."""
+
+    def lease(self, patience: float) -> NoReturn:
+        no_private_sql()
+
+    def statistics(self) -> dict[str, Any]:
+        dialect = self.database.dialect
+        return {
+            "mode": dialect.name,
+            "durability": dialect.capabilities().durability,
+            **dialect.durability_settings(),
+            "pool": self.database.engine.pool.status(),
+        }
+
+    def subscribe(self, after: int | None, patience: float) -> ServerChanges:
+        return ServerChanges(self.database, after, patience)
+
+    def release(self) -> None:
+        with self._guard:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            self._queue.put(None)
+            writer.join()
+        release(self.database)
+
+    def _write(self) -> None:
+        """The background thread: takes what waits, up to a bound, into one transaction."""
+        while True:
+            taken = [self._queue.get()]
+            while len(taken) < _WRITTEN_AT_ONCE and not self._queue.empty():
+                taken.append(self._queue.get())
+            batch = [one for one in taken if one is not None]
+            if batch:
+                self._write_batch(batch)
+            if len(batch) < len(taken):
+                return
+
+    def _write_batch(self, batch: list[_Sent]) -> None:
+        try:
+            deadline = min(one.deadline for one in batch)
+            outcomes = self.database.write([one.ticket for one in batch], deadline)
+        except BaseException as error:
+            for one in batch:
+                one.answer.set_exception(error)
+            return
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if outcome.error is not None:
+                one.answer.set_exception(outcome.error)
+            else:
+                one.answer.set_result(outcome.result)
+
+
+class _Sent:
+    """A change on its way."""
+
+    __slots__ = ("answer", "deadline", "ticket")
+
+    def __init__(self, ticket: Ticket, deadline: float) -> None:
+        self.ticket = ticket
+        self.deadline = deadline
+        self.answer: Future[Any] = Future()

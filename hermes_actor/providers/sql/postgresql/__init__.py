@@ -1,0 +1,1 @@
+"""PostgreSQL: dialect, connections, search, notifications, errors and bulk copy."""

@@ -1,0 +1,268 @@
+"""PostgreSQL, from version 14 on, through psycopg 3."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, ClassVar, cast
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    Table,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from hermes_actor.providers.base import Capabilities
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.dialect import (
+    Judgement,
+    Place,
+    ServerDialect,
+    Settings,
+    Step,
+)
+from hermes_actor.providers.sql.postgresql import notify as following
+from hermes_actor.providers.sql.postgresql import search as searching
+from hermes_actor.providers.sql.postgresql.connection import engine_of_url
+from hermes_actor.providers.sql.postgresql.errors import judge
+from hermes_actor.providers.sql.query_tree import Node
+from hermes_actor.providers.sql.tables import metadata
+from hermes_actor.providers.sql.types import KEPT_NUL
+
+__all__ = ["PostgresDialect"]
+
+_log = logging.getLogger("hermes_actor.providers")
+
+_WORDS_COLUMN = "ALTER TABLE messages ADD COLUMN words tsvector"
+_WORDS_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_messages_words ON messages USING gin (words)"
+)
+_WORDLESS_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_messages_wordless ON messages (id) WHERE words IS NULL"
+)
+_CHANGES_COLUMN = (
+    "ALTER TABLE hermes_actor_changes ADD COLUMN IF NOT EXISTS xid bigint NOT NULL"
+    " DEFAULT (pg_current_xact_id()::text::bigint)"
+)
+_CHANGES_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_changes_order ON hermes_actor_changes (xid, commit_no)"
+)
+_TRIGRAM_INDEX = (
+    "CREATE INDEX IF NOT EXISTS hermes_actor_messages_parts"
+    f" ON messages USING gin (({searching.PARTS}) {{schema}}.gin_trgm_ops)"
+)
+_EXTENSION_SCHEMA = text(
+    "SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace"
+    " WHERE extname = 'pg_trgm'"
+)
+
+
+class PostgresDialect(ServerDialect):
+    """One transaction per change, READ COMMITTED; order and uniqueness come from row locks."""
+
+    name: ClassVar[str] = "postgresql"
+    messages: ClassVar[Table] = searching.messages_with_words
+    trigrams = True
+    """Whether the server has ``pg_trgm``; searches are right without it, but look at every row."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._stems = searching.Stems()
+
+    # --- connecting --------------------------------------------------------------------------
+
+    def engine(self, url: str) -> Engine:
+        return engine_of_url(url, self.settings)
+
+    def judge(self, error: BaseException) -> Judgement:
+        return judge(error)
+
+    def capabilities(self) -> Capabilities:
+        kinds = {"words", "phrases", "prefixes", "stems", "cjk", "substrings"}
+        if self.settings.similarity and self.trigrams:
+            kinds.add("similarity")
+        relaxed = self.settings.synchronous_commit == "off"
+        return Capabilities(
+            "relaxed" if relaxed else "synced",
+            "pushed",
+            frozenset(kinds),
+            many_hosts=True,
+            private_sql=False,
+        )
+
+    def durability_settings(self) -> dict[str, str]:
+        return {"synchronous_commit": self.settings.synchronous_commit}
+
+    # --- schema ------------------------------------------------------------------------------
+
+    @contextmanager
+    def schema_lock(self, engine: Engine) -> Iterator[Connection]:
+        # One transaction: a process that dies in the middle leaves nothing behind, not even the
+        # lock. The name of the schema is part of the key, as one database may hold many stores.
+        with engine.begin() as conn:
+            conn.execute(
+                text("SELECT pg_advisory_xact_lock(hashtext('hermes-actor ' || current_schema()))")
+            )
+            yield conn
+
+    def has_table(self, conn: Connection, name: str) -> bool:
+        # Only in the schema in which it would be made, and from the catalogue itself: to_regclass
+        # may answer from what this connection knew before it waited for the lock.
+        found = text(
+            "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = :t"
+        )
+        return conn.execute(found, {"t": name}).scalar() is not None
+
+    def create(self, conn: Connection) -> None:
+        # All or nothing, so nothing is there; what SQLAlchemy would look for may be visible in
+        # another schema.
+        metadata.create_all(conn, checkfirst=False)
+        for statement in (_CHANGES_COLUMN, _CHANGES_INDEX, _WORDS_COLUMN, _WORDLESS_INDEX):
+            conn.execute(text(statement))
+        for index in self.search_indexes(conn):
+            conn.execute(index)
+
+    def renew_words(self, conn: Connection) -> None:
+        # The column was one that the server made from the text, with an analysis of its own.
+        conn.execute(text("ALTER TABLE messages DROP COLUMN words"))
+        for statement in (_WORDS_COLUMN, _WORDLESS_INDEX, _WORDS_INDEX):
+            conn.execute(text(statement))
+
+    def lacks_words(self, conn: Connection) -> bool:
+        return bool(
+            conn.execute(text("SELECT EXISTS (SELECT FROM messages WHERE words IS NULL)")).scalar()
+        )
+
+    def search_indexes(self, conn: Connection) -> list[Executable]:
+        """What makes missing indexes for searches; the one that takes longest comes first."""
+        schema = self._extension(conn)
+        trigrams = [] if schema is None else [text(_TRIGRAM_INDEX.format(schema=schema))]
+        return [*trigrams, text(_WORDS_INDEX)]
+
+    def _extension(self, conn: Connection) -> str | None:
+        """The schema of ``pg_trgm``, which is made if it may be; ``None`` without it."""
+        try:
+            with conn.begin_nested():
+                conn.execute(text("CREATE EXTENSION IF NOT EXISTS pg_trgm"))
+        except Exception as error:
+            _log.warning("pg_trgm cannot be made: %s", self._first_line(error))
+        return cast("str | None", conn.execute(_EXTENSION_SCHEMA).scalar())
+
+    def prepare(self, conn: Connection) -> None:
+        self.trigrams = bool(
+            conn.execute(text("SELECT to_regclass('hermes_actor_messages_parts')")).scalar()
+        )
+        if not self.trigrams:
+            _log.warning(
+                "the server has no pg_trgm index for this store: searches for CJK text look at"
+                " every message. An administrator can run CREATE EXTENSION pg_trgm and %s",
+                _TRIGRAM_INDEX.format(schema="public"),
+            )
+        elif not self._cuts_cjk(conn):
+            _log.warning(
+                "in the locale of this database (LC_CTYPE %s) pg_trgm does not see CJK text:"
+                " searches for it look at every message. Use a database that was made with"
+                " LC_CTYPE 'C.UTF-8', or that of a language, and TEMPLATE template0",
+                conn.execute(text("SELECT current_setting('lc_ctype')")).scalar(),
+            )
+
+    @staticmethod
+    def _cuts_cjk(conn: Connection) -> bool:
+        """Whether ``pg_trgm`` takes CJK characters for letters, which the locale decides."""
+        schema = conn.execute(_EXTENSION_SCHEMA).scalar()
+        found = conn.execute(text(f"SELECT cardinality({schema}.show_trgm('漢字'))")).scalar()
+        return bool(found)
+
+    @staticmethod
+    def _first_line(error: BaseException) -> str:
+        return str(getattr(error, "orig", error)).splitlines()[0]
+
+    # --- statements --------------------------------------------------------------------------
+
+    def insert_unless_there(
+        self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
+    ) -> bool:
+        return conn.execute(_insert_unless_there(table), values).first() is not None
+
+    def upsert(
+        self,
+        conn: ServerConnection,
+        table: Table,
+        values: Mapping[str, Any],
+        changed: Sequence[str],
+    ) -> None:
+        statement = insert(table)
+        conn.execute(
+            statement.on_conflict_do_update(
+                index_elements=list(table.primary_key.columns),
+                set_={name: statement.excluded[name] for name in changed},
+            ),
+            values,
+        )
+
+    def limit_statements(self, conn: Connection, seconds: float | None) -> None:
+        if seconds is not None:  # else the connection has the limit already
+            conn.execute(
+                text("SELECT set_config('statement_timeout', :ms, true)"),
+                {"ms": str(max(1, round(seconds * 1000)))},
+            )
+
+    def begin_snapshot(self, conn: Connection) -> None:
+        conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+
+    # --- search ------------------------------------------------------------------------------
+
+    def like(self, column: ColumnElement[Any] | Column[Any], pattern: str) -> ColumnElement[bool]:
+        return searching.plain(column).ilike(pattern, escape="\\")
+
+    def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
+        return func.split_part(column, searching.mark(KEPT_NUL), 1)
+
+    def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "words": searching.words_column(values)}
+
+    def contains_words(
+        self, conn: ServerConnection, tree: Node
+    ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        query = searching.words_query(tree, self._stems.of(conn, tree))
+        return searching.words_match(query), searching.words_rank(query)
+
+    def contains_parts(self, tree: Node) -> ColumnElement[bool]:
+        return searching.parts_match(tree)
+
+    def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
+        return searching.headlines(conn, tree, ids)
+
+    def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
+        return searching.similar(self.text(wanted))
+
+    # --- changes -----------------------------------------------------------------------------
+
+    def tell_followers(self, conn: ServerConnection) -> None:
+        conn.execute(following.TELL)
+
+    def an_hour_ago(self) -> ColumnElement[Any]:
+        return func.now() - text("interval '1 hour'")
+
+    def place_after(self, conn: ServerConnection, after: int | None) -> Place:
+        return following.place_after(conn, after)
+
+    def changes_after(self, conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+        return following.changes_after(conn, place, limit)
+
+    def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
+        following.listen(engine, heard, stop)
+
+
+@cache
+def _insert_unless_there(table: Table) -> Any:
+    return insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)

@@ -1,0 +1,86 @@
+"""Followers of a store on PostgreSQL: what they read, and how they are woken.
+
+Changes are told in the order of their transactions, and only when no earlier one can come any
+more: a number is drawn before its transaction is committed, and another one may be quicker.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import closing
+from typing import Any, cast
+
+import psycopg
+from sqlalchemy import ColumnElement, Engine, func, literal_column, select, text
+
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.dialect import Place, Step
+from hermes_actor.providers.sql.tables import changes, followers
+
+__all__ = ["CHANNEL", "TELL", "changes_after", "listen", "place_after"]
+
+CHANNEL = "hermes_actor_changes"
+_FOLLOW_SECONDS = 10
+"""How often a follower says that it is there; told of changes is who has said so lately."""
+_NOTICE_SECONDS = 1.0
+"""How soon the listening thread of a closed subscription ends."""
+
+TELL = select(func.pg_notify(CHANNEL, func.current_schema())).where(
+    select(followers.c.client).where(followers.c.until > func.now()).exists()
+)
+"""NOTIFY makes commits wait for each other, so it is left out when nobody listens."""
+
+_FINISHED = text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
+_PLACE = text("SELECT xid, commit_no FROM hermes_actor_changes WHERE commit_no = :after")
+_xid: ColumnElement[Any] = literal_column("xid")
+_NEXT = text(
+    "SELECT xid, commit_no, op, session_id FROM hermes_actor_changes"
+    " WHERE (xid, commit_no) > (:xid, :after)"
+    " AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    " ORDER BY xid, commit_no LIMIT :some"
+).columns(_xid, changes.c.commit_no, changes.c.op, changes.c.session_id)
+_FOLLOW = (
+    "INSERT INTO hermes_actor_followers (client, until)"
+    " VALUES (%(client)s, now() + make_interval(secs => %(seconds)s))"
+    " ON CONFLICT (client) DO UPDATE SET until = excluded.until"
+)
+
+
+def place_after(conn: ServerConnection, after: int | None) -> Place:
+    if after is None:
+        return (conn.scalar(_FINISHED), 2**62)  # after all changes of that transaction
+    rows = conn.tuples(_PLACE, {"after": after})
+    return rows[0] if rows else (0, 0)
+
+
+def changes_after(conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+    bound = {"xid": place[0], "after": place[1], "some": limit}
+    return [
+        Step((xid, number), number, op, session_id)
+        for xid, number, op, session_id in conn.tuples(_NEXT, bound)
+    ]
+
+
+def listen(engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
+    # A connection of its own: it is held for as long as somebody follows.
+    with closing(_raw(engine)) as conn:
+        conn.autocommit = True
+        conn.execute(f"LISTEN {CHANNEL}")
+        me = {"client": os.urandom(16).hex(), "seconds": 3 * _FOLLOW_SECONDS}
+        while not stop.is_set():
+            conn.execute(_FOLLOW, me)
+            heard.set()
+            renew = time.monotonic() + _FOLLOW_SECONDS
+            while time.monotonic() < renew and not stop.is_set():
+                for _ in conn.notifies(timeout=_NOTICE_SECONDS, stop_after=1):
+                    heard.set()
+        conn.execute("DELETE FROM hermes_actor_followers WHERE client = %(client)s", me)
+
+
+def _raw(engine: Engine) -> psycopg.Connection[Any]:
+    fairy = engine.raw_connection()
+    conn = cast("psycopg.Connection[Any]", fairy.driver_connection)
+    fairy.detach()
+    return conn

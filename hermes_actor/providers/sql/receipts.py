@@ -1,0 +1,111 @@
+"""Exactly once on a server: a note of every change, in the transaction of the change.
+
+Each process has a client id of its own making and numbers its changes. The note is inserted
+before anything else. If it is there already, the change was committed by an earlier try, and the
+note holds its result. If the connection of that try is gone but its transaction is not, the
+insert waits for the end of it, because the key is unique. So a change that is sent again after a
+lost connection is found out, whatever became of the first one.
+
+Notes are also what followers read. They go when they are old in both ways: many changes ago, and
+longer ago than any caller waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, delete, func, select, update
+
+from hermes_actor.errors import KeyReused, Unsupported
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.registry import APPLY
+from hermes_actor.providers.sql.tables import changes
+from hermes_actor.store.changes import change_of
+from hermes_protocol.operations import Operation, result_type
+
+__all__ = ["KEPT_CHANGES", "Ticket", "Tickets", "apply_once"]
+
+KEPT_CHANGES = 100_000
+"""Notes that are kept at least: what a follower may be behind."""
+_SWEEP_EVERY = 1_000
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Ticket(NamedTuple):
+    """One change and the key under which it is applied at most once."""
+
+    client: str
+    seq: int
+    digest: str
+    operation: Operation[Any]
+
+
+class Tickets:
+    """Numbers the changes of this process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self.client = os.urandom(16).hex()
+        self._seq = 0
+
+    def issue(self, operation: Operation[Any]) -> Ticket:
+        """Raises ``UnicodeEncodeError`` for text that no encoding can hold, and ``TypeError``."""
+        digest = hashlib.blake2b(_encode(operation), digest_size=16).hexdigest()
+        with self._guard:
+            self._seq += 1
+            return Ticket(self.client, self._seq, digest, operation)
+
+    def after_fork(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+_NIL = _encode(None)
+_BY_TICKET = (changes.c.client == bindparam("of_client"), changes.c.seq == bindparam("of_seq"))
+_FIND = select(changes.c.digest, changes.c.result).where(*_BY_TICKET)
+_NOTE_RESULT = update(changes).where(*_BY_TICKET).values(result=bindparam("told"))
+
+
+def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
+    """Apply the change of *ticket* unless it has been; its result either way."""
+    kind = type(ticket.operation)
+    function = APPLY.get(kind)
+    if function is None:
+        raise Unsupported(f"{kind.__name__} is an operation on files; this store is on a server")
+    key = {"of_client": ticket.client, "of_seq": ticket.seq}
+    about = change_of(ticket.operation, 0)
+    note = {
+        "client": ticket.client,
+        "seq": ticket.seq,
+        "digest": ticket.digest,
+        "result": _NIL,
+        "op": about.op,
+        "session_id": about.session_id,
+    }
+    if not conn.dialect.insert_unless_there(conn, changes, note):
+        ((digest, result),) = conn.tuples(_FIND, key)
+        if digest != ticket.digest:
+            raise KeyReused(f"change {ticket.seq} was another one before")
+        return msgspec.msgpack.decode(result, type=result_type(kind))
+    result = function(conn, ticket.operation)
+    if result is not None:
+        conn.execute(_NOTE_RESULT, {**key, "told": _encode(result)})
+    conn.dialect.tell_followers(conn)
+    return result
+
+
+def sweep_is_due(ticket: Ticket) -> bool:
+    return ticket.seq % _SWEEP_EVERY == 0
+
+
+def sweep(conn: ServerConnection) -> None:
+    """Remove notes that nobody can need."""
+    newest = conn.scalar(select(func.max(changes.c.commit_no))) or 0
+    conn.execute(
+        delete(changes).where(
+            changes.c.commit_no <= newest - KEPT_CHANGES, changes.c.at < conn.dialect.an_hour_ago()
+        )
+    )

@@ -1,0 +1,240 @@
+"""A SessionDB whose sessions are on a server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+
+from hermes_actor.api.archive import KeepingMethods
+from hermes_actor.api.gateway import PlatformMethods
+from hermes_actor.api.messages import MessageMethods
+from hermes_actor.api.queries import ListMethods
+from hermes_actor.api.sessions import SessionMethods
+from hermes_actor.config import Config
+from hermes_actor.errors import Closed
+from hermes_actor.providers.base import Capabilities, SessionDBProvider
+from hermes_actor.providers.resolve import masked
+
+# Imported for their registrations.
+from hermes_actor.providers.sql import (
+    archive,
+    deletion,
+    lineage,
+    listing,
+    messages,
+    meta,
+    search,
+    sessions,
+    telegram_topics,
+    titles,
+    transfer,
+    vacuum,
+)
+from hermes_actor.providers.sql.database import Database, share
+from hermes_actor.providers.sql.dialect import ServerDialect, Settings
+from hermes_actor.providers.sql.port import ServerPort, no_private_sql
+from hermes_actor.providers.sql.registry import ANSWER
+from hermes_actor.session_db import SessionDB
+from hermes_actor.settings import (
+    STORE_CONNECT_TIMEOUT,
+    STORE_POOL_SIZE,
+    STORE_SIMILARITY,
+    STORE_STATEMENT_TIMEOUT,
+    STORE_SYNCHRONOUS_COMMIT,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from hermes_actor.client.subscription import Subscription
+    from hermes_actor.pipeline import Pipeline
+    from hermes_actor.store.raw_rows import Facts
+
+__all__ = ["ServerSessionDB"]
+
+_SUBJECTS = (
+    archive, deletion, lineage, listing, messages, meta, search, sessions, telegram_topics, titles,
+    transfer, vacuum,
+)  # fmt: skip
+
+R = TypeVar("R")
+
+_LOOK_SECONDS = 5.0
+
+
+class ServerReader:
+    """Answers the questions of the methods from a server; see ``registry``."""
+
+    def __init__(self, database: Database, patience: float) -> None:
+        self._database = database
+        self._patience = patience
+        self._closed = False
+
+    def query(self, question: Callable[..., R], *arguments: Any) -> R:
+        """One statement."""
+        return self._ask(question, arguments, one=True)
+
+    def snapshot(self, question: Callable[..., R], *arguments: Any) -> R:
+        """Several statements that see one state."""
+        return self._ask(question, arguments, one=False)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _ask(self, question: Callable[..., R], arguments: tuple[Any, ...], *, one: bool) -> R:
+        if self._closed:
+            raise Closed("this SessionDB is closed")
+        answer: Callable[..., R] = ANSWER[question]
+        return self._database.read(answer, arguments, self._patience, one)
+
+
+class ServerSessionDB(
+    SessionMethods,
+    MessageMethods,
+    ListMethods,
+    KeepingMethods,
+    PlatformMethods,
+    SessionDBProvider,
+):
+    """Base of the providers for servers. Safe to use from any thread.
+
+    Args:
+        url: The store. Without it, :meth:`initialize` has to be called before anything else.
+        settings: The other keys of ``sessiondb`` in ``config.yaml``.
+        patience: Seconds that a call waits for the server before it gives up.
+    """
+
+    _dialect: type[ServerDialect]
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        patience: float = 30.0,
+    ) -> None:
+        self._patience = patience
+        self._settings = _settings(settings or {})
+        self._lock = threading.RLock()
+        self._port: ServerPort | None = None
+        self._url = masked(url or "")
+        if url is not None:
+            self.initialize(url)
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+    ) -> Self:
+        return cls(url, settings=settings, patience=patience)
+
+    @classmethod
+    def look(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> Facts | None:
+        """What is there, without making anything; ``None`` if there is no store yet."""
+        dialect = cls._dialect(_settings(settings or {}))
+        database = Database(dialect, dialect.engine(url))
+        with closing(database):
+            return transfer.look(database, _LOOK_SECONDS)
+
+    @classmethod
+    def status(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """How the store at *url* is and what it promises, without making anything.
+
+        Raises:
+            OpenError: the server cannot be reached, or does not let us in.
+        """
+        facts = cls.look(url, settings=settings)
+        dialect = cls._dialect(_settings(settings or {}))
+        declared = dialect.capabilities()
+        return {
+            "phase": "serving" if facts else "no store yet",
+            "sessions": facts.sessions if facts else 0,
+            "messages": facts.messages if facts else 0,
+            "durability": declared.durability,
+            **dialect.durability_settings(),
+            "changes": declared.changes,
+            "search": sorted(declared.search),
+        }
+
+    def initialize(self, url: str | None = None, *, engine: Engine | None = None) -> None:
+        """Open the store at *url*, or the one that *engine*, which stays the caller's, leads to.
+
+        Raises:
+            OpenError: the server cannot be reached, or does not let us in.
+        """
+        if self._port is not None:
+            raise RuntimeError("the store is open already")
+        dialect = self._dialect(self._settings)
+        if engine is not None:
+            database = Database(dialect, engine, owned=False)
+            database.open(self._patience)
+        elif url is not None:
+            self._url = masked(url)
+            database = share(url, dialect, self._patience)
+        else:
+            raise TypeError("a store needs a URL, or a ready engine or pool")
+        self._reader = ServerReader(database, self._patience)  # type: ignore[assignment]
+        self._port = ServerPort(database)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._url}>"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._opened().database.dialect.capabilities()
+
+    def close(self) -> None:
+        with self._lock:
+            port, self._port = self._port, None
+        if port is not None:
+            self._reader.close()
+            port.release()
+
+    def pipeline(self) -> Pipeline:
+        from hermes_actor.pipeline import Pipeline
+
+        return Pipeline(self)  # type: ignore[arg-type]
+
+    def subscribe(self, after: int | None = None) -> Subscription:
+        from hermes_actor.client.subscription import Subscription
+
+        return Subscription(self._opened().subscribe(after, self._patience))
+
+    @property
+    def _conn(self) -> NoReturn:
+        no_private_sql()
+
+    def _execute_write(self, fn: Callable[[Any], Any]) -> NoReturn:
+        no_private_sql()
+
+    def _opened(self) -> ServerPort:
+        if self._port is None:
+            raise Closed("this SessionDB is closed")
+        return self._port
+
+    def _with_complete_index(
+        self,
+        function: Callable[..., R],
+        *arguments: Any,
+        alone: Callable[..., R] | None = None,
+        exact: bool = False,
+    ) -> R:
+        """The indexes of a server are part of its transactions: they are never behind."""
+        return self._reader.snapshot(function, *arguments)
+
+
+# A program that asks whether it has a SessionDB means these too.
+SessionDB.register(ServerSessionDB)
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    config = Config(Path("config.yaml"), {"sessiondb": given})
+    return Settings(
+        config.read(STORE_POOL_SIZE),
+        config.read(STORE_STATEMENT_TIMEOUT),
+        config.read(STORE_CONNECT_TIMEOUT),
+        config.read(STORE_SYNCHRONOUS_COMMIT),
+        config.read(STORE_SIMILARITY),
+    )

@@ -1,0 +1,168 @@
+"""Session rows on a server: making, ending, booking tokens, and finding one by id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from hermes_actor.errors import SessionEnded, UnknownSession
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import BY_ID
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions
+from hermes_actor.providers.sql.titles import begins_with, claim_title, next_title
+from hermes_actor.store import sessions as questions
+from hermes_actor.store.rows import Row
+from hermes_protocol.operations import (
+    Continued,
+    SessionContinue,
+    SessionCreate,
+    SessionEnd,
+    SessionPrompt,
+    SessionReopen,
+    SessionTokens,
+)
+
+__all__: list[str] = []
+
+_PLAIN = ("user_id", "model", "model_config", "system_prompt", "parent_session_id")
+
+
+@applies(SessionCreate)
+def create(conn: ServerConnection, op: SessionCreate) -> bool:
+    # A file ignores a row without a source, and a second row of an id.
+    if op.source is None:
+        return False
+    values = {name: getattr(op, name) for name in ("id", "source", "started_at", *_PLAIN)}
+    if not conn.dialect.insert_unless_there(conn, sessions, values):
+        return False
+    claim_title(conn, op.id)
+    return True
+
+
+_END = (
+    update(sessions)
+    .where(BY_ID, sessions.c.ended_at.is_(None))
+    .values(ended_at=bindparam("at"), end_reason=bindparam("reason"))
+)
+
+
+@applies(SessionEnd)
+def end(conn: ServerConnection, op: SessionEnd) -> bool:
+    done = conn.execute(_END, {"key": op.id, "at": op.ended_at, "reason": op.end_reason})
+    return done.rowcount > 0
+
+
+@applies(SessionReopen)
+def reopen(conn: ServerConnection, op: SessionReopen) -> bool:
+    statement = update(sessions).where(BY_ID).values(ended_at=None, end_reason=None)
+    return conn.execute(statement, {"key": op.id}).rowcount > 0
+
+
+@applies(SessionPrompt)
+def prompt(conn: ServerConnection, op: SessionPrompt) -> bool:
+    statement = update(sessions).where(BY_ID).values(system_prompt=bindparam("prompt"))
+    return conn.execute(statement, {"key": op.id, "prompt": op.system_prompt}).rowcount > 0
+
+
+_COUNTERS = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+)  # fmt: skip
+# Of prices the latest word counts, of the route and the model the first.
+_LATEST = ("cost_status", "cost_source", "pricing_version")
+_FIRST = ("billing_provider", "billing_base_url", "billing_mode", "model")
+
+
+@applies(SessionTokens)
+def book_tokens(conn: ServerConnection, op: SessionTokens) -> None:
+    statement = update(sessions).where(BY_ID).values(_booked(op))
+    if not conn.execute(statement, {"key": op.id}).rowcount:
+        unknown = SessionCreate(
+            id=op.id, source="unknown", model=op.model, started_at=op.started_at
+        )
+        create(conn, unknown)
+        conn.execute(statement, {"key": op.id})
+
+
+def _booked(op: SessionTokens) -> dict[str, Any]:
+    columns = sessions.c
+    values: dict[str, Any] = {}
+    for name in _COUNTERS:
+        value = bindparam(None, getattr(op, name), type_=columns[name].type)
+        values[name] = value if op.absolute else columns[name] + value
+    calls = bindparam(None, op.api_call_count, type_=columns.api_call_count.type)
+    values["api_call_count"] = (
+        calls if op.absolute else func.coalesce(columns.api_call_count, 0) + calls
+    )
+    estimated = op.estimated_cost_usd or 0.0
+    values["estimated_cost_usd"] = (
+        estimated if op.absolute else func.coalesce(columns.estimated_cost_usd, 0.0) + estimated
+    )
+    if op.actual_cost_usd is not None:
+        values["actual_cost_usd"] = (
+            op.actual_cost_usd
+            if op.absolute
+            else func.coalesce(columns.actual_cost_usd, 0.0) + op.actual_cost_usd
+        )
+    for name in _LATEST:
+        if getattr(op, name) is not None:
+            values[name] = getattr(op, name)
+    for name in _FIRST:
+        if getattr(op, name) is not None:
+            given = bindparam(None, getattr(op, name), type_=columns[name].type)
+            values[name] = func.coalesce(columns[name], given)
+    return values
+
+
+@applies(SessionContinue)
+def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
+    # Locked, so that two continuations of one session cannot take the same title.
+    old = conn.first(_GET.with_for_update(), {"key": op.old})
+    if old is None:
+        raise UnknownSession(f"there is no session {op.old!r} to continue")
+    if old["ended_at"] is not None and old["end_reason"] != "compression":
+        raise SessionEnded(
+            f"session {op.old!r} has ended with {old['end_reason']!r}; reopen it to continue it"
+        )
+    end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
+    title = None if old["title"] is None else next_title(conn, old["title"])
+    ended_at = op.now if old["ended_at"] is None else old["ended_at"]
+    child = {name: old[name] for name in ("source", *_PLAIN)}
+    # A continuation starts at or after the end of its parent, even when the clock went back.
+    child |= {
+        "id": op.new,
+        "parent_session_id": op.old,
+        "started_at": max(ended_at, op.now),
+        "title": title,
+    }
+    conn.execute(insert(sessions).values(child))
+    claim_title(conn, op.new)
+    return Continued(id=op.new, title=title)
+
+
+# Statements are built once where they can be: to build one costs more than to run it.
+_GET = select(*SESSION_COLUMNS).where(BY_ID)
+
+
+@answers(questions.get_session)
+def get_session(conn: ServerConnection, session_id: str) -> Row | None:
+    return conn.first(_GET, {"key": session_id})
+
+
+@answers(questions.resolve_id)
+def resolve_id(conn: ServerConnection, id_or_prefix: str) -> str | None:
+    """The exact id, else the only id that begins so."""
+    exact: str | None = conn.scalar(select(sessions.c.id).where(BY_ID), {"key": id_or_prefix})
+    if exact is not None:
+        return exact
+    matches = begins_with(conn, select(sessions.c.id), sessions.c.id, id_or_prefix)
+    return matches[0]["id"] if len(matches) == 1 else None
+
+
+@answers(questions.session_count)
+def session_count(conn: ServerConnection, source: str | None) -> int:
+    count = select(func.count()).select_from(sessions)
+    if source:
+        count = count.where(sessions.c.source == bindparam("source"))
+    return int(conn.scalar(count, {"source": source} if source else {}))

@@ -1,0 +1,207 @@
+"""The tables of a store on a server: those of the file, column by column, and some of our own.
+
+``place`` is the order in which sessions were made, which a file knows as ``rowid``. Indexes for
+search are the dialects' own. ``hermes_actor_changes`` is both the receipts, which make a change
+happen once however often it is sent, and what followers read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    func,
+)
+
+from hermes_actor.providers.sql.types import StoredInteger, StoredReal, StoredText
+
+__all__ = [
+    "FORMAT",
+    "MESSAGE_COLUMNS",
+    "MODE_COLUMNS",
+    "SESSION_COLUMNS",
+    "archived",
+    "bindings",
+    "changes",
+    "followers",
+    "messages",
+    "metadata",
+    "mode",
+    "own_meta",
+    "queued_titles",
+    "sessions",
+    "state_meta",
+]
+
+FORMAT = 2
+"""Version of this schema, kept under ``format`` in ``hermes_actor_meta``.
+
+Format 2: the words of a message are cut by the client, on every server.
+"""
+
+# MySQL bounds an index entry to 3072 bytes, four for each character. A title has at most 100
+# characters, an id of ours 22; the rest is room.
+_KEY = 512
+_PART_OF_KEY = 255
+
+metadata = MetaData()
+
+
+def _text(name: str, **options: Any) -> Column[Any]:
+    return Column(name, StoredText(), **options)
+
+
+def _key(name: str, *rules: Any, length: int = _KEY, **options: Any) -> Column[Any]:
+    return Column(name, StoredText(length), *rules, **options)
+
+
+def _count(name: str) -> Column[Any]:
+    return Column(name, StoredInteger(), server_default="0")
+
+
+sessions = Table(
+    "sessions",
+    metadata,
+    _key("id", primary_key=True),
+    _key("source", nullable=False),
+    _key("user_id"),
+    _text("model"),
+    _text("model_config"),
+    _text("system_prompt"),
+    _key("parent_session_id", ForeignKey("sessions.id"), index=True),
+    Column("started_at", StoredReal(), nullable=False, index=True),
+    Column("ended_at", StoredReal()),
+    _text("end_reason"),
+    _count("message_count"),
+    _count("tool_call_count"),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    _count("cache_read_tokens"),
+    _count("cache_write_tokens"),
+    _count("reasoning_tokens"),
+    _text("billing_provider"),
+    _text("billing_base_url"),
+    _text("billing_mode"),
+    Column("estimated_cost_usd", StoredReal()),
+    Column("actual_cost_usd", StoredReal()),
+    _text("cost_status"),
+    _text("cost_source"),
+    _text("pricing_version"),
+    _key("title"),
+    _count("api_call_count"),
+    _text("handoff_state"),
+    _text("handoff_platform"),
+    _text("handoff_error"),
+    Column("place", BigInteger, Identity(), nullable=False, unique=True, autoincrement=True),
+    Index("idx_sessions_source", "source", "started_at"),
+    Index("idx_sessions_title_unique", "title", unique=True),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True, autoincrement=True),
+    _key("session_id", ForeignKey("sessions.id"), nullable=False),
+    _text("role", nullable=False),
+    _text("content"),
+    _text("tool_call_id"),
+    _text("tool_calls"),
+    _text("tool_name"),
+    Column("timestamp", StoredReal(), nullable=False),
+    Column("token_count", StoredInteger()),
+    _text("finish_reason"),
+    _text("reasoning"),
+    _text("reasoning_content"),
+    _text("reasoning_details"),
+    _text("codex_reasoning_items"),
+    _text("codex_message_items"),
+    Index("idx_messages_session", "session_id", "timestamp", "id"),
+)
+
+state_meta = Table("state_meta", metadata, _key("key", primary_key=True), _text("value"))
+
+mode = Table(
+    "telegram_dm_topic_mode",
+    metadata,
+    _key("chat_id", primary_key=True),
+    _text("user_id", nullable=False),
+    Column("enabled", StoredInteger(), nullable=False, server_default="1"),
+    Column("activated_at", StoredReal(), nullable=False),
+    Column("updated_at", StoredReal(), nullable=False),
+    Column("has_topics_enabled", StoredInteger()),
+    Column("allows_users_to_create_topics", StoredInteger()),
+    Column("capability_checked_at", StoredReal()),
+    _text("intro_message_id"),
+    _text("pinned_message_id"),
+)
+
+bindings = Table(
+    "telegram_dm_topic_bindings",
+    metadata,
+    _key("chat_id", primary_key=True, length=_PART_OF_KEY),
+    _key("thread_id", primary_key=True, length=_PART_OF_KEY),
+    _key("user_id", nullable=False, length=_PART_OF_KEY),
+    _text("session_key", nullable=False),
+    _key("session_id", ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    _text("managed_mode", nullable=False),
+    Column("linked_at", StoredReal(), nullable=False),
+    Column("updated_at", StoredReal(), nullable=False),
+    Index("idx_telegram_dm_topic_bindings_session", "session_id", unique=True),
+    Index("idx_telegram_dm_topic_bindings_user", "user_id", "chat_id"),
+)
+
+own_meta = Table(
+    "hermes_actor_meta",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("value", String(255), nullable=False),
+)
+
+changes = Table(
+    "hermes_actor_changes",
+    metadata,
+    Column("commit_no", BigInteger, Identity(), primary_key=True, autoincrement=True),
+    Column("client", String(32), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("digest", String(32), nullable=False),
+    Column("result", LargeBinary, nullable=False),
+    Column("op", String(64), nullable=False),
+    _key("session_id"),
+    Column("at", DateTime, nullable=False, server_default=func.now()),
+    Index("hermes_actor_changes_ticket", "client", "seq", unique=True),
+)
+
+followers = Table(
+    "hermes_actor_followers",
+    metadata,
+    Column("client", String(32), primary_key=True),
+    Column("until", DateTime, nullable=False),
+)
+
+archived = Table(
+    "hermes_actor_archived",
+    metadata,
+    _key("session_id", primary_key=True),
+    Column("archived_at", StoredReal(), nullable=False),
+)
+
+queued_titles = Table(
+    "hermes_actor_titles",
+    metadata,
+    _key("session_id", primary_key=True),
+    _text("title", nullable=False),
+)
+
+SESSION_COLUMNS = tuple(column for column in sessions.c if column.name != "place")
+MESSAGE_COLUMNS = tuple(messages.c)
+MODE_COLUMNS = tuple(mode.c)

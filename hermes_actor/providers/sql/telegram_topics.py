@@ -1,0 +1,108 @@
+"""Telegram topic mode on a server. Its tables are always there; its version tells if it is used."""
+
+from __future__ import annotations
+
+from sqlalchemy import and_, bindparam, delete, not_, select, update
+
+from hermes_actor.errors import TopicLinked, missing_session
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import BY_ID
+from hermes_actor.providers.sql.meta import get_meta, set_meta
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.tables import bindings, mode, sessions
+from hermes_actor.store import telegram_topics as questions
+from hermes_actor.store.rows import Row
+from hermes_actor.store.schema import TOPICS_VERSION
+from hermes_protocol.operations import (
+    MetaSet,
+    TopicsBind,
+    TopicsDisable,
+    TopicsEnable,
+    TopicsMigrate,
+)
+
+__all__: list[str] = []
+
+_VERSION_KEY = "telegram_dm_topic_schema_version"
+
+_BY_CHAT = mode.c.chat_id == bindparam("chat")
+_THIS_TOPIC = and_(
+    bindings.c.chat_id == bindparam("chat"), bindings.c.thread_id == bindparam("thread")
+)
+
+
+@applies(TopicsMigrate)
+def migrate(conn: ServerConnection, _op: TopicsMigrate) -> None:
+    if get_meta(conn, _VERSION_KEY) != TOPICS_VERSION:
+        set_meta(conn, MetaSet(key=_VERSION_KEY, value=TOPICS_VERSION))
+
+
+@applies(TopicsEnable)
+def enable(conn: ServerConnection, op: TopicsEnable) -> None:
+    migrate(conn, TopicsMigrate())
+    values = {
+        "chat_id": op.chat_id,
+        "user_id": op.user_id,
+        "enabled": 1,
+        "activated_at": op.now,
+        "updated_at": op.now,
+        "has_topics_enabled": op.has_topics_enabled,
+        "allows_users_to_create_topics": op.allows_users_to_create_topics,
+        "capability_checked_at": op.now,
+    }
+    kept = {"chat_id", "activated_at"}
+    conn.dialect.upsert(conn, mode, values, tuple(name for name in values if name not in kept))
+
+
+@applies(TopicsDisable)
+def disable(conn: ServerConnection, op: TopicsDisable) -> None:
+    statement = update(mode).where(_BY_CHAT).values(enabled=0, updated_at=bindparam("now"))
+    conn.execute(statement, {"chat": op.chat_id, "now": op.now})
+    if op.clear_bindings:
+        here = bindings.c.chat_id == bindparam("chat")
+        conn.execute(delete(bindings).where(here), {"chat": op.chat_id})
+
+
+@applies(TopicsBind)
+def bind(conn: ServerConnection, op: TopicsBind) -> None:
+    migrate(conn, TopicsMigrate())
+    # Locked, so that two topics cannot take one session at the same time.
+    there = conn.scalar(
+        select(sessions.c.id).where(BY_ID).with_for_update(), {"key": op.session_id}
+    )
+    if there is None:
+        raise missing_session(op.session_id)
+    place = {"chat": op.chat_id, "thread": op.thread_id}
+    other = conn.first(
+        select(bindings.c.chat_id, bindings.c.thread_id).where(
+            bindings.c.session_id == bindparam("session"), not_(_THIS_TOPIC)
+        ),
+        {"session": op.session_id, **place},
+    )
+    if other is not None:
+        raise TopicLinked(
+            f"session {op.session_id} is already linked to topic {other['thread_id']}"
+            f" of chat {other['chat_id']}"
+        )
+    values = {name: getattr(op, name) for name in op.__struct_fields__ if name != "now"}
+    values |= {"linked_at": op.now, "updated_at": op.now}
+    kept = {"chat_id", "thread_id", "linked_at"}
+    conn.dialect.upsert(conn, bindings, values, tuple(n for n in values if n not in kept))
+
+
+@answers(questions.mode_enabled)
+def mode_enabled(conn: ServerConnection, chat_id: str, user_id: str) -> bool:
+    statement = select(mode.c.enabled).where(_BY_CHAT, mode.c.user_id == bindparam("user"))
+    return bool(conn.scalar(statement, {"chat": chat_id, "user": user_id}))
+
+
+@answers(questions.binding)
+def binding(conn: ServerConnection, chat_id: str, thread_id: str) -> Row | None:
+    return conn.first(select(bindings).where(_THIS_TOPIC), {"chat": chat_id, "thread": thread_id})
+
+
+@answers(questions.is_linked)
+def is_linked(conn: ServerConnection, session_id: str) -> bool:
+    by_session = bindings.c.session_id == bindparam("session")
+    found = conn.scalar(select(bindings.c.chat_id).where(by_session), {"session": session_id})
+    return found is not None

@@ -1,0 +1,166 @@
+"""Titles on a server: uniqueness, and the numbered titles of a lineage."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+from sqlalchemy import Column, Select, bindparam, delete, insert, select, update
+
+from hermes_actor.errors import TitleInUse
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.lineage import compression_lineage
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.tables import SESSION_COLUMNS, queued_titles, sessions
+from hermes_actor.providers.sql.types import encode_text
+from hermes_actor.store import titles as questions
+from hermes_actor.store.rows import Row
+from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
+
+__all__ = ["begins_with", "claim_title", "folded", "free_title", "next_title"]
+
+_BY_ID = sessions.c.id == bindparam("key")
+_BY_TITLE = sessions.c.title == bindparam("title")
+_FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def folded(text: str) -> str:
+    """*text* as SQLite's LIKE sees it: the letters A to Z are those of a to z, and no others."""
+    return text.translate(_FOLD)
+
+
+def begins_with(
+    conn: ServerConnection, statement: Select[Any], column: Column[Any], beginning: str
+) -> list[Row]:
+    """Rows of *statement* whose *column* begins with a text, as ``LIKE 'beginning%'`` tells it.
+
+    The server finds candidates by its own idea of letter case; which of them count is told here.
+    """
+    likes = conn.dialect.like(column, questions.escape_like(encode_text(beginning) or "") + "%")
+    wanted = folded(beginning)
+    rows = conn.rows(statement.where(likes))
+    return [
+        row
+        for row in rows
+        if isinstance(row[column.name], str) and folded(row[column.name]).startswith(wanted)
+    ]
+
+
+@applies(SessionTitle)
+def set_title(conn: ServerConnection, op: SessionTitle) -> bool:
+    if op.title is not None:
+        holder = conn.scalar(
+            select(sessions.c.id).where(_BY_TITLE, sessions.c.id != bindparam("key")),
+            {"title": op.title, "key": op.id},
+        )
+        if holder is not None:
+            if not (op.move and _is_ancestor(conn, holder, op.id)):
+                raise _in_use(op.title, holder)
+            _give(conn, holder, None)
+    return _give(conn, op.id, op.title)
+
+
+def _give(conn: ServerConnection, session_id: Any, title: str | None) -> bool:
+    return conn.execute(_GIVE, {"key": session_id, "new_title": title}).rowcount > 0
+
+
+_GIVE = update(sessions).where(_BY_ID).values(title=bindparam("new_title"))
+
+
+def _in_use(title: str, holder: object) -> TitleInUse:
+    return TitleInUse(f"Title {title!r} is already in use by session {holder}")
+
+
+def _is_ancestor(conn: ServerConnection, holder: str, session_id: Any) -> bool:
+    """Whether *holder* stands above the session in its chain of continuations."""
+    chain = compression_lineage(conn, session_id)
+    return holder in chain[: chain.index(session_id)]
+
+
+def free_title(conn: ServerConnection, title: str) -> str:
+    """*title*, or the next one of its lineage if it is taken."""
+    taken = conn.scalar(select(sessions.c.id).where(_BY_TITLE), {"title": title})
+    return title if taken is None else next_title(conn, title)
+
+
+@applies(SessionTitleDefault)
+def set_default_title(conn: ServerConnection, op: SessionTitleDefault) -> str:
+    row = conn.first(select(sessions.c.title).where(_BY_ID).with_for_update(), {"key": op.id})
+    if row is None or row["title"] is not None:
+        return ""
+    title = free_title(conn, op.title)
+    _give(conn, op.id, title)
+    return title
+
+
+_KEPT_FOR = queued_titles.c.session_id == bindparam("key")
+
+
+@applies(TitleQueue)
+def queue_title(conn: ServerConnection, op: TitleQueue) -> bool:
+    if conn.scalar(select(sessions.c.id).where(_BY_ID), {"key": op.id}) is not None:
+        return False
+    conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": op.id})
+    if op.title is not None:
+        kept = queued_titles.c.title == bindparam("title")
+        for statement in (
+            select(sessions.c.id).where(_BY_TITLE),
+            select(queued_titles.c.session_id).where(kept),
+        ):
+            holder = conn.scalar(statement, {"title": op.title})
+            if holder is not None:
+                raise _in_use(op.title, holder)
+        conn.execute(insert(queued_titles), {"session_id": op.id, "title": op.title})
+    return True
+
+
+def claim_title(conn: ServerConnection, session_id: Any) -> None:
+    """Give a session that was just created the title that was kept for it."""
+    kept = queued_title(conn, session_id)
+    if kept is not None:
+        # Somebody may have taken it meanwhile; the session must come into being all the same.
+        _give(conn, session_id, free_title(conn, kept))
+        conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": session_id})
+
+
+@answers(questions.queued_title)
+def queued_title(conn: ServerConnection, session_id: Any) -> str | None:
+    """The title that is kept for a session that does not exist yet."""
+    kept = select(queued_titles.c.title).where(_KEPT_FOR)
+    title: str | None = conn.scalar(kept, {"key": session_id})
+    return title
+
+
+@answers(questions.title_of)
+def title_of(conn: ServerConnection, session_id: str) -> str | None:
+    title: str | None = conn.scalar(select(sessions.c.title).where(_BY_ID), {"key": session_id})
+    return title
+
+
+@answers(questions.by_title)
+def by_title(conn: ServerConnection, title: str) -> Row | None:
+    return conn.first(select(*SESSION_COLUMNS).where(_BY_TITLE), {"title": title})
+
+
+@answers(questions.resolve_title)
+def resolve_title(conn: ServerConnection, title: str) -> str | None:
+    """The latest numbered continuation of *title*, else the session that has exactly it."""
+    newest_first = select(sessions.c.id, sessions.c.title).order_by(
+        sessions.c.started_at.desc(), sessions.c.place
+    )
+    numbered = begins_with(conn, newest_first, sessions.c.title, f"{title} #")
+    if numbered:
+        found: str = numbered[0]["id"]
+        return found
+    exact: str | None = conn.scalar(select(sessions.c.id).where(_BY_TITLE), {"title": title})
+    return exact
+
+
+@answers(questions.next_in_lineage)
+def next_title(conn: ServerConnection, base_title: str) -> str:
+    """The first free title of the lineage: the base itself, or base and the next number."""
+    base = questions.lineage_base(base_title)
+    numbered = begins_with(conn, select(sessions.c.title), sessions.c.title, f"{base} #")
+    taken = [row["title"] for row in numbered]
+    taken += conn.column(select(sessions.c.title).where(_BY_TITLE), {"title": base})
+    return questions.next_number(base, taken)

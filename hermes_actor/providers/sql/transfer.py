@@ -1,0 +1,202 @@
+"""The part of a migration that a store on a server plays: rows as they are, read and written.
+
+What differs between servers is in ``postgresql.bulk`` and ``mysql.bulk``: the fastest way in, the
+identity of the store, and search indexes that are taken away before a copy and built after it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from sqlalchemy import bindparam, delete, func, select, update
+
+from hermes_actor.errors import BadValue
+from hermes_actor.providers.sql import tables
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.store import raw_rows as questions
+from hermes_actor.store.raw_rows import Facts, StoredRow
+from hermes_actor.store.row_transfer import BOOKMARK, COPIED_TABLES, check_bookmark
+from hermes_protocol.operations import RowsCopy
+from hermes_protocol.values import Blob, from_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection, Select, Table
+
+    from hermes_actor.providers.sql.database import Database
+    from hermes_actor.providers.sql.dialect import ServerDialect
+
+__all__ = ["build_search", "drop_search", "look"]
+
+_STREAMED_ROWS = 50
+"""Rows that the driver holds at a time: each may have megabytes."""
+
+
+class Bulk(Protocol):
+    """What a module for one kind of server offers."""
+
+    def identity(self, conn: ServerConnection) -> str: ...
+
+    def insert(
+        self, conn: ServerConnection, table: Table, columns: Sequence[str], rows: list[list[Any]]
+    ) -> None: ...
+
+    def last_id(self, conn: ServerConnection) -> int: ...
+
+    def keep_last_id(self, conn: ServerConnection, last_id: int) -> None: ...
+
+    def drop_search(self, conn: Connection) -> None: ...
+
+    def build_search(self, database: Database) -> None: ...
+
+
+def _bulk(dialect: ServerDialect) -> Bulk:
+    module = f"hermes_actor.providers.sql.{dialect.name}.bulk"
+    return cast("Bulk", importlib.import_module(module))
+
+
+def _table(name: str) -> Table:
+    if name not in COPIED_TABLES:
+        raise BadValue(f"no table named {name!r} is ever copied")
+    return tables.metadata.tables[name]
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+@answers(questions.facts)
+def facts(conn: ServerConnection) -> Facts:
+    count, newest = conn.tuples(
+        select(func.count(tables.messages.c.id), func.max(tables.messages.c.id))
+    )[0]
+    bulk = _bulk(conn.dialect)
+    return Facts(
+        bulk.identity(conn),
+        conn.scalar(select(func.count()).select_from(tables.sessions)),
+        count,
+        newest,
+        max(bulk.last_id(conn), newest or 0),
+        _bookmark(conn),
+    )
+
+
+def _bookmark(conn: ServerConnection) -> dict[str, str]:
+    kept = select(tables.own_meta).where(tables.own_meta.c.key.like(f"{BOOKMARK}%"))
+    return {key.removeprefix(BOOKMARK): value for key, value in conn.tuples(kept)}
+
+
+@answers(questions.session_page)
+def session_page(conn: ServerConnection, after: int) -> list[StoredRow]:
+    place = tables.sessions.c.place
+    wanted = select(place, *tables.SESSION_COLUMNS).where(place > after).order_by(place)
+    return _bounded(conn, wanted)
+
+
+@answers(questions.message_page)
+def message_page(
+    conn: ServerConnection, after: int, through: int, session_id: str | None = None
+) -> list[StoredRow]:
+    key = tables.messages.c.id
+    wanted = select(*tables.MESSAGE_COLUMNS).where(key > after, key <= through).order_by(key)
+    if session_id is not None:
+        wanted = wanted.where(tables.messages.c.session_id == session_id)
+    return _bounded(conn, wanted)
+
+
+def _bounded(conn: ServerConnection, statement: Select[Any]) -> list[StoredRow]:
+    with conn.stream(statement.limit(questions.PAGE_ROWS), _STREAMED_ROWS) as rows:
+        return questions.bounded(tuple(row) for row in rows)
+
+
+@answers(questions.table_rows)
+def table_rows(conn: ServerConnection, table: str) -> list[StoredRow] | None:
+    found = _table(table)
+    return conn.tuples(select(found).order_by(*found.primary_key.columns))
+
+
+@answers(questions.indexed_count)
+def indexed_count(_conn: ServerConnection) -> None:
+    """An index of a server has no entries that could be counted."""
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+@applies(RowsCopy)
+def copy_rows(conn: ServerConnection, op: RowsCopy) -> int:
+    table = _table(op.table)
+    if op.expect:
+        check_bookmark(op, _bookmark(conn))
+    _make_room(conn, table, op)
+    # A file knows the place of a session by this name.
+    columns = ["place" if name == "rowid" else name for name in op.columns]
+    unknown = [name for name in columns if name not in table.c]
+    if unknown:
+        raise BadValue(f"{op.table} has no column {unknown[0]!r}")
+    # New lists, which may be changed; Blobs are rare, and this is done for every row.
+    rows = [[*map(from_value, row)] if Blob in map(type, row) else [*row] for row in op.rows]
+    bulk = _bulk(conn.dialect)
+    if op.update and rows:
+        key, *others = columns
+        statement = update(table).where(table.c[key] == bindparam("of_key"))
+        statement = statement.values({name: bindparam(f"new_{name}") for name in others})
+        names = ["of_key", *(f"new_{name}" for name in others)]
+        conn.execute(statement, [dict(zip(names, row, strict=True)) for row in rows])
+    elif rows:
+        bulk.insert(conn, table, columns, rows)
+    if op.last_id:
+        bulk.keep_last_id(conn, op.last_id)
+    for name, value in op.bookmark.items():
+        kept = {"key": BOOKMARK + name, "value": value}
+        conn.dialect.upsert(conn, tables.own_meta, kept, ("value",))
+    return len(rows)
+
+
+def _make_room(conn: ServerConnection, table: Table, op: RowsCopy) -> None:
+    if op.clear:
+        conn.execute(delete(table))
+    for session_id in op.remove:
+        of_session = {"gone": session_id}
+        conn.execute(
+            delete(tables.messages).where(tables.messages.c.session_id == bindparam("gone")),
+            of_session,
+        )
+        if table is tables.sessions:
+            parent = tables.sessions.c.parent_session_id
+            conn.execute(
+                update(tables.sessions).where(parent == bindparam("gone")).values({parent: None}),
+                of_session,
+            )
+            for other, column in ((tables.bindings, "session_id"), (tables.archived, "session_id")):
+                conn.execute(delete(other).where(other.c[column] == bindparam("gone")), of_session)
+            conn.execute(
+                delete(tables.sessions).where(tables.sessions.c.id == bindparam("gone")),
+                of_session,
+            )
+
+
+# --- the store as a whole --------------------------------------------------------------------
+
+
+def drop_search(database: Database) -> None:
+    """Take away what only searches need, before an empty store is filled."""
+    with database.dialect.schema_lock(database.engine) as conn:
+        _bulk(database.dialect).drop_search(conn)
+
+
+def build_search(database: Database) -> None:
+    """Make what searches need, however long it takes."""
+    _bulk(database.dialect).build_search(database)
+
+
+def look(database: Database, patience: float) -> Facts | None:
+    """What is there, without making anything; ``None`` if there is no store yet."""
+
+    def ask(conn: ServerConnection) -> Facts | None:
+        missing = not conn.dialect.has_table(conn.plain, tables.own_meta.name)
+        return None if missing else facts(conn)
+
+    return database.read(ask, (), patience, False)

@@ -1,0 +1,14 @@
+"""Upkeep on a server."""
+
+from __future__ import annotations
+
+from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.registry import applies
+from hermes_protocol.operations import Vacuum
+
+__all__: list[str] = []
+
+
+@applies(Vacuum)
+def vacuum(_conn: ServerConnection, _op: Vacuum) -> None:
+    """Nothing to do: a server reuses the room of removed rows by itself."""

@@ -1,0 +1,1 @@
+"""Backup, integrity checks, and ways to get rows back from damaged or removed files."""

@@ -1,0 +1,145 @@
+"""Copies of a store that is in use: complete, verified, and without holding anybody up.
+
+The copy is made through a read-only connection inside one snapshot. Without the snapshot SQLite
+begins anew whenever somebody writes, so a paced copy of a busy store would never end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hermes_actor.errors import (
+    Damaged,
+    HermesActorError,
+    NotADatabase,
+    cannot_use,
+    from_sqlite,
+)
+from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
+from hermes_actor.system.fork import inside, outside
+
+__all__ = ["back_up", "backup_path", "backups_of", "stamp", "verify", "weed"]
+
+_PAGES = 512
+"""Copied between two pauses: 2 MiB."""
+
+_PAUSE_SECONDS = 0.002
+"""A pause leaves the disk to writers; it makes the copy of a large store a few percent slower."""
+
+_SUFFIX = ".backup.db"
+
+
+def backup_path(db: Path, now: datetime | None = None) -> Path:
+    """Where the next copy of *db* goes: a name that sorts by time, in ``backups`` beside it.
+
+    The time is UTC: a clock that is set back in autumn must not make the newest the oldest.
+    """
+    return db.parent / "backups" / f"{db.stem}-{stamp(now)}{_SUFFIX}"
+
+
+def stamp(now: datetime | None = None) -> str:
+    """The time as a part of a file name, fine enough that no two are the same."""
+    return (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S-%f")
+
+
+def back_up(
+    db: Path,
+    target: Path,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    *,
+    damaged: bool = False,
+) -> None:
+    """Copy *db* to *target*, which appears when it is complete, synced and verified.
+
+    *progress* gets pages copied and pages in all. *damaged*: the copy is for the record, and not
+    verified. Raises a :class:`StorageError`; nothing is left behind then.
+    """
+    part = target.with_name(f".{target.name}.part")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        _copy(db, part, progress)
+        if not damaged:
+            verify(part)
+        _sync(part)
+        part.replace(target)
+        _sync(target.parent)
+    except HermesActorError:
+        raise
+    except OSError as error:
+        raise cannot_use(db, target, error) from error
+    except sqlite3.Error as error:
+        raise from_sqlite(error, db) from error
+    finally:
+        for leftover in (part, part.with_name(f"{part.name}-journal")):
+            with contextlib.suppress(OSError):
+                leftover.unlink(missing_ok=True)
+
+
+def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
+    def tell(left: int, total: int) -> None:
+        progress(total - left, total)
+        time.sleep(_PAUSE_SECONDS)
+
+    with (
+        contextlib.closing(connect_reader(db)) as source,
+        contextlib.closing(connect_alone(part)) as copy,
+    ):
+        if not inside(_copy_pages, source, copy, tell):
+            # A copy of it would count as one, and push a good one out.
+            words = "file is not a database"
+            raise NotADatabase(f"{words}: {db} is empty, there is nothing to copy", words=words)
+
+
+def _copy_pages(source: Connection, copy: Connection, tell: Callable[[int, int], None]) -> bool:
+    """Whether there was anything to copy."""
+    source.execute("BEGIN")
+    source.execute("SELECT 1 FROM sqlite_master").fetchone()
+    if source.execute("PRAGMA page_count").fetchall() == [(0,)]:
+        return False
+    source.backup(
+        copy, pages=_PAGES, progress=lambda _status, left, total: outside(tell, left, total)
+    )
+    # A copy is one file: it needs no WAL beside it until somebody writes it.
+    copy.execute("PRAGMA journal_mode = DELETE")
+    return True
+
+
+def verify(copy: Path) -> None:
+    """Open *copy* and look at all of it. Raises :class:`Damaged` if it is not whole."""
+    with contextlib.closing(connect_reader(copy)) as conn:
+        found = inside(lambda: [text for (text,) in conn.execute("PRAGMA quick_check(3)")])
+    if found != ["ok"]:
+        raise Damaged(f"the copy {copy} is damaged: {'; '.join(found)}")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def backups_of(db: Path) -> list[Path]:
+    """The copies of *db* that are kept beside it, oldest first."""
+    # Exactly our own names: beside state.db there may be state-2.db, and files of people.
+    name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(_SUFFIX)}")
+    found = db.parent.joinpath("backups").glob(f"*{_SUFFIX}")
+    return sorted(copy for copy in found if name.fullmatch(copy.name))
+
+
+def weed(db: Path, keep: int) -> list[Path]:
+    """Remove all but the newest *keep* copies of *db*; those that went."""
+    copies = backups_of(db)
+    gone = copies[: max(0, len(copies) - keep)]
+    for copy in gone:
+        copy.unlink(missing_ok=True)
+    return gone

@@ -1,0 +1,174 @@
+"""Removing sessions: one by one, by age, and the clean-ups of known leftovers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.store.filters import SELECT_FOUND
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_actor.store.schema_features import layout_of
+from hermes_protocol.operations import (
+    Pruned,
+    SessionDelete,
+    SessionDeleteIf,
+    SessionsFinalizeOrphans,
+    SessionsPrune,
+    SessionsPruneGhosts,
+)
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["delegates_of", "remove", "remove_slice", "removable", "with_delegates"]
+
+
+@applies(SessionDelete)
+def delete(conn: Connection, op: SessionDelete) -> bool:
+    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
+        return False
+    for one in (*delegates_of(conn, op.id), op.id):
+        remove(conn, one)
+    return True
+
+
+@applies(SessionDeleteIf)
+def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
+    there = scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None
+    counted = "SELECT COUNT(*), COALESCE(MAX(id), 0) FROM messages WHERE session_id = ?"
+    found = conn.execute(counted, (op.id,)).fetchone()
+    if not there or found != (op.messages, op.newest) or delegates_of(conn, op.id):
+        return False
+    remove(conn, op.id)
+    return True
+
+
+def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
+    """The sessions below *session_id* that worked for it and go with it, where files mark them."""
+    marked = layout_of(conn).delegates
+    if marked is None:
+        return []
+    found, waiting = [session_id], [session_id]
+    sql = f"SELECT s.id FROM sessions s WHERE s.parent_session_id = ? AND {marked}"
+    while waiting:
+        for (child,) in conn.execute(sql, (waiting.pop(),)).fetchall():
+            if child not in found:
+                found.append(child)
+                waiting.append(child)
+    return found[1:]
+
+
+def with_delegates(conn: Connection, rows: list[Row]) -> list[Row]:
+    """What goes if *rows* are removed as ended sessions: all but those that an open delegate works
+    for, each followed by its delegates, which have the key ``delegate_of``.
+    """
+    if layout_of(conn).delegates is None:
+        return rows
+    held = {session_id for (session_id,) in conn.execute(_held(conn))}
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row["id"] in held or row["id"] in found:
+            continue
+        found[row["id"]] = row
+        for session_id in delegates_of(conn, row["id"]):
+            (delegate,) = dicts(conn, f"{SELECT_FOUND} WHERE s.id = ?", (session_id,))
+            found[session_id] = {**delegate, "delegate_of": row["id"]}
+    return list(found.values())
+
+
+def _held(conn: Connection) -> str:
+    """SQL query: the sessions for which an open delegate works, directly or through others."""
+    marked = layout_of(conn).delegates or "0"
+    return f"""
+        WITH RECURSIVE held(id) AS (
+            SELECT s.parent_session_id FROM sessions s
+            WHERE s.ended_at IS NULL AND s.parent_session_id IS NOT NULL AND {marked}
+            UNION
+            SELECT s.parent_session_id FROM sessions s JOIN held ON s.id = held.id
+            WHERE s.parent_session_id IS NOT NULL AND {marked}
+        )
+        SELECT id FROM held
+    """
+
+
+def removable(
+    conn: Connection, where: str, parameters: Sequence[Any], limit: int = -1
+) -> list[Any]:
+    """Ended sessions for which no open delegate works."""
+    if layout_of(conn).delegates is not None:
+        where += f" AND id NOT IN ({_held(conn)})"
+    sql = f"SELECT id FROM sessions WHERE ended_at IS NOT NULL AND id IS NOT NULL AND {where}"
+    return [row[0] for row in conn.execute(f"{sql} LIMIT ?", (*parameters, limit)).fetchall()]
+
+
+def remove_slice(conn: Connection, ids: Iterable[Any], max_rows: int) -> Pruned:
+    """Remove sessions and their delegates. A slice is bounded by rows, so that a write behind it
+    waits for a bounded time.
+    """
+    removed: dict[str, None] = {}
+    rows = 0
+    for session_id in ids:
+        if session_id in removed:
+            continue  # it has gone with the session that it worked for
+        if rows >= max_rows:
+            return Pruned(ids=list(removed), more=True)
+        family = [session_id, *delegates_of(conn, session_id)]
+        rows += sum(remove(conn, one) for one in family)
+        removed |= dict.fromkeys(family)
+    return Pruned(ids=list(removed))
+
+
+def remove(conn: Connection, session_id: Any) -> int:
+    """Remove one session; its children lose their parent. Returns the number of rows it touched."""
+    conn.execute(
+        "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?", (session_id,)
+    )
+    gone = conn.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
+    conn.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+    if layout_of(conn).own_marks:
+        conn.execute("DELETE FROM hermes_actor_archived WHERE session_id = ?", (session_id,))
+    return 1 + gone.rowcount
+
+
+@applies(SessionsPrune)
+def prune(conn: Connection, op: SessionsPrune) -> Pruned:
+    where, parameters = "started_at < ?", [op.started_before]
+    if op.source:
+        where += " AND source = ?"
+        parameters.append(op.source)  # type: ignore[arg-type]
+    found = removable(conn, where, parameters, op.max_rows)
+    done = remove_slice(conn, found, op.max_rows)
+    return Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
+
+
+_GHOSTS = """
+    FROM sessions WHERE source = 'tui' AND title IS NULL AND ended_at IS NOT NULL
+      AND started_at < ?
+      AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = sessions.id)
+"""
+
+
+@applies(SessionsPruneGhosts)
+def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
+    ghosts = conn.execute(f"SELECT id {_GHOSTS}", (op.started_before,)).fetchall()
+    # One statement, so that a ghost may be the child of a ghost. A ghost with another child
+    # violates the foreign key and fails the whole operation: callers know this as an
+    # IntegrityError.
+    conn.execute(f"DELETE {_GHOSTS}", (op.started_before,))
+    return [session_id for (session_id,) in ghosts]
+
+
+@applies(SessionsFinalizeOrphans)
+def finalize_orphans(conn: Connection, op: SessionsFinalizeOrphans) -> int:
+    done = conn.execute(
+        """
+        UPDATE sessions SET ended_at = ?, end_reason = 'orphaned_compression'
+        WHERE api_call_count = 0 AND ended_at IS NULL AND started_at < ?
+          AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = sessions.id)
+          AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = sessions.parent_session_id
+                      AND p.end_reason = 'compression')
+        """,
+        (op.now, op.started_before),
+    )
+    return done.rowcount

@@ -1,0 +1,83 @@
+"""Applying operations: the one function that embedded mode, actor and simulation share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes_actor.errors import ConstraintFailed, NotAllowed, missing_session
+from hermes_actor.sqlite import sqlite3
+
+# Imported for their registrations.
+from hermes_actor.store import (
+    archive,
+    deletion,
+    guest_sql,
+    messages,
+    meta,
+    row_transfer,
+    sessions,
+    telegram_topics,
+    titles,
+)
+from hermes_actor.store.registry import APPLY
+from hermes_actor.store.search import merge
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+    from hermes_protocol.operations import Operation
+
+__all__ = ["apply"]
+
+_SUBJECTS = (
+    archive,
+    row_transfer,
+    merge,
+    messages,
+    meta,
+    deletion,
+    sessions,
+    guest_sql,
+    titles,
+    telegram_topics,
+)
+
+R = TypeVar("R")
+
+
+def apply(conn: Connection, operation: Operation[R]) -> R:
+    """Apply *operation* inside the open transaction of *conn* and return its result.
+
+    Raises a :class:`RequestError` or an ``sqlite3.Error``; the caller then undoes what the
+    operation did so far.
+    """
+    function = APPLY.get(type(operation))
+    if function is None:
+        raise NotAllowed(f"{type(operation).__name__} is not a change of rows")
+    try:
+        result: Any = function(conn, operation)
+    except sqlite3.IntegrityError as error:
+        missing = _missing_session(conn, operation, error)
+        if missing is None:
+            raise
+        raise missing from error
+    return result  # type: ignore[no-any-return]
+
+
+def _missing_session(
+    conn: Connection, operation: Operation[Any], error: sqlite3.IntegrityError
+) -> ConstraintFailed | None:
+    """The typed error if *operation* refers to a session that does not exist.
+
+    SQLite does not say which row a foreign key looked for, and this is the most frequent mistake
+    of callers: it gets a sentence of its own.
+    """
+    code = getattr(error, "sqlite_errorcode", None)  # errors of our own are IntegrityErrors, too
+    if code != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+        return None
+    for name in ("session_id", "parent_session_id"):
+        key = getattr(operation, name, None)
+        there = "SELECT 1 FROM sessions WHERE id = ?"
+        if key is not None and conn.execute(there, (key,)).fetchone() is None:
+            (_, _, file), *_ = conn.execute("PRAGMA database_list")
+            return missing_session(key, file)
+    return None

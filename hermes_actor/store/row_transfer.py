@@ -1,0 +1,122 @@
+"""Rows of another store, as they are there: the part of a migration that a file plays.
+
+What is written here bypasses everything that other operations keep in order (counters, titles of
+a lineage, times), because the store that the rows come from has kept it. Names of tables and
+columns come from outside, so they are looked up and never trusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.errors import BadValue, ConstraintFailed
+from hermes_actor.store.deletion import remove
+from hermes_actor.store.registry import applies
+from hermes_actor.store.rows import in_list, scalar
+from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.telegram_topics import migrate as make_topics
+from hermes_protocol.operations import RowsCopy, TopicsMigrate
+from hermes_protocol.values import from_value
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["BOOKMARK", "COPIED_TABLES", "TOPIC_TABLES", "bookmark_of", "check_bookmark"]
+
+TOPIC_TABLES = ("telegram_dm_topic_mode", "telegram_dm_topic_bindings")
+COPIED_TABLES = (
+    "sessions", "messages", "state_meta", *TOPIC_TABLES,
+    "hermes_actor_archived", "hermes_actor_titles",
+)  # fmt: skip
+
+BOOKMARK = "migration_"
+"""Keys of ``hermes_actor_meta`` that hold how far a migration has come begin with it."""
+
+
+def bookmark_of(conn: Connection) -> dict[str, str]:
+    """How far the last migration into this file has come; empty if there was none."""
+    found = conn.execute(
+        "SELECT key, value FROM hermes_actor_meta WHERE key GLOB ?", (f"{BOOKMARK}*",)
+    ).fetchall()
+    return {key.removeprefix(BOOKMARK): value for key, value in found}
+
+
+def check_bookmark(op: RowsCopy, kept: dict[str, str]) -> None:
+    """Refuse a part that does not follow the one before it."""
+    for key, value in op.expect.items():
+        if kept.get(key, "") != value:
+            raise ConstraintFailed(
+                "another migration into this store has begun, or the part before this one failed"
+            )
+
+
+@applies(RowsCopy)
+def copy_rows(conn: Connection, op: RowsCopy) -> int:
+    if op.table not in COPIED_TABLES:
+        raise BadValue(f"no table named {op.table!r} is ever copied")
+    check_bookmark(op, bookmark_of(conn))
+    if op.table in TOPIC_TABLES:
+        make_topics(conn, TopicsMigrate())
+    _make_room(conn, op)
+    known = {row[1] for row in conn.execute(f"PRAGMA table_info({op.table})")}
+    unknown = [name for name in op.columns if name not in known | {"rowid"}]
+    if unknown:
+        raise BadValue(f"{op.table} has no column {unknown[0]!r}")
+    rows = [[from_value(value) for value in row] for row in op.rows]
+    if op.update:
+        _update(conn, op, rows)
+    elif rows:
+        names = ", ".join(op.columns)
+        sql = f"INSERT INTO {op.table} ({names}) VALUES {in_list(len(op.columns))}"
+        conn.executemany(sql, rows)
+    if op.table == "messages":
+        _note_below_the_watermark(conn, op, rows)
+        _keep_last_id(conn, op.last_id)
+    for key, value in op.bookmark.items():
+        conn.execute(
+            "INSERT INTO hermes_actor_meta VALUES (?, ?)"
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (BOOKMARK + key, value),
+        )
+    return len(rows)
+
+
+def _make_room(conn: Connection, op: RowsCopy) -> None:
+    if op.clear:
+        conn.execute(f"DELETE FROM {op.table}")
+    for session_id in op.remove:
+        if op.table == "sessions":
+            remove(conn, session_id)
+        else:
+            conn.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
+
+
+def _update(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
+    key, *others = op.columns
+    sets = ", ".join(f"{name} = ?" for name in others)
+    conn.executemany(
+        f"UPDATE {op.table} SET {sets} WHERE {key} = ?", [[*row[1:], row[0]] for row in rows]
+    )
+
+
+def _note_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
+    """The indexer goes on from its watermark and would not come back for these."""
+    layout = layout_of(conn)
+    if not (rows and layout.deferrable and layout.stale and "id" in op.columns):
+        return
+    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
+    place = op.columns.index("id")
+    conn.executemany(
+        "INSERT OR IGNORE INTO hermes_actor_stale VALUES (0, ?)",
+        [(row[place],) for row in rows if row[place] <= watermark],
+    )
+
+
+def _keep_last_id(conn: Connection, last_id: int) -> None:
+    """Have the next message get a number that no message ever had, in the other store neither."""
+    if last_id:
+        done = conn.execute(
+            "UPDATE sqlite_sequence SET seq = MAX(seq, ?) WHERE name = 'messages'", (last_id,)
+        )
+        if not done.rowcount:
+            conn.execute("INSERT INTO sqlite_sequence VALUES ('messages', ?)", (last_id,))

@@ -1,0 +1,1 @@
+"""Search in messages: query analysis, full-text tables, ranking, and CJK terms."""

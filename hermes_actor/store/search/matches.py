@@ -1,0 +1,227 @@
+"""Finding messages: by words, by trigrams, and by short CJK terms.
+
+A search must not answer from an index that is behind: the caller asks :func:`index_lag` in the
+snapshot of the search, and lets the owner catch up if it must. If nobody can be asked to, the
+search looks at the rest by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.store.message_codec import decode_content
+from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
+from hermes_actor.store.schema_features import Layout, layout_of
+from hermes_actor.store.search.cjk_terms import candidates
+from hermes_actor.store.search.coverage import check_usable, covers
+from hermes_actor.store.search.query import Plan, Route, plan_query
+from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank
+from hermes_actor.store.search.temp_index import unindexed
+from hermes_actor.store.titles import escape_like
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Filters", "index_lag", "search_messages", "short_text", "term_snippet"]
+
+_CONTEXT_LENGTH = 200
+_SNIPPET_LENGTH = 120
+_SNIPPET_BEFORE = 40
+_NO_TEXT = "[multimodal content]"
+
+
+class Filters(NamedTuple):
+    """Which hits count. ``None`` is no filter; an empty list of sources lets nothing through."""
+
+    sources: Sequence[str] | None = None
+    excluded: Sequence[str] | None = None
+    roles: Sequence[str] | None = None
+
+
+def _sql(layout: Layout, filters: Filters) -> Condition:
+    conditions, parameters = [layout.findable] if layout.active else [], list[Any]()
+    for column, values, word in (
+        ("s.source", filters.sources, "IN"),
+        ("s.source", filters.excluded, "NOT IN"),
+        ("m.role", filters.roles or None, "IN"),
+    ):
+        if values is not None:
+            conditions.append(f"{column} {word} {in_list(len(values))}")
+            parameters.extend(values)
+    return Condition(" AND ".join(conditions) or "1", parameters)
+
+
+def index_lag(conn: Connection, through: int | None = None, *, exact: bool = False) -> int | None:
+    """The message up to which the indexes must be brought first; ``None`` if they are complete, or
+    cover all messages up to *through*.
+
+    What they still hold of deleted messages does not count, because searches join messages, unless
+    the indexes must be *exact*.
+    """
+    conn.layout_checked = False
+    layout = layout_of(conn)
+    if not layout.watermark:
+        return None
+    newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
+    watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
+    # What is missing is for the owner to rebuild, if it can.
+    wanted = newest if through is None else min(through, newest)
+    if watermark < wanted or not layout.whole or not covers(conn, watermark):
+        return newest
+    noted = layout.deferrable and layout.stale and _is_noted(conn, wanted, exact)
+    return newest if noted else None
+
+
+def _is_noted(conn: Connection, through: int, exact: bool) -> bool:
+    only = "" if exact else " JOIN messages m ON m.id = n.id AND m.id <= ?"
+    sql = f"SELECT 1 FROM hermes_actor_stale n{only} LIMIT 1"
+    return bool(scalar(conn, sql, () if exact else (through,)))
+
+
+def search_messages(
+    conn: Connection,
+    query: str | None,
+    filters: Filters,
+    limit: int | None,
+    offset: int | None,
+    alone_until: float | None = None,
+) -> list[Row]:
+    """Hits with their neighbours, best first (short CJK terms: newest first).
+
+    *alone_until*: the indexes may be behind and nobody can be asked; look at the rest too, until
+    this time of ``time.monotonic``. Hits among the rest then come first. Raises
+    :class:`IndexBehind` if that takes longer.
+    """
+    plan = plan_query(query)
+    if plan is None:
+        return []
+    layout = layout_of(conn)
+    if plan.route is Route.TRIGRAMS and not layout.trigrams:
+        plan = Plan(Route.LIKE, "", tuple(plan.match.replace('"', "").split()))
+    try:
+        if plan.route is Route.LIKE:
+            usable = alone_until is None
+            hits = _by_terms(conn, layout, plan, filters, limit, offset, usable)
+        else:
+            table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
+            only = _sql(layout, filters)
+            if alone_until is None:
+                hits = by_rank(conn, table, plan.match, only, limit, offset)
+            else:
+                with unindexed(conn, table, alone_until) as rest:
+                    hits = by_rank(conn, rest, plan.match, only, -1, 0)
+                    hits += by_rank(conn, table, plan.match, _undoubted(layout, only), -1, 0)
+                end = None if limit is None or limit < 0 else (offset or 0) + limit
+                hits = hits[max(offset or 0, 0) : end]
+    except sqlite3.OperationalError as error:
+        # A malformed question finds nothing; a failing disk is not a malformed question.
+        if primary_code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        check_usable(conn)
+        return []
+    for hit in hits:
+        hit["context"] = _context(conn, layout, hit)
+    return hits
+
+
+def _undoubted(layout: Layout, only: Condition) -> Condition:
+    """Without the messages for which the index may hold the wrong text."""
+    if not layout.stale:
+        return only
+    noted = "m.id NOT IN (SELECT id FROM hermes_actor_stale)"
+    return Condition(f"{only.sql} AND {noted}", only.parameters)
+
+
+def _by_terms(
+    conn: Connection,
+    layout: Layout,
+    plan: Plan,
+    filters: Filters,
+    limit: int | None,
+    offset: int | None,
+    indexes_are_complete: bool,
+) -> list[Row]:
+    condition, parameters = _sql(layout, filters)
+    matches = " OR ".join(
+        f"m.{column} LIKE ? ESCAPE '\\'"
+        for _ in plan.terms
+        for column in ("content", "tool_name", "tool_calls")
+    )
+    patterns = [f"%{escape_like(term)}%" for term in plan.terms for _ in range(3)]
+    snippet = (
+        f"SUBSTR(m.content, MAX(1, INSTR(m.content, ?) - {_SNIPPET_BEFORE}), {_SNIPPET_LENGTH})"
+    )
+    select = (
+        f"SELECT {COLUMNS.format(snippet=snippet)} FROM messages m"
+        f" JOIN sessions s ON s.id = m.session_id WHERE ({matches}) AND {condition}"
+    )
+    bound = [plan.terms[0], *patterns, *parameters]
+    try:
+        found = candidates(conn, layout, plan.terms) if indexes_are_complete else None
+    except sqlite3.OperationalError as error:
+        # An SQLite without the tokenizer, reading what another one has indexed.
+        if primary_code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        found = None
+    if found is None or limit is None or limit < 0 or offset is None:
+        only = "" if found is None else f" AND m.id IN ({', '.join(map(str, found))})"
+        return dicts(
+            conn,
+            f"{select}{only} ORDER BY m.timestamp DESC, m.id LIMIT ? OFFSET ?",
+            (*bound, limit, offset),
+        )
+    return _confirmed(conn, f"{select} AND m.id = ?", bound, found, limit, max(offset, 0))
+
+
+def _confirmed(
+    conn: Connection, select: str, bound: list[Any], found: list[int], limit: int, offset: int
+) -> list[Row]:
+    """One page of the candidates, newest first, that the full condition confirms."""
+    page: list[Row] = []
+    for message_id in found:
+        if len(page) >= offset + limit:
+            break
+        hit = first(conn, select, (*bound, message_id))
+        if hit is not None:
+            page.append(hit)
+    return page[offset : offset + limit]
+
+
+def _context(conn: Connection, layout: Layout, hit: Row) -> list[dict[str, str]]:
+    """The message before the hit, the hit, and the one after, as short texts."""
+    place = (hit["session_id"], hit["timestamp"], hit["timestamp"], hit["id"])
+    near = f"FROM messages m WHERE m.session_id = ? AND {layout.visible} AND"
+    rows = conn.execute(
+        f"""
+        SELECT * FROM (SELECT m.role, m.content {near}
+            m.timestamp <= ? AND (m.timestamp < ? OR m.id < ?)
+            ORDER BY m.timestamp DESC, m.id DESC LIMIT 1)
+        UNION ALL SELECT m.role, m.content FROM messages m WHERE m.id = ?
+        UNION ALL SELECT * FROM (SELECT m.role, m.content {near}
+            m.timestamp >= ? AND (m.timestamp > ? OR m.id > ?)
+            ORDER BY m.timestamp, m.id LIMIT 1)
+        """,
+        (*place, hit["id"], *place),
+    ).fetchall()
+    return [{"role": role, "content": short_text(content)} for role, content in rows]
+
+
+def term_snippet(content: Any, term: str) -> Any:
+    """What ``SUBSTR`` and ``INSTR`` cut around *term*: both look at bytes for text, and the first
+    one ends at a NUL."""
+    if content is None:
+        return None
+    text = content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
+    start = max(0, text.find(term) - _SNIPPET_BEFORE)
+    return text.partition("\x00")[0][start : start + _SNIPPET_LENGTH]
+
+
+def short_text(stored: Any) -> str:
+    """The beginning of a message, as the context of a hit shows it."""
+    content = decode_content(stored)
+    if isinstance(content, list):
+        parts = (p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text")
+        content = " ".join(str(text) for text in parts if text).strip() or _NO_TEXT
+    return content[:_CONTEXT_LENGTH] if isinstance(content, str) else ""

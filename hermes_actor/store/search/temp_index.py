@@ -1,0 +1,65 @@
+"""A full-text table for what no index holds yet, when nobody can be asked to index it.
+
+It is the reader's own, temporary, with the tokenizer of the table that it completes, and lives for
+one search. Its size is bounded by the time that the search has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.errors import IndexBehind
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import INDEXED_TEXT
+from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.search.coverage import last_of_next
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["unindexed"]
+
+_REST = "hermes_actor_rest"
+
+
+@contextmanager
+def unindexed(conn: Connection, table: str, until: float) -> Iterator[str]:
+    """Inside a snapshot: the name of a table like *table* with all rows that *table* lacks, and
+    those for which it is noted that it may hold the wrong text.
+
+    Raises :class:`IndexBehind` if it is not complete at *until*, a time of ``time.monotonic``.
+    """
+    tokenize = ", tokenize='trigram'" if table == "messages_fts_trigram" else ""
+    conn.execute(f"CREATE VIRTUAL TABLE temp.{_REST} USING fts5(content{tokenize})")
+    try:
+        _fill(conn, table, until)
+        yield _REST
+    finally:
+        conn.execute(f"DROP TABLE temp.{_REST}")
+
+
+def _fill(conn: Connection, table: str, until: float) -> None:
+    newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
+    # Holes below the watermark are there too, if somebody has made the table anew.
+    above = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1
+    noted = " OR m.id IN (SELECT id FROM main.hermes_actor_stale)" if layout_of(conn).stale else ""
+    while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
+        if time.monotonic() > until:
+            raise IndexBehind(
+                f"nobody indexes this store now, and {newest - above} messages could not be looked"
+                " at in time",
+                done=above,
+                total=newest,
+            )
+        conn.execute(
+            f"INSERT INTO temp.{_REST}(rowid, content)"
+            f" SELECT m.id, {INDEXED_TEXT.format('m.')} FROM messages m"
+            f" WHERE m.id > ? AND m.id <= ?"
+            f" AND (NOT EXISTS (SELECT 1 FROM main.{table}_docsize d WHERE d.id = m.id){noted})",
+            (above, through),
+        )
+        above = through

@@ -1,0 +1,1 @@
+"""The operating system: processes, descriptors, locks, file systems, and fork."""

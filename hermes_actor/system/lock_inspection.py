@@ -1,0 +1,158 @@
+"""Which processes are in the way: read from ``/proc``, empty where there is none.
+
+Only for people: nothing is ever decided by a pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_actor.system.processes import is_alive
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["lock_holder", "owners", "snapshot_holders", "write_lock_holders", "write_openers"]
+
+_READ_MARKS = range(123, 128)
+"""Bytes of the shared memory that SQLite locks for a reader's snapshot (WAL_READ_LOCK(0..4))."""
+
+
+_WRITE_LOCK = range(120, 121)
+"""The byte that SQLite locks for a write transaction (WAL_WRITE_LOCK)."""
+
+
+def snapshot_holders(shm: Path) -> list[int]:
+    """Other processes that hold a snapshot of the WAL."""
+    return _lock_holders(shm, _READ_MARKS)
+
+
+def write_lock_holders(shm: Path) -> list[int]:
+    """Another process that is inside a write transaction, if there is one."""
+    return _lock_holders(shm, _WRITE_LOCK)
+
+
+def _lock_holders(shm: Path, marks: range) -> list[int]:
+    try:
+        found = os.stat(shm)
+        text = Path("/proc/locks").read_text()
+    except OSError:
+        return []
+    where = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    pids = set()
+    for line in text.splitlines():
+        fields = line.split()
+        # "7: POSIX ADVISORY READ 4711 fe:00:2318448 124 124"; a waiting one has "->" second.
+        if len(fields) == 8 and fields[1] == "POSIX" and fields[5] == where:
+            first = int(fields[6])
+            last = first if fields[7] == "EOF" else int(fields[7])
+            if any(first <= mark <= last for mark in marks):
+                pids.add(int(fields[4]))
+    return sorted(pids - {os.getpid(), 0, -1})
+
+
+def write_openers(db: Path) -> dict[int, str]:
+    """Other processes that have *db* open for writing, with their names."""
+    with contextlib.suppress(OSError):
+        wanted = os.stat(db)
+        return {
+            int(entry.name): _name_of(entry)
+            for entry in os.scandir("/proc")
+            if entry.name.isdigit()
+            and int(entry.name) != os.getpid()
+            and _writes(entry.path, (wanted.st_dev, wanted.st_ino))
+        }
+    return {}
+
+
+def _writes(process: str, wanted: tuple[int, int]) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        for descriptor in os.listdir(f"{process}/fd"):
+            with contextlib.suppress(OSError):
+                # Through the link of the descriptor, so nothing is opened.
+                found = os.stat(f"{process}/fd/{descriptor}")
+                if (found.st_dev, found.st_ino) == wanted and _is_for_writing(process, descriptor):
+                    return True
+    return False
+
+
+def _is_for_writing(process: str, descriptor: str) -> bool:
+    for line in Path(f"{process}/fdinfo/{descriptor}").read_text().splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False
+
+
+def _name_of(process: os.DirEntry[str]) -> str:
+    with contextlib.suppress(OSError):
+        return Path(process.path, "comm").read_text(errors="backslashreplace").strip()
+    return "?"
+
+
+def lock_holder(place: Place) -> int | None:
+    """The process that owns *place* by its own words in the lock file, if the lock is held."""
+    try:
+        with place.owner_lock.open("rb") as lock:
+            pid = json.loads(lock.read())["pid"]
+            # A process that lives may have given the lock up long ago. To try it is to hold it for
+            # a moment, so it is tried only then, and whoever meets us there tries again.
+            held = isinstance(pid, int) and is_alive(pid) and _is_held(lock.fileno())
+            return pid if held else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def owners() -> list[tuple[int, Path]]:
+    """(process, database) of everybody of this user who has an owner lock open."""
+    found = set(_lock_openers() if Path("/proc/self/fd").exists() else _listed_actors())
+    return sorted(found, key=lambda one: (one[1], one[0]))
+
+
+def _lock_openers() -> Iterator[tuple[int, Path]]:
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if not entry.name.isdigit() or entry.stat().st_uid != os.getuid():
+                continue
+            for descriptor in os.listdir(f"{entry.path}/fd"):
+                # Some descriptors come and go while we look.
+                with contextlib.suppress(OSError):
+                    target = os.readlink(f"{entry.path}/fd/{descriptor}")
+                    db = _database_of(Path(target.removesuffix(" (deleted)")))
+                    if db is not None:
+                        yield int(entry.name), db
+
+
+def _database_of(lock: Path) -> Path | None:
+    """The database whose owner lock *lock* is."""
+    name = lock.parent.name
+    if lock.name != "owner.lock" or not (name.startswith(".") and name.endswith(".actor")):
+        return None
+    return lock.parent.with_name(name[1 : -len(".actor")])
+
+
+def _listed_actors() -> Iterator[tuple[int, Path]]:
+    """By the command lines that ``ps`` shows; programs in embedded mode are not among them."""
+    listed = subprocess.run(
+        ["ps", "-U", str(os.getuid()), "-o", "pid=,command="], capture_output=True, text=True
+    )
+    for line in listed.stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        before, serve, options = command.partition(" serve ")
+        if serve and "hermes" in before and "--db " in options:
+            path = options.partition("--db ")[2].partition(" --")[0]
+            yield int(pid), Path(path)

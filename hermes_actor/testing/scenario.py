@@ -1,0 +1,342 @@
+"""The show: a crew of writers and readers, and what is done to their actor meanwhile.
+
+Everything is bounded. Whatever happens, no process outlives the block of a :class:`Show`: workers
+end with their standard input, actors are ended by the process id that their lock file names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_actor.client.control import ask_status
+from hermes_actor.errors import HandoffFailed, HermesActorError, NotRunning
+from hermes_actor.paths import place_of
+from hermes_actor.testing.writer_pool import Crew, History, Record, check
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import Place
+
+__all__ = ["Event", "Show", "end_actors"]
+
+_SERVE_SECONDS = 30.0
+"""As long as a call waits by default: if nobody serves by then, a write has failed too."""
+_END_SECONDS = 10.0
+"""A drain takes half of it at most."""
+_HANDOFF_EVERY_SECONDS = 1.0
+_BREATH_SECONDS = 0.25
+"""Between two events, so that each shows its own pause."""
+_MISSING = "hermes_actor.engine.writer"
+"""The module that the broken build lacks."""
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that is done to the actor. Times are of ``time.monotonic``."""
+
+    kind: str
+    """``handoff``, ``broken``, ``kill`` or ``term``."""
+    what: str
+    began: float
+    ended: float | None = None
+    outcome: str = ""
+    good: bool = True
+    longest: float = 0.0
+    """Seconds of the longest write that met it."""
+
+    def met(self, record: Record) -> None:
+        if record.ended >= self.began and (self.ended is None or record.began <= self.ended):
+            self.longest = max(self.longest, record.ended - record.began)
+
+
+@dataclass
+class Show:
+    """A temporary home with its crew and its director. *hand_over* is the command's."""
+
+    seconds: float
+    writers: int
+    readers: int
+    seed: int
+    hand_over: Callable[[Place, str], dict[str, Any]]
+    events: list[Event] = field(init=False, default_factory=list)
+    faults: list[str] = field(init=False, default_factory=list)
+    acknowledged: int = field(init=False, default=0)
+    failed: int = field(init=False, default=0)
+    longest: float = field(init=False, default=0.0)
+    """Seconds of the longest write."""
+    began: float = field(init=False, default=0.0)
+    """0 until the crew is there."""
+    pid: int = field(init=False, default=0)
+    """Who serves, as far as the director knows."""
+    keep: bool = field(init=False, default=False)
+    """Whether the home stays."""
+
+    def __post_init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
+        self.place = place_of(self.home / "state.db")
+        self.crew = Crew(self.place.db, self.home / "records", self.seed, 2 * self.seconds + 60)
+        self._rng = random.Random(self.seed)
+        self._over = threading.Event()
+        self._director = threading.Thread(target=self._direct, name="director", daemon=True)
+        self._pids: list[int] = []
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A second Ctrl-C must not leave anything behind.
+        former = [(number, signal.signal(number, signal.SIG_IGN)) for number in _INTERRUPTS]
+        try:
+            self._over.set()
+            self.crew.stop(2.0)
+            end_actors(self.place)
+            # Again if an actor that ends was about to write something.
+            for _ in range(0 if self.keep else 5):
+                shutil.rmtree(self.home, ignore_errors=True)
+                if not self.home.exists():
+                    break
+                time.sleep(0.1)
+        finally:
+            for number, handler in former:
+                signal.signal(number, handler)
+
+    def start(self) -> None:
+        """Bring the crew up. Raises ``TimeoutError``."""
+        self.crew.start(self.writers, self.readers)
+        self._prepare_broken_build()
+        self.pid = self._await_served()
+        self.began = time.monotonic()
+        self.crew.go()
+        self._director.start()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def running(self) -> bool:
+        return self._director.is_alive()
+
+    @property
+    def now(self) -> Event | None:
+        """What is happening."""
+        return self.events[-1] if self.events and self.events[-1].ended is None else None
+
+    def poll(self) -> int:
+        """Take in what the crew has recorded; how many writes were acknowledged since."""
+        new = self.crew.poll()
+        events = self.events[-4:]  # a write that ends now did not begin before those
+        for record in new:
+            self.longest = max(self.longest, record.ended - record.began)
+            for event in events:
+                event.met(record)
+        good = sum(record.ident is not None for record in new)
+        self.acknowledged += good
+        self.failed += len(new) - good
+        return good
+
+    def finish(self) -> History:
+        """End the crew and the actor in good order, and compare the file with the records."""
+        self._director.join(_SERVE_SECONDS)
+        self.crew.stop()
+        self.poll()
+        end_actors(self.place)
+        self.faults += self.crew.faults
+        return check(self.place.db, self.crew.records)
+
+    # --- the director ----------------------------------------------------------------------------
+
+    def _direct(self) -> None:
+        try:
+            for at, kind, act in self._plan():
+                late = self.elapsed - at
+                if kind == "handoff" and late > _HANDOFF_EVERY_SECONDS:
+                    continue  # they do not pile up on a slow machine
+                if late > self.seconds + _SERVE_SECONDS:
+                    raise TimeoutError("this machine is too slow for the show")
+                if late < 0 and self._over.wait(-late):
+                    return
+                act()
+                if self._over.wait(_BREATH_SECONDS):
+                    return
+            self._over.wait(max(0.0, self.seconds - self.elapsed))
+        except Exception as error:
+            if not self._over.is_set():
+                self.faults.append(f"{type(error).__name__}: {error}")
+
+    def _plan(self) -> list[tuple[float, str, Callable[[], None]]]:
+        """When to do what: a hand-off every second, and four faults in an order of the seed's."""
+        faults = [self._kill, self._kill_in_handoff, self._term, self._break]
+        self._rng.shuffle(faults)
+        part = self.seconds / (len(faults) + 1)
+        plan: list[tuple[float, str, Callable[[], None]]] = [
+            (part * (n + 1) + self._rng.uniform(-0.2, 0.2) * part, "fault", act)
+            for n, act in enumerate(faults)
+        ]
+        at = _HANDOFF_EVERY_SECONDS
+        while at < self.seconds:
+            plan.append((at, "handoff", self._hand_off))
+            at += _HANDOFF_EVERY_SECONDS
+        return sorted(plan, key=lambda step: step[0])
+
+    def _begin(self, kind: str, what: str) -> Event:
+        self.events.append(Event(kind, what, time.monotonic()))
+        return self.events[-1]
+
+    def _end(self, event: Event, outcome: str, *, good: bool = True) -> None:
+        event.outcome, event.good, event.ended = outcome, good, time.monotonic()
+        if not good and not self._over.is_set():
+            self.faults.append(f"{event.what}: {outcome}")
+
+    def _hand_off(self) -> None:
+        event = self._begin("handoff", f"hand-off {self.done('handoff') + 1}")
+        try:
+            told = self.hand_over(self.place, sys.executable)
+        except HermesActorError as error:
+            self._end(event, str(error), good=False)
+            return
+        self._end(event, f"{self.pid} → {self._now_serves(told['pid'])}")
+
+    def _break(self) -> None:
+        event = self._begin("broken", "broken update")
+        try:
+            told = self.hand_over(self.place, str(self.home / "broken-python"))
+        except HandoffFailed:
+            served = self._await_served()
+            # It must be the broken build that has failed, and for that reason.
+            good = served == self.pid and _MISSING in self.place.log.read_text()
+            self._end(event, f"rolled back, {served} serves on", good=good)
+        except HermesActorError as error:
+            self._end(event, str(error), good=False)
+        else:
+            self._end(event, f"pid {told['pid']} serves", good=False)
+
+    def _kill(self) -> None:
+        event = self._begin("kill", "kill -9")
+        os.kill(self._await_served(), signal.SIGKILL)
+        self._end(event, self._successor_of_the_dead())
+
+    def _kill_in_handoff(self) -> None:
+        event = self._begin("kill", "kill -9 in a hand-off")
+        pid = self._await_served()
+
+        def ask() -> None:
+            with contextlib.suppress(HermesActorError):
+                self.hand_over(self.place, sys.executable)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        self._over.wait(self._rng.uniform(0.1, 0.8))
+        os.kill(pid, signal.SIGKILL)
+        asking.join(_SERVE_SECONDS)
+        self._end(event, self._successor_of_the_dead())
+
+    def _term(self) -> None:
+        event = self._begin("term", "SIGTERM")
+        os.kill(self._await_served(), signal.SIGTERM)
+        self._end(event, self._successor_of_the_dead())
+
+    def _successor_of_the_dead(self) -> str:
+        dead, served = self.pid, self._await_served(other_than=self.pid)
+        took_back = ", which took back" if served in self._pids else ""
+        return f"{dead} → {self._now_serves(served)}{took_back}"
+
+    def done(self, kind: str) -> int:
+        """How many events of a kind have ended well."""
+        return sum(e.kind == kind and e.good and e.ended is not None for e in self.events)
+
+    # --- the actor -------------------------------------------------------------------------------
+
+    def _now_serves(self, pid: int) -> int:
+        self._pids.append(self.pid)
+        self.pid = pid
+        return pid
+
+    def _await_served(self, other_than: int = 0) -> int:
+        """The process that serves, as it says itself. Raises :class:`NotRunning`."""
+        give_up = time.monotonic() + _SERVE_SECONDS
+        while time.monotonic() < give_up and not self._over.is_set():
+            with contextlib.suppress(HermesActorError, OSError):
+                found = ask_status(self.place)
+                if found and found["phase"] == "serving" and found["pid"] != other_than:
+                    return int(found["pid"])
+            time.sleep(0.01)
+        raise NotRunning(f"nobody serves {self.place.db}")
+
+    def _prepare_broken_build(self) -> None:
+        """An update that was cut short: a copy of this package that lacks a module."""
+        package = Path(__file__).parents[1]
+        copy = self.home / "broken" / package.name
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy / "engine" / f"{_MISSING.rpartition('.')[2]}.py").unlink()
+        python = self.home / "broken-python"
+        found, real = shlex.quote(str(copy.parent)), shlex.quote(sys.executable)
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {real} "$@"\n')
+        python.chmod(0o700)
+
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_actors(place: Place) -> None:
+    """End the actors of a store, one after the other, until nobody holds its owner lock.
+
+    Returns when they are gone, or after 20 s.
+    """
+    told: dict[int, int] = {}
+    insist = time.monotonic() + _END_SECONDS
+    give_up = insist + _END_SECONDS
+    while time.monotonic() < give_up:
+        pid = _owner(place)
+        if pid is None and not any(map(_lives, told)):
+            return
+        number = signal.SIGTERM if time.monotonic() < insist else signal.SIGKILL
+        if pid is not None and told.get(pid) != number:
+            told[pid] = number
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        time.sleep(0.01)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with contextlib.suppress(OSError):
+        # Nobody may have collected it yet.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def _owner(place: Place) -> int | None:
+    """The process that the lock file names, if somebody holds the lock."""
+    with contextlib.suppress(OSError), place.owner_lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(ValueError, TypeError):
+                return int(json.loads(file.read())["pid"])
+    return None
