@@ -58,7 +58,7 @@ def fork_in_a_thread():
 
 KINDS[kind]()
 lines = 0
-for lines in everywhere(KINDS[kind], forks, reader, sqlite):
+for lines in everywhere(KINDS[kind], fork, reader, sqlite):
     assert db.get_session("s")["id"] == "s", lines
     assert fork_in_a_thread() == [0], lines
 # All connections of the pool can still be used at one time.
@@ -116,7 +116,7 @@ def start():
 sys.executable = str(quick)
 start()
 before, lines = open_descriptors(), 0
-for lines in everywhere(start, spawn, environment, descriptors):
+for lines in everywhere(start, spawn, spawn_environment, descriptors):
     start()
 gc.collect()
 after = open_descriptors()
