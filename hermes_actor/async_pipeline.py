@@ -98,7 +98,7 @@ class AsyncPipeline:
                 return
             try:
                 operations = [one._change.operation for one in queued]
-                answers = await self._port.send(operations, self._db._patience)
+                answers = await self._port.send(operations, self._db._timeout)
             except BaseException as error:
                 reason = reason_for_all(error)
                 for one in queued:

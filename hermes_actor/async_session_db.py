@@ -26,7 +26,7 @@ from anyio.lowlevel import RunVar
 
 from hermes_actor.api.operations import ONE_CHANGE, record
 from hermes_actor.async_pipeline import AsyncPipeline
-from hermes_actor.client.actor_client import Channel
+from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.aio import shared_clients
 from hermes_actor.client.aio.changes import AsyncActorChanges
 from hermes_actor.client.aio.subscription import AsyncSubscription
@@ -36,7 +36,7 @@ from hermes_actor.providers.base import SessionDBProvider
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
-    from hermes_actor.client.aio.actor_client import AsyncChannel
+    from hermes_actor.client.aio.actor_client import AsyncActorClient
     from hermes_actor.client.interfaces import AsyncChangeSource, AsyncPort, WriterPort
 
 __all__ = ["AsyncSessionDB"]
@@ -81,8 +81,8 @@ class AsyncSessionDB:
         was given. Calling it again is harmless."""
         db, self._db = self._db, self._given
         if db is not None:
-            if isinstance(db._port, Channel):
-                await shared_clients.release(db._port.place, self)
+            if isinstance(db._port, ActorClient):
+                await shared_clients.release(db._port.paths, self)
             if db is not self._given:
                 with anyio.CancelScope(shield=True):
                     await self._run(db.close)
@@ -100,7 +100,7 @@ class AsyncSessionDB:
             if channel is None:
                 return await self._run(partial(getattr(db, name), *args, **kwargs))
             change = record(db, name, *args, **kwargs)
-            return change.outcome(await channel.submit(change.operation, db._patience))
+            return change.outcome(await channel.submit(change.operation, db._timeout))
 
         call.__name__ = name
         call.__doc__ = method.__doc__
@@ -121,9 +121,9 @@ class AsyncSessionDB:
     async def _changes(self, after: int | None) -> AsyncChangeSource:
         db = await self._store()
         port = _port_of(db)
-        if isinstance(port, Channel):
-            return await AsyncActorChanges.open(port.place, after, db._patience)
-        return ThreadChanges(port.subscribe(after, db._patience))
+        if isinstance(port, ActorClient):
+            return await AsyncActorChanges.open(port.paths, after, db._timeout)
+        return ThreadChanges(port.subscribe(after, db._timeout))
 
     async def _store(self) -> SessionDB:
         if self._db is not None:
@@ -141,10 +141,10 @@ class AsyncSessionDB:
         db = await self._store()
         return db, self._channel(db) or ThreadPort(_port_of(db), self._run)
 
-    def _channel(self, db: SessionDB) -> AsyncChannel | None:
+    def _channel(self, db: SessionDB) -> AsyncActorClient | None:
         """The way to the actor without a thread, if there is an actor."""
         port = _port_of(db)
-        return shared_clients.share(port.place, self) if isinstance(port, Channel) else None
+        return shared_clients.share(port.paths, self) if isinstance(port, ActorClient) else None
 
     async def _run(self, function: Callable[[], R]) -> R:
         limiters = _limiters.get(None)

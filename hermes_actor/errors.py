@@ -4,7 +4,7 @@
 
     HermesActorError
     ├── OpenError             the store cannot be opened
-    │   ├── Owned             another process owns the writer (names it)
+    │   ├── AlreadyOwned      another process owns the writer (names it)
     │   ├── NotRunning        there is no actor, and none may be started
     │   ├── SpawnFailed       an actor was started and did not come up (tells its last words)
     │   ├── PermissionDenied  this user may not use the store
@@ -14,14 +14,14 @@
     │   ├── IncompatibleFormat  the store was made by a newer version
     │   └── IncompatibleProtocol
     ├── StorageError          the file or the disk under it
-    │   ├── NotADatabase, Damaged, ReadOnly, DiskFull, IOFailed, CannotOpen
+    │   ├── NotADatabase, Damaged, ReadOnly, DiskFull, DiskIOError, CannotOpen
     │   └── CannotRead        a reader cannot use the file
     ├── RequestError          the change was refused; nothing of it is in the file
-    │   ├── ConstraintFailed, SqlError, TooBig, NotAllowed, BadValue, KeyReused, Unsupported
+    │   ├── ConstraintFailed, SqlError, ValueTooLarge, NotAllowed, BadValue, KeyReused, Unsupported
     │   ├── StateChanged      the content was to be replaced, and is not what it was any more
     │   └── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     ├── Busy                  a foreign program holds SQLite's write lock
-    ├── DeadlineExceeded      the caller's patience ended before the change was taken
+    ├── DeadlineExceeded      the caller's timeout ended before the change was taken
     ├── OutcomeUnknown        the one case in which nobody can tell
     ├── IndexBehind           a search could not be complete in time
     ├── ActorBroken           the writer has stopped for good; names the first cause
@@ -58,7 +58,7 @@ __all__ = [
     "Executed",
     "HandoffFailed",
     "HermesActorError",
-    "IOFailed",
+    "DiskIOError",
     "IncompatibleFormat",
     "IncompatibleProtocol",
     "IndexBehind",
@@ -69,7 +69,7 @@ __all__ = [
     "NotRunning",
     "OpenError",
     "OutcomeUnknown",
-    "Owned",
+    "AlreadyOwned",
     "PermissionDenied",
     "ReadOnly",
     "RequestError",
@@ -79,7 +79,7 @@ __all__ = [
     "StateChanged",
     "StorageError",
     "TitleInUse",
-    "TooBig",
+    "ValueTooLarge",
     "TopicLinked",
     "UnknownProvider",
     "UnknownSession",
@@ -118,7 +118,7 @@ class OpenError(HermesActorError):
     code = "open"
 
 
-class Owned(OpenError, sqlite3.OperationalError):
+class AlreadyOwned(OpenError, sqlite3.OperationalError):
     """Another process owns the writer of this file. You do not get it for a mere reader."""
 
     code = "owned"
@@ -203,7 +203,7 @@ class DiskFull(StorageError, sqlite3.OperationalError):
     code = "disk-full"
 
 
-class IOFailed(StorageError, sqlite3.OperationalError):
+class DiskIOError(StorageError, sqlite3.OperationalError):
     """The operating system refused a read, a write or a sync."""
 
     code = "io"
@@ -239,7 +239,7 @@ class SqlError(RequestError, sqlite3.OperationalError):
     code = "sql"
 
 
-class TooBig(RequestError, sqlite3.DataError):
+class ValueTooLarge(RequestError, sqlite3.DataError):
     """A value is larger than SQLite stores."""
 
     code = "too-big"
@@ -300,13 +300,13 @@ class SessionEnded(RequestError, ValueError):
 
 
 class Busy(HermesActorError, sqlite3.OperationalError):
-    """A foreign program held SQLite's write lock for longer than the caller's patience."""
+    """A foreign program held SQLite's write lock for longer than the caller's timeout."""
 
     code = "busy"
 
 
 class DeadlineExceeded(HermesActorError, TimeoutError):
-    """The caller's patience ended before the change was taken: it was not executed."""
+    """The caller's timeout ended before the change was taken: it was not executed."""
 
     code = "deadline"
 
@@ -378,7 +378,7 @@ _FAULTS: dict[int, tuple[type[HermesActorError], str]] = {
         " `hermes-actor doctor` names which",
     ),
     sqlite3.SQLITE_FULL: (DiskFull, "no room left for {path}; free some and try again"),
-    sqlite3.SQLITE_IOERR: (IOFailed, "the disk under {path} refused ({name})"),
+    sqlite3.SQLITE_IOERR: (DiskIOError, "the disk under {path} refused ({name})"),
     sqlite3.SQLITE_CANTOPEN: (CannotOpen, "{path} cannot be opened ({name})"),
     sqlite3.SQLITE_PERM: (CannotOpen, "{path} may not be opened by this user"),
     sqlite3.SQLITE_BUSY: (Busy, "another program is writing {path}"),
@@ -386,7 +386,7 @@ _FAULTS: dict[int, tuple[type[HermesActorError], str]] = {
     sqlite3.SQLITE_PROTOCOL: (Busy, "locking {path} does not come to an end"),
     sqlite3.SQLITE_CONSTRAINT: (ConstraintFailed, ""),
     sqlite3.SQLITE_MISMATCH: (ConstraintFailed, ""),
-    sqlite3.SQLITE_TOOBIG: (TooBig, ""),
+    sqlite3.SQLITE_TOOBIG: (ValueTooLarge, ""),
     sqlite3.SQLITE_AUTH: (NotAllowed, "this statement is not open to clients"),
 }
 

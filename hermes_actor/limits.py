@@ -63,8 +63,8 @@ __all__ = [
     "OUTBOX_MAX_BYTES",
     "OUTBOX_TOTAL_BYTES",
     "OWNED_SECONDS",
-    "PATIENCE_MAX_SECONDS",
-    "PATIENCE_SECONDS",
+    "TIMEOUT_MAX_SECONDS",
+    "DEFAULT_TIMEOUT_SECONDS",
     "PHASE_TELL_SECONDS",
     "RECEIPTS_KEPT_COMMITS",
     "RECEIPTS_PRUNED_AT_ONCE",
@@ -102,12 +102,12 @@ __all__ = [
     "WRITE_STALL_SECONDS",
 ]
 
-# Patience -------------------------------------------------------------------------------------
+# Timeout -------------------------------------------------------------------------------------
 
-PATIENCE_SECONDS = 30.0
+DEFAULT_TIMEOUT_SECONDS = 30.0
 """How long a call waits by default: longer than any stall seen in the field that ended well."""
 
-PATIENCE_MAX_SECONDS = 86_400.0
+TIMEOUT_MAX_SECONDS = 86_400.0
 """The longest timeout of a request that an actor keeps, whatever its client asks for."""
 
 BUSY_RETRY_SECONDS = 0.005
@@ -119,7 +119,7 @@ OPEN_BUSY_SECONDS = 1.0
 process."""
 
 ACTOR_OPEN_BUSY_SECONDS = 5.0
-"""The same for an actor, whose clients are told meanwhile. Well below their patience, so that they
+"""The same for an actor, whose clients are told meanwhile. Well below their timeout, so that they
 learn who is to blame."""
 
 RECOVER_AT_START_SECONDS = 0.25

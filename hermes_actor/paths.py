@@ -12,17 +12,17 @@ from typing import NamedTuple
 from hermes_actor.errors import CannotOpen, PermissionDenied
 
 __all__ = [
-    "Place",
-    "address_of",
-    "check_owner",
-    "check_place",
+    "StorePaths",
+    "socket_address",
+    "check_ownership",
+    "check_not_hijacked",
     "columns_of_orphan",
     "default_db_path",
     "default_home",
     "is_gone",
-    "place_of",
+    "resolve_paths",
     "readable",
-    "socket_of",
+    "socket_path",
 ]
 
 
@@ -37,7 +37,7 @@ def default_db_path() -> Path:
     return default_home() / "state.db"
 
 
-class Place(NamedTuple):
+class StorePaths(NamedTuple):
     """A database file and the folder of side files that derives from its resolved path.
 
     Two spellings of one path meet at one place; two files in one folder have two.
@@ -87,9 +87,9 @@ class Place(NamedTuple):
         return self.folder / "fsync-failed"
 
 
-def place_of(db_path: Path) -> Place:
+def resolve_paths(db_path: Path) -> StorePaths:
     """The place of *db_path* with every symbolic link resolved."""
-    return Place(db_path.resolve())
+    return StorePaths(db_path.resolve())
 
 
 def readable(text: object) -> str:
@@ -109,7 +109,7 @@ def is_gone(path: Path) -> bool:
     return False
 
 
-def check_place(place: Place) -> None:
+def check_not_hijacked(paths: StorePaths) -> None:
     """Refuse a place that somebody could have prepared for us. Raises :class:`PermissionDenied`.
 
     The path was resolved, so a symbolic link in it has been put there since. The folder of the
@@ -118,37 +118,37 @@ def check_place(place: Place) -> None:
     :class:`CannotOpen`.
     """
     with contextlib.suppress(OSError):
-        mode = place.db.lstat().st_mode
+        mode = paths.db.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
             words = "unable to open database file"
-            raise CannotOpen(f"{words}: {place.db} is a pipe or a device", words=words)
+            raise CannotOpen(f"{words}: {paths.db} is a pipe or a device", words=words)
     try:
-        for path in (place.db, *place.db.parents, place.folder):
+        for path in (paths.db, *paths.db.parents, paths.folder):
             if path.is_symlink():
                 raise PermissionDenied(f"{path} has become a symbolic link; it is not followed")
-        found = place.folder.lstat()
+        found = paths.folder.lstat()
     except FileNotFoundError:
         return
     except PermissionError as error:
         if isinstance(error, PermissionDenied):
             raise
-        raise PermissionDenied(f"{place.folder} is closed to uid {os.getuid()}") from error
+        raise PermissionDenied(f"{paths.folder} is closed to uid {os.getuid()}") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise PermissionDenied(f"{place.folder} is not a folder; remove it")
+        raise PermissionDenied(f"{paths.folder} is not a folder; remove it")
     if os.getuid() not in (found.st_uid, 0):
-        raise PermissionDenied(f"{place.folder} belongs to uid {found.st_uid}, not {os.getuid()}")
+        raise PermissionDenied(f"{paths.folder} belongs to uid {found.st_uid}, not {os.getuid()}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionDenied(
-            f"{place.folder} can be changed by others; make it private: chmod 700 {place.folder}"
+            f"{paths.folder} can be changed by others; make it private: chmod 700 {paths.folder}"
         )
 
 
-def check_owner(place: Place) -> None:
+def check_ownership(paths: StorePaths) -> None:
     """Refuse to own a store in somebody else's folder; root may connect there, not serve.
 
     Raises :class:`PermissionDenied`.
     """
-    for path in (place.db.parent, place.folder):
+    for path in (paths.db.parent, paths.folder):
         try:
             owner = path.stat().st_uid
         except FileNotFoundError:
@@ -173,17 +173,17 @@ _MAX_PATH_BYTES = 100
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-def socket_of(place: Place) -> Path:
+def socket_path(paths: StorePaths) -> Path:
     """Where the socket lies: in the folder, unless its path is too long to be reached there.
 
     Linux reaches any folder through a descriptor. Elsewhere a private folder among the temporary
     files stands in, named by the identity of the real one.
     """
-    if _is_short(place.sock) or _DESCRIPTORS.exists():
-        return place.sock
+    if _is_short(paths.sock) or _DESCRIPTORS.exists():
+        return paths.sock
     import tempfile  # costs more than this whole module, and is rarely needed
 
-    found = place.folder.stat()
+    found = paths.folder.stat()
     stand_in = Path(tempfile.gettempdir()) / f"ha-{found.st_dev:x}-{found.st_ino:x}"
     stand_in.mkdir(mode=0o700, exist_ok=True)
     kept = stand_in.lstat()
@@ -193,15 +193,15 @@ def socket_of(place: Place) -> Path:
 
 
 @contextlib.contextmanager
-def address_of(place: Place, name: str = "sock") -> Iterator[str]:
+def socket_address(paths: StorePaths, name: str = "sock") -> Iterator[str]:
     """An address for ``bind`` or ``connect`` that is valid inside the block."""
-    path = socket_of(place).with_name(name)
+    path = socket_path(paths).with_name(name)
     if path.is_symlink():
         raise PermissionDenied(f"{path} is a symbolic link; it is not followed")
     if _is_short(path):
         yield str(path)
         return
-    folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    folder = os.open(paths.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         yield f"{_DESCRIPTORS}/{folder}/{name}"
     finally:

@@ -83,7 +83,7 @@ class Pipeline:
             if port is None:
                 raise Closed("this SessionDB is closed")
             operations = [one._change.operation for one in queued]
-            answers = port.send(operations, self._db._patience)
+            answers = port.send(operations, self._db._timeout)
             for one, answer in zip(queued, answers, strict=True):
                 one._answer = answer
         except BaseException as error:

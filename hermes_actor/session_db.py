@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from hermes_actor.api.archive import KeepingMethods
-from hermes_actor.api.gateway import PlatformMethods
+from hermes_actor.api.archive import ArchiveMethods
+from hermes_actor.api.gateway import GatewayMethods
 from hermes_actor.api.messages import MessageMethods
-from hermes_actor.api.queries import ListMethods
+from hermes_actor.api.queries import QueryMethods
 from hermes_actor.api.sessions import SessionMethods
 from hermes_actor.client.reader import Reader
-from hermes_actor.compat.connection import Facade, Parameters
+from hermes_actor.compat.connection import ConnectionShim, Parameters
 from hermes_actor.compat.init_errors import record_init_error
 from hermes_actor.errors import BadConfig, Closed, HermesActorError
-from hermes_actor.paths import check_place, default_db_path, place_of
+from hermes_actor.paths import check_not_hijacked, default_db_path, resolve_paths
 from hermes_actor.providers.base import Capabilities, SessionDBProvider
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.guest_sql import names_index
@@ -34,9 +34,9 @@ from hermes_actor.store.guest_sql import names_index
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import WriterPort
     from hermes_actor.client.subscription import Subscription
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_actor.pipeline import Pipeline
-    from hermes_actor.providers.resolve import Choice
+    from hermes_actor.providers.resolve import StoreSpec
     from hermes_actor.sqlite import Connection
 
 __all__ = ["DEFAULT_DB_PATH", "SessionDB"]
@@ -50,9 +50,9 @@ DEFAULT_DB_PATH = default_db_path()
 class SessionDB(
     SessionMethods,
     MessageMethods,
-    ListMethods,
-    KeepingMethods,
-    PlatformMethods,
+    QueryMethods,
+    ArchiveMethods,
+    GatewayMethods,
     SessionDBProvider,
 ):
     """The session store of one agent. Safe to use from any thread.
@@ -65,7 +65,7 @@ class SessionDB(
             ``sessiondb`` in ``config.yaml`` says, else ``HERMES_HOME/state.db``.
         mode: ``"actor"`` sends changes to the actor of the file, which is started if there is
             none; ``"embedded"`` runs the writer as a thread of this process.
-        patience: Seconds that a call waits for the writer before it gives up.
+        timeout: Seconds that a call waits for the writer before it gives up.
 
     Raises:
         StorageError: the file cannot be used; the class says why, and the file is untouched.
@@ -85,12 +85,12 @@ class SessionDB(
     _CHECKPOINT_EVERY_N_WRITES = 50
 
     def __new__(  # noqa: PYI034 - it may be another provider
-        cls, db_path: Path | str | None = None, *, mode: str = "actor", patience: float = 30.0
+        cls, db_path: Path | str | None = None, *, mode: str = "actor", timeout: float = 30.0
     ) -> SessionDB:
         if not cls._is_file:
             chosen = _elsewhere(db_path)
             if chosen is not None and cls is SessionDB:
-                return _open_elsewhere(chosen, mode, patience)
+                return _open_elsewhere(chosen, mode, timeout)
             if chosen is not None:
                 raise BadConfig(
                     f"{cls.__name__} is a subclass for files, but the store is one of {chosen.name}"
@@ -102,7 +102,7 @@ class SessionDB(
         db_path: Path | str | None = None,
         *,
         mode: str = "actor",
-        patience: float = 30.0,
+        timeout: float = 30.0,
     ) -> None:
         if hasattr(self, "_reader"):
             return  # the URL of a file: it is open already
@@ -110,14 +110,14 @@ class SessionDB(
             raise TypeError(f"{type(self).__name__} takes a Path; from_url() takes a URL")
         self.db_path = db_path or _default_path()
         self.db_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._patience = patience
+        self._timeout = timeout
         self._lock = threading.RLock()
         self._port: WriterPort | None = None
         try:
-            place = place_of(self.db_path)
-            check_place(place)
-            self._port = _open_port(mode, place, patience)
-            self._reader = Reader(place, patience)
+            paths = resolve_paths(self.db_path)
+            check_not_hijacked(paths)
+            self._port = _open_port(mode, paths, timeout)
+            self._reader = Reader(paths, timeout)
             # A file that cannot be read here is better found out now than at the first question.
             self._reader.query(lambda _conn: None)
         except BaseException as error:
@@ -126,15 +126,17 @@ class SessionDB(
             if isinstance(error, Exception):
                 record_init_error(error)
             raise
-        self._conn: Facade | None = Facade(self._read_sql, self._submit, self._execute_write)
+        self._conn: ConnectionShim | None = ConnectionShim(
+            self._read_sql, self._submit, self._execute_write
+        )
 
     @classmethod
     def from_url(
-        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
         from hermes_actor.providers.resolve import choose_by_url
 
-        return choose_by_url(url).open(patience)  # type: ignore[return-value]
+        return choose_by_url(url).open(timeout)  # type: ignore[return-value]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -166,7 +168,7 @@ class SessionDB(
 
         if self._port is None:
             raise Closed("this SessionDB is closed")
-        return Subscription(self._port.subscribe(after, self._patience))
+        return Subscription(self._port.subscribe(after, self._timeout))
 
     # --- internals that other programs use ---------------------------------------------------
 
@@ -174,9 +176,9 @@ class SessionDB(
         """Run ``fn(conn)`` inside one transaction of the writer; what it raises undoes it."""
         if self._port is None:
             raise Closed("this SessionDB is closed")
-        lease = self._port.lease(self._patience)
+        lease = self._port.lease(self._timeout)
         try:
-            result = fn(Facade(None, lease.execute, None))
+            result = fn(ConnectionShim(None, lease.execute, None))
         except BaseException:
             with contextlib.suppress(HermesActorError):
                 lease.rollback()
@@ -216,7 +218,7 @@ def _default_path() -> Path:
     return getattr(drop_in, "DEFAULT_DB_PATH", DEFAULT_DB_PATH)
 
 
-def _elsewhere(target: Path | str | None) -> Choice | None:
+def _elsewhere(target: Path | str | None) -> StoreSpec | None:
     """The provider that *target* or, without one, the settings of the home ask for."""
     if not isinstance(target, str | None):
         return None
@@ -233,23 +235,23 @@ def _elsewhere(target: Path | str | None) -> Choice | None:
     return choose_by_url(target)
 
 
-def _open_elsewhere(chosen: Choice, mode: str, patience: float) -> SessionDB:
+def _open_elsewhere(chosen: StoreSpec, mode: str, timeout: float) -> SessionDB:
     if mode != "actor" and chosen.name != "sqlite":
         raise BadConfig(f"mode={mode!r} is for files; the provider is {chosen.name}")
     try:
-        return chosen.open(patience)  # type: ignore[return-value]
+        return chosen.open(timeout)  # type: ignore[return-value]
     except Exception as error:
         record_init_error(error)
         raise
 
 
-def _open_port(mode: str, place: Place, patience: float) -> WriterPort:
+def _open_port(mode: str, paths: StorePaths, timeout: float) -> WriterPort:
     if mode == "actor":
         from hermes_actor.client.shared_clients import share as share_actor
 
-        return share_actor(place, patience)
+        return share_actor(paths, timeout)
     if mode == "embedded":
         from hermes_actor.embedded import share as share_writer
 
-        return share_writer(place)
+        return share_writer(paths)
     raise ValueError(f"unknown mode {mode!r}; use 'actor' or 'embedded'")

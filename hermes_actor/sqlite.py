@@ -18,7 +18,7 @@ from hermes_actor.system.fork import inside
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.store.schema_features import Layout
+    from hermes_actor.store.schema_features import SchemaFeatures
 
 __all__ = [
     "WAL_RESET_FIXED",
@@ -44,7 +44,7 @@ class Connection(sqlite3.Connection):
     when nothing refers to it: that would run SQLite on locks and memory of the parent.
     """
 
-    layout: Layout | None = None
+    layout: SchemaFeatures | None = None
     layout_cookie: int = -1
     layout_checked: bool = False
     identity: tuple[int, ...] | None = None

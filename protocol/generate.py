@@ -100,7 +100,7 @@ CLIENT_MESSAGES: dict[str, Struct] = {
         oldest=1, newest=3, features=["x-one", "x-two"], client_id=CLIENT_ID, name=TEXT
     ),
     "request.1": request(
-        1, ops.SessionCreate(id="s1", source="cli", started_at=TIME), after=41, patience=30.0
+        1, ops.SessionCreate(id="s1", source="cli", started_at=TIME), after=41, timeout=30.0
     ),
     "request.2": request(
         2,
@@ -108,26 +108,26 @@ CLIENT_MESSAGES: dict[str, Struct] = {
             session_id="s1",
             message=ops.MessageRow(role="user", timestamp=TIME + 1, content="Grüße aus 北京"),
         ),
-        after=41, patience=30.0,
+        after=41, timeout=30.0,
     ),
     "request.3": request(
-        3, ops.SessionTitle(id="s1", title="taken"), after=43, acked_through=2, patience=30.0
+        3, ops.SessionTitle(id="s1", title="taken"), after=43, acked_through=2, timeout=30.0
     ),
     "request.defaults": request(1, ops.TopicsMigrate()),
     "request.large-numbers": request(
-        2**63 - 1, ops.TopicsMigrate(), after=2**53 + 1, acked_through=2**63 - 2, patience=0.5
+        2**63 - 1, ops.TopicsMigrate(), after=2**53 + 1, acked_through=2**63 - 2, timeout=0.5
     ),
     "bye": wire.Bye(),
-    "catch-up": wire.CatchUp(ask=-1, through=2, patience=5.0),
+    "catch-up": wire.CatchUp(ask=-1, through=2, timeout=5.0),
     "catch-up.verify": wire.CatchUp(ask=-5, through=0, verify=True),
     "catch-up.damaged": wire.CatchUp(ask=-6, through=0, verify=True, damaged=41),
     "catch-up.defaults": wire.CatchUp(ask=-128, through=0),
-    "maintain": wire.Maintain(ask=-6, task="restore", path="/srv/copy", patience=9.0),
+    "maintain": wire.Maintain(ask=-6, task="restore", path="/srv/copy", timeout=9.0),
     "maintain.replace": wire.Maintain(
-        ask=-7, task="replace", path="/srv/copy", patience=9.0, expected="0a1b.3.41.2"
+        ask=-7, task="replace", path="/srv/copy", timeout=9.0, expected="0a1b.3.41.2"
     ),
     "maintain.defaults": wire.Maintain(ask=-1, task="rebuild-index"),
-    "lease.open": wire.LeaseOpen(ask=-2, lease=4, patience=30.0),
+    "lease.open": wire.LeaseOpen(ask=-2, lease=4, timeout=30.0),
     "lease.open.defaults": wire.LeaseOpen(ask=-1, lease=1),
     "lease.run": wire.LeaseRun(ask=-3, lease=4, statement=Raw(pack(SELECT))),
     "lease.commit": wire.LeaseCommit(seq=4, lease=4, after=43, acked_through=3),
@@ -408,7 +408,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Struct):
         config = type(value).__struct_config__
         tag = {config.tag_field: config.tag} if config.tag_field else {}
-        return tag | {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        fields = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return tag | {key: plain(getattr(value, name)) for key, name in fields}
     if isinstance(value, Raw):
         return plain(msgspec.msgpack.decode(value))
     if isinstance(value, bytes):
@@ -452,7 +453,7 @@ def _describable(struct: type[Struct]) -> type[Struct]:
     if all(not isinstance(field.default, Raw) for field in msgspec.structs.fields(struct)):
         return struct
     fields: list[Any] = [
-        (f.name, Any, None) if isinstance(f.default, Raw) else (f.name, f.type)
+        (f.encode_name, Any, None) if isinstance(f.default, Raw) else (f.encode_name, f.type)
         for f in msgspec.structs.fields(struct)
     ]
     config = struct.__struct_config__
@@ -524,7 +525,7 @@ def _field(field: msgspec.structs.FieldInfo) -> str:
     default = field.default
     if field.default_factory is not NODEFAULT:
         default = field.default_factory()
-    shown = f"`{field.name}` {_type_name(field.type)}"
+    shown = f"`{field.encode_name}` {_type_name(field.type)}"
     if default is NODEFAULT:
         return shown
     if isinstance(default, Raw):

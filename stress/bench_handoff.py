@@ -30,11 +30,11 @@ import peer
 from writer_sections import verdict
 from writer_table import percentile
 
-from hermes_actor.cli.handoff import hand_over
-from hermes_actor.client.actor_client import Channel
+from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.testing.scenario import Event, end_actors
 from hermes_actor.testing.writer_pool import Crew, check
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
@@ -42,7 +42,7 @@ from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 Section = tuple[dict[str, Any], list[str]]
 
@@ -70,32 +70,34 @@ def arguments() -> argparse.Namespace:
 # --- hand-off and restart ------------------------------------------------------------------------
 
 
-def serving(place: Place, other_than: int = 0) -> int:
+def serving(paths: StorePaths, other_than: int = 0) -> int:
     """Wait until an actor serves; its process."""
     give_up = time.monotonic() + PATIENCE
     while time.monotonic() < give_up:
         with contextlib.suppress(HermesActorError, OSError):
-            found = ask_status(place)
+            found = ask_status(paths)
             if found and found["phase"] == "serving" and found["pid"] != other_than:
                 return int(found["pid"])
         time.sleep(0.005)
-    raise TimeoutError(f"nobody serves {place.db}")
+    raise TimeoutError(f"nobody serves {paths.db}")
 
 
-def restart(place: Place) -> None:
+def restart(paths: StorePaths) -> None:
     """End the actor as a service manager would; the clients start the next one."""
-    pid = serving(place)
+    pid = serving(paths)
     os.kill(pid, signal.SIGTERM)
-    serving(place, other_than=pid)
+    serving(paths, other_than=pid)
 
 
-def longest_wait(crew: Crew, place: Place, act: Callable[[Place], object]) -> tuple[float, float]:
+def longest_wait(
+    crew: Crew, paths: StorePaths, act: Callable[[StorePaths], object]
+) -> tuple[float, float]:
     """Do something to the actor: the longest wait of a write that met it, and how long it took.
 
     Returns when every writer has begun and ended a write since, so the next one starts afresh.
     """
     event = Event("", "", time.monotonic())
-    act(place)
+    act(paths)
     event.ended = time.monotonic()
     behind, give_up = set(crew.records), time.monotonic() + PATIENCE
     while behind:
@@ -110,8 +112,8 @@ def longest_wait(crew: Crew, place: Place, act: Callable[[Place], object]) -> tu
 
 def handoffs(folder: Path, options: argparse.Namespace) -> Section:
     """The main table."""
-    acts: dict[str, Callable[[Place], object]] = {
-        "hand-off": lambda place: hand_over(place, sys.executable),
+    acts: dict[str, Callable[[StorePaths], object]] = {
+        "hand-off": lambda paths: request_handoff(paths, sys.executable),
         "restart": restart,
     }
     waits: dict[str, list[float]] = {name: [] for name in acts}
@@ -120,15 +122,15 @@ def handoffs(folder: Path, options: argparse.Namespace) -> Section:
     writes, errors, seconds = 0, 0, 0.0
     for first in range(0, options.count, ROUND):
         count = min(ROUND, options.count - first)
-        place = place_of(folder / f"round-{first}" / "state.db")
-        crew = Crew(place.db, place.db.parent / "records", f"{peer.SEED}-{first}", 20 * count)
+        paths = resolve_paths(folder / f"round-{first}" / "state.db")
+        crew = Crew(paths.db, paths.db.parent / "records", f"{peer.SEED}-{first}", 20 * count)
         try:
             crew.start(options.writers, pause=options.pause / 1e3)
             begun = time.monotonic()
             crew.go()
             for number in range(count):
                 for name in list(acts)[:: -1 if number % 2 else 1]:
-                    wait, took = longest_wait(crew, place, acts[name])
+                    wait, took = longest_wait(crew, paths, acts[name])
                     waits[name].append(wait)
                     takes[name].append(took)
                 told = ", ".join(f"{name} {1e3 * of[-1]:.0f} ms" for name, of in waits.items())
@@ -136,15 +138,15 @@ def handoffs(folder: Path, options: argparse.Namespace) -> Section:
             seconds += time.monotonic() - begun
         finally:
             crew.stop()
-            end_actors(place)
+            end_actors(paths)
         crew.poll()
-        history = check(place.db, crew.records)
+        history = check(paths.db, crew.records)
         writes, errors = writes + history.acknowledged, errors + history.failed
         faults += [*crew.faults, *history.faults]
         if history.lost or history.doubled or history.out_of_order:
             faults.append(f"round {first}: {history}")
         if not options.keep:
-            shutil.rmtree(place.db.parent)
+            shutil.rmtree(paths.db.parent)
     rate = writes / seconds
     print(f"{options.writers} writers, {rate:.0f} writes/s in all; hand-offs and restarts in turn;")
     print("milliseconds that the longest write waited that met one; 'takes' is from the asking to")
@@ -175,22 +177,22 @@ def exit_time(folder: Path, options: argparse.Namespace) -> Section:
     print(f"\nSIGTERM with {CLIENTS} connected clients and {QUEUED:,} queued writes")
     spent, faults = [], []
     for number in range(options.repeats):
-        place = place_of(folder / f"exit-{number}" / "state.db")
-        place.db.parent.mkdir(parents=True)
-        channels = [Channel(place, lambda _channel: None) for _ in range(CLIENTS)]
+        paths = resolve_paths(folder / f"exit-{number}" / "state.db")
+        paths.db.parent.mkdir(parents=True)
+        channels = [ActorClient(paths, lambda _channel: None) for _ in range(CLIENTS)]
         try:
-            took, acknowledged = _end_under_load(place, channels)
+            took, acknowledged = _end_under_load(paths, channels)
         finally:
             for channel in channels:
                 channel.close()
-            end_actors(place)
+            end_actors(paths)
         spent.append(took)
-        with contextlib.closing(sqlite3.connect(f"file:{place.db}?mode=ro", uri=True)) as conn:
+        with contextlib.closing(sqlite3.connect(f"file:{paths.db}?mode=ro", uri=True)) as conn:
             kept = conn.execute("SELECT COUNT(*) FROM messages").fetchone()[0]
         if not acknowledged == kept == QUEUED:
             faults.append(f"{QUEUED} queued, {acknowledged} acknowledged, {kept} kept")
         if not options.keep:
-            shutil.rmtree(place.db.parent)
+            shutil.rmtree(paths.db.parent)
     median, worst = statistics.median(spent), max(spent)
     told = verdict(worst, EXIT_TARGET_S, most=True)
     print(f"{'exit, s, median of ' + str(len(spent)):<28}{median:>8.3f}")
@@ -198,15 +200,15 @@ def exit_time(folder: Path, options: argparse.Namespace) -> Section:
     return {"median_s": median, "worst_s": worst, "all_s": spent}, faults
 
 
-def _end_under_load(place: Place, channels: list[Channel]) -> tuple[float, int]:
+def _end_under_load(paths: StorePaths, channels: list[ActorClient]) -> tuple[float, int]:
     """Fill the queue, end the actor; the seconds until its exit, and the writes acknowledged."""
     channels[0].connect(PATIENCE)
     channels[0].submit(SessionCreate(id="s", source="cli", started_at=0.0), PATIENCE)
     for channel in channels:
         channel.connect(PATIENCE)
-    pid = serving(place)
+    pid = serving(paths)
     gone = os.pidfd_open(pid)
-    with contextlib.closing(sqlite3.connect(place.db, isolation_level=None)) as conn:
+    with contextlib.closing(sqlite3.connect(paths.db, isolation_level=None)) as conn:
         # A foreign lock holds the writer up while the queue fills; it is given back at once after
         # the signal, and nothing is committed through it.
         conn.execute("BEGIN IMMEDIATE")
@@ -217,7 +219,7 @@ def _end_under_load(place: Place, channels: list[Channel]) -> tuple[float, int]:
             answers += channel.send(
                 [MessageAppend(session_id="s", message=row) for _ in share], PATIENCE
             )
-        _await_queue(place, QUEUED - BATCH)
+        _await_queue(paths, QUEUED - BATCH)
         begun = time.monotonic()
         os.kill(pid, signal.SIGTERM)
         conn.execute("ROLLBACK")
@@ -232,9 +234,9 @@ def _end_under_load(place: Place, channels: list[Channel]) -> tuple[float, int]:
     return took, acknowledged
 
 
-def _await_queue(place: Place, count: int) -> None:
+def _await_queue(paths: StorePaths, count: int) -> None:
     give_up = time.monotonic() + PATIENCE
-    while (found := ask_status(place)) is None or found["queue"]["count"] < count:
+    while (found := ask_status(paths)) is None or found["queue"]["count"] < count:
         if time.monotonic() > give_up:
             raise TimeoutError(f"the queue does not fill: {found and found['queue']}")
         time.sleep(0.002)

@@ -136,7 +136,7 @@ def opened(side: str, path: Path) -> Any:
         return peer.open_peer(path)
     from hermes_actor import SessionDB
 
-    return SessionDB(path, patience=120.0)
+    return SessionDB(path, timeout=120.0)
 
 
 def act(side: str, path: Path, case: str) -> None:

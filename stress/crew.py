@@ -114,8 +114,8 @@ def _started(order: Order) -> Iterator[subprocess.Popen[bytes]]:
 
 def _await_word(process: subprocess.Popen[bytes], word: bytes, path: Path, deadline: float) -> None:
     assert process.stdout is not None
-    patience = max(0.0, deadline - time.monotonic())
-    if not select.select([process.stdout], [], [], patience)[0]:
+    timeout = max(0.0, deadline - time.monotonic())
+    if not select.select([process.stdout], [], [], timeout)[0]:
         raise TimeoutError(f"worker {process.pid} has not said {word.decode()} in time")
     if process.stdout.readline().strip() != word:
         raise RuntimeError(f"worker {process.pid} ended before {word!r}: {_last_words(path)}")
@@ -140,10 +140,10 @@ def actor_on(path: Path) -> Iterator[Any]:
     finally:
         with contextlib.suppress(Exception):
             db.close()
-        end_actor(pid)
+        stop_actor(pid)
 
 
-def end_actor(pid: int) -> None:
+def stop_actor(pid: int) -> None:
     """Have one actor drain; insist if it does not. Returns when it is gone."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):

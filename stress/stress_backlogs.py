@@ -18,7 +18,7 @@ from support.wire import address
 
 STANDSTILLS_PER_HOUSE = 4
 DESCRIPTORS = 1100
-PATIENCE_SECONDS = 1.0
+DEFAULT_TIMEOUT_SECONDS = 1.0
 GIVEN_UP_CONNECTIONS = 5000
 """More than any backlog takes."""
 
@@ -28,14 +28,14 @@ def main(job: Job) -> None:
         house = new_house(job)
         with house.open(), at_work(
             house, job.rng, writers=3, readers=1, threads=2, depth=8, large=0.2, pause=0.02,
-            patience=PATIENCE_SECONDS, descriptors=DESCRIPTORS,
+            timeout=DEFAULT_TIMEOUT_SECONDS, descriptors=DESCRIPTORS,
         ) as load:  # fmt: skip
             for turn in range(STANDSTILLS_PER_HOUSE):
                 if job.more():
                     stand_still(job, house, load, turn)
                     job.count("standstills")
             load.everyone_returns()
-            found = load.judge(job, excused=(*OUT_OF_TIME, "Owned"))
+            found = load.judge(job, excused=(*OUT_OF_TIME, "AlreadyOwned"))
             job.count("refused in time", found["counts"].get("refused", 0))
 
 
@@ -45,10 +45,10 @@ def stand_still(job: Job, house: House, load: Workload, turn: int) -> None:
         if turn % 2:
             job.count("given-up connections", fill_backlog(house))
         with at_work(
-            house, job.rng, name=f"n{turn}", writers=0, visitors=2, patience=PATIENCE_SECONDS
+            house, job.rng, name=f"n{turn}", writers=0, visitors=2, timeout=DEFAULT_TIMEOUT_SECONDS
         ) as new:  # fmt: skip
-            load.everyone_returns(patience=40)
-            new.everyone_returns("v", patience=40)
+            load.everyone_returns(timeout=40)
+            new.everyone_returns("v", timeout=40)
             job.demand(new.stop() == 0, f"new clients have failed: {new.last_words()}")
         if turn % 2:
             house.kill(pid)

@@ -18,7 +18,7 @@ KINDS = ("kill", "term", "stop", "hand_off", "vanish", "vanish")
 MISFORTUNES_PER_HOUSE = 12
 SHORT_MISFORTUNES = 3
 
-PATIENCE_SECONDS = 8.0
+DEFAULT_TIMEOUT_SECONDS = 8.0
 
 
 def main(job: Job) -> None:
@@ -29,7 +29,7 @@ def main(job: Job) -> None:
         nemesis = Nemesis(house, job.rng)
         with house.open(), at_work(
             house, job.rng, writers=3, readers=1, threads=2, depth=80, large=0.01, pause=0.005,
-            patience=PATIENCE_SECONDS, strikes=str(strikes),
+            timeout=DEFAULT_TIMEOUT_SECONDS, strikes=str(strikes),
         ) as load:  # fmt: skip
             kinds = [job.options["only"]] if "only" in job.options else KINDS
             number = SHORT_MISFORTUNES if job.form == "short" else MISFORTUNES_PER_HOUSE
@@ -43,7 +43,7 @@ def main(job: Job) -> None:
             load.everyone_returns()  # what was struck last may have been under way until now
             load.nothing_more_happens()
             load.everyone_returns()
-            load.judge(job, excused=(*OUT_OF_TIME, "Owned", "Interrupt"))
+            load.judge(job, excused=(*OUT_OF_TIME, "AlreadyOwned", "Interrupt"))
         files = (house.folder / "history").iterdir()
         job.count("interrupts", sum(file.read_text().count(" Interrupt") for file in files))
 

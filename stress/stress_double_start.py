@@ -63,7 +63,7 @@ def main(job: Job) -> None:
 
 def round_(job: Job, house: House) -> None:
     old = house.serves()
-    with house.place.log.open("a") as log:
+    with house.paths.log.open("a") as log:
         herd = subprocess.Popen(
             [sys.executable, "-P", "-c", HERD, str(house.path), str(AT_ONCE),
              str(ROOT / "stress"), str(ROOT / "tests")],
@@ -111,7 +111,7 @@ def owners(house: House) -> set[int]:
     """Who has said that it owns the store and lives. An old one may need a moment to end."""
     give_up = time.monotonic() + OWNER_ENDS_SECONDS
     while True:
-        said = re.findall(r"pid (\d+) owns", house.place.log.read_text(errors="replace"))
+        said = re.findall(r"pid (\d+) owns", house.paths.log.read_text(errors="replace"))
         alive = {pid for pid in map(int, said) if lives(pid)}
         if len(alive) == 1 or time.monotonic() > give_up:
             return alive

@@ -62,7 +62,7 @@ def one_turn(job: Job, house: House, load: Workload, turn: int) -> None:
 def writers_go_on(job: Job, load: Workload, holders: Workload) -> bool:
     """Whether they do. Otherwise holders and actor are killed: it may be unable to drain."""
     try:
-        load.goes_on(20, patience=30)
+        load.goes_on(20, timeout=30)
     except TimeoutError as error:
         job.violation(f"writers do not go on: {error}")
         holders.signal(signal.SIGKILL)

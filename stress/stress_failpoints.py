@@ -21,7 +21,7 @@ from programme.house import House
 from programme.job import Job, run
 from programme.workload import at_work, new_house
 
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import HermesActorError
 from hermes_actor.failpoints import POINTS
 
@@ -123,7 +123,7 @@ class Crashes:
         def ask() -> None:
             while self._times(name) == before and time.monotonic() < give_up:
                 with contextlib.suppress(HermesActorError, OSError):
-                    hand_over(house.place, str(house.python))
+                    request_handoff(house.paths, str(house.python))
                 time.sleep(0.02)
 
         threading.Thread(target=ask, daemon=True).start()

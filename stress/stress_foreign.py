@@ -112,7 +112,7 @@ def unlinked(job: Job, house: House, *, both: bool = False) -> None:
         for _ in range(3):
             clients.goes_on(job.rng.randrange(1, 150))
             house.serves()
-            for file in (house.place.wal, house.place.shm)[: 2 if both else 1]:
+            for file in (house.paths.wal, house.paths.shm)[: 2 if both else 1]:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(file)
         clients.goes_on()

@@ -17,7 +17,7 @@ from programme.job import Job, run
 from programme.workload import at_work, new_house
 from support.actors import actors_of
 
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError
 
 HANDOFFS_PER_HOUSE = 50
@@ -50,7 +50,7 @@ def main(job: Job) -> None:
 
 def undisturbed(job: Job, house: House, old: int) -> None:
     try:
-        new = hand_over(house.place, str(house.python))["pid"]
+        new = request_handoff(house.paths, str(house.python))["pid"]
     except HermesActorError as error:
         job.violation(f"a hand-off of pid {old} has failed: {type(error).__name__}: {error}")
         return
@@ -60,7 +60,7 @@ def undisturbed(job: Job, house: House, old: int) -> None:
 def disturbed(job: Job, house: House) -> None:
     def ask() -> None:
         with contextlib.suppress(HandoffFailed, HermesActorError, OSError):
-            hand_over(house.place, str(house.python))
+            request_handoff(house.paths, str(house.python))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

@@ -57,11 +57,11 @@ def main(job: Job) -> None:
                 damage(house.path, kind, tables)
                 job.count("damages")
                 load.goes_on(10)
-                load.everyone_returns("k", patience=120)
+                load.everyone_returns("k", timeout=120)
             # Damage that no search and no change has met is still there.
-            maintain(house.place, "rebuild-index")
+            maintain(house.paths, "rebuild-index")
             load.nothing_more_happens()
-            load.everyone_returns("k", patience=120)
+            load.everyone_returns("k", timeout=120)
             load.judge(job, excused=())
 
 

@@ -33,7 +33,7 @@ def main(job: Job) -> None:
         ) as load:  # fmt: skip
             for _ in range(LOOKS_PER_HOUSE):
                 if job.more():
-                    load.everyone_returns("k", patience=300)
+                    load.everyone_returns("k", timeout=300)
                     job.count("looks")
             load.nothing_more_happens()
             load.judge(job)

@@ -57,28 +57,28 @@ def _visit(uri: str) -> None:
 
 def raw(house: House) -> None:
     """Another process opens and closes all three files without SQLite."""
-    for file in (house.path, house.place.wal, house.place.shm):
+    for file in (house.path, house.paths.wal, house.paths.shm):
         for _ in range(VISITS):
             with contextlib.suppress(FileNotFoundError):
                 os.close(os.open(file, os.O_RDWR))
 
 
 def unlink_shm(house: House) -> None:
-    house.place.shm.unlink(missing_ok=True)
+    house.paths.shm.unlink(missing_ok=True)
 
 
 def move_shm(house: House) -> None:
     with contextlib.suppress(FileNotFoundError):
-        house.place.shm.rename(house.folder / "moved-shm")
+        house.paths.shm.rename(house.folder / "moved-shm")
 
 
 def move_wal(house: House) -> None:
     with contextlib.suppress(FileNotFoundError):
-        house.place.wal.rename(house.folder / "moved-wal")
+        house.paths.wal.rename(house.folder / "moved-wal")
 
 
 def unlink_lock(house: House) -> None:
-    house.place.owner_lock.unlink(missing_ok=True)
+    house.paths.owner_lock.unlink(missing_ok=True)
 
 
 class Case(NamedTuple):
@@ -138,7 +138,7 @@ def play(job: Job, house: House, name: str, case: Case) -> None:
                 time.sleep(0.002)
         case.others(house)
         try:
-            clients.goes_on(patience=GO_ON_SECONDS)
+            clients.goes_on(timeout=GO_ON_SECONDS)
         except TimeoutError:
             job.violation("what clients write is not in the file that others see")
         same = known(house) == files and house.serves() == pid
@@ -154,7 +154,7 @@ def play(job: Job, house: House, name: str, case: Case) -> None:
         house.kill(house.serves())
         clients.nothing_more_happens()
         with contextlib.suppress(TimeoutError):
-            clients.goes_on(1, patience=GO_ON_SECONDS)
+            clients.goes_on(1, timeout=GO_ON_SECONDS)
         found = clients.judge(job, owners=False, saved=bool(case.stray))
         saved = found["counts"].get("saved", 0)
         job.count("in a saved WAL", saved)
@@ -167,7 +167,7 @@ def play(job: Job, house: House, name: str, case: Case) -> None:
 def known(house: House) -> list[tuple[int, int] | None]:
     """Which files are there. Looked at by path only: this process has none of them open."""
     found: list[tuple[int, int] | None] = []
-    for file in (house.path, house.place.wal, house.place.shm, house.place.owner_lock):
+    for file in (house.path, house.paths.wal, house.paths.shm, house.paths.owner_lock):
         try:
             stat = file.stat()
             found.append((stat.st_dev, stat.st_ino))

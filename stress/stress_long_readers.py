@@ -59,7 +59,7 @@ def named(house: House) -> dict[str, Any]:
     """The status that names us; the next checkpoint finds out who is in its way."""
     give_up = time.monotonic() + 15
     while time.monotonic() < give_up:
-        found = ask_status(house.place)
+        found = ask_status(house.paths)
         if found and any(str(os.getpid()) in text for text in found["degraded"]):
             return found
         time.sleep(0.05)
@@ -70,7 +70,7 @@ def becomes_short(job: Job, house: House) -> None:
     """The quiet file of an actor that still serves gets a short WAL."""
     house.serves()
     give_up = time.monotonic() + 30
-    while house.place.wal.exists() and (size := house.place.wal.stat().st_size) > 0:
+    while house.paths.wal.exists() and (size := house.paths.wal.stat().st_size) > 0:
         if time.monotonic() > give_up:
             job.violation(f"the WAL still has {size} bytes, long after the last reader has left")
             return

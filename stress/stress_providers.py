@@ -35,7 +35,7 @@ KINDS = {"postgresql": servers.PostgreSQL, "mysql": servers.MariaDB}
 PROGRAMS = {"postgresql": ("postgres",), "mysql": ("mariadbd", "mysqld")}
 
 _START_TRIES = 20
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
 class Site(NamedTuple):
@@ -105,12 +105,12 @@ def acknowledged(site: Site) -> int:
 
 
 def wait_for_writes(site: Site, number: int) -> None:
-    give_up, last = time.monotonic() + _PATIENCE_SECONDS, 0
+    give_up, last = time.monotonic() + _TIMEOUT_SECONDS, 0
     while (now := acknowledged(site)) < number:
         if now > last:
-            give_up, last = time.monotonic() + _PATIENCE_SECONDS, now
+            give_up, last = time.monotonic() + _TIMEOUT_SECONDS, now
         if time.monotonic() > give_up:
-            raise TimeoutError(f"nothing is acknowledged for {_PATIENCE_SECONDS:g} s")
+            raise TimeoutError(f"nothing is acknowledged for {_TIMEOUT_SECONDS:g} s")
         time.sleep(0.05)
 
 
@@ -155,7 +155,7 @@ def judge(job: Job, kind: str, site: Site, calm: float | None) -> None:
             counted = (db.get_session(name) or {}).get("message_count")
             writes = [write for write in recorded.writes if write.client == name]
             wrong = [] if counted == len(rows) else [f"{name} counts {counted} of {len(rows)}"]
-            for found in check(writes, rows, structure=wrong, calm=calm, patience=30.0):
+            for found in check(writes, rows, structure=wrong, calm=calm, timeout=30.0):
                 job.violation(f"{kind}: {found}")
     for text in recorded.refusals:
         job.violation(f"{kind}: refused: {text}")

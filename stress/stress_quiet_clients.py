@@ -72,7 +72,7 @@ def sweeps(job: Job, house: House) -> bool:
     """Wait until receipts have been swept, whatever has been swept before."""
     before = own(house.path, "swept_through")
     try:
-        house.wait_for(lambda: own(house.path, "swept_through") > before, patience=30)
+        house.wait_for(lambda: own(house.path, "swept_through") > before, timeout=30)
     except TimeoutError:
         job.violation("nothing is swept any more: nobody can write")
         return False

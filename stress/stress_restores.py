@@ -43,7 +43,9 @@ def main(job: Job) -> None:
                     job.count("commands")
             load.nothing_more_happens()
             load.everyone_returns()
-            load.judge(job, receipts=False, copies=backups(house), excused=(*OUT_OF_TIME, "Owned"))
+            load.judge(
+                job, receipts=False, copies=backups(house), excused=(*OUT_OF_TIME, "AlreadyOwned")
+            )
 
 
 def one_command(job: Job, house: House, load: Workload, early: Path) -> None:

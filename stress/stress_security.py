@@ -25,7 +25,7 @@ from programme.job import Job, run
 from programme.workload import new_house
 from support.actors import descriptors, folder_of
 
-from hermes_actor.paths import socket_of
+from hermes_actor.paths import socket_path
 
 CANARY = "swordfish-in-the-environment"
 
@@ -86,7 +86,7 @@ def no_foreign_descriptors(house: House, pid: int) -> Found:
 
 def silent_log(house: House, _pid: int) -> Found:
     for word in ("words that nobody", CANARY):
-        if word in house.place.log.read_text():
+        if word in house.paths.log.read_text():
             yield f"the log holds {word!r}"
 
 
@@ -114,11 +114,11 @@ def no_network(_house: House, pid: int) -> Found:
 
 def sockets_in_its_folder(house: House, pid: int) -> Found:
     """None without a path, which every user could reach."""
-    place = socket_of(house.place).parent
+    paths = socket_path(house.paths).parent
     ours = {text for text in descriptors(pid) if text.startswith("socket:")}
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         number, *names = line.split(maxsplit=7)[6:]
-        if names and f"socket:[{number}]" in ours and Path(names[0]).parent != place:
+        if names and f"socket:[{number}]" in ours and Path(names[0]).parent != paths:
             yield f"it has the socket {names[0]}"
 
 

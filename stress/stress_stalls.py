@@ -20,9 +20,9 @@ from support.actors import peak_memory
 
 from hermes_actor.client.control import ask_status
 
-PATIENCE_SECONDS = 1.0
+DEFAULT_TIMEOUT_SECONDS = 1.0
 STALL_SECONDS = 2.5
-"""Longer than the patience of the clients, and than it takes to call a writer stalled."""
+"""Longer than the timeout of the clients, and than it takes to call a writer stalled."""
 
 STALLS_PER_HOUSE = 4
 MEMORY_BYTES = 250 * 1024 * 1024
@@ -32,7 +32,7 @@ def main(job: Job) -> None:
     while job.more():
         house = new_house(job)
         with house.open(), at_work(
-            house, job.rng, writers=8, readers=1, depth=30, patience=PATIENCE_SECONDS
+            house, job.rng, writers=8, readers=1, depth=30, timeout=DEFAULT_TIMEOUT_SECONDS
         ) as clients:  # fmt: skip
             for _ in range(STALLS_PER_HOUSE):
                 if job.more():
@@ -62,7 +62,7 @@ def stuck_sync(job: Job, house: House) -> None:
 
 
 def degraded(house: House) -> list[str]:
-    found = ask_status(house.place)
+    found = ask_status(house.paths)
     return [] if found is None else list(found["degraded"])
 
 
@@ -71,7 +71,7 @@ def stopped(job: Job, house: House) -> None:
     pid = house.serves()
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(PATIENCE_SECONDS + job.rng.uniform(0.2, 1.5))
+        time.sleep(DEFAULT_TIMEOUT_SECONDS + job.rng.uniform(0.2, 1.5))
         os.kill(pid, signal.SIGCONT)
     job.demand(house.serves() == pid, "a stopped actor has lost its place")
 

@@ -32,7 +32,7 @@ from programme.job import Job, run
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import connect_reader, connect_writer, wal_reset_safe
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 
@@ -89,7 +89,7 @@ class ProductOwner:
     beside = "one owner"
 
     def __init__(self, path: Path) -> None:
-        self._writer = Writer(place_of(path))
+        self._writer = Writer(resolve_paths(path))
         self._acknowledged(SessionCreate(id="s", source="cli", started_at=1.0))
 
     def _acknowledged(self, *operations: Any) -> list[int]:

@@ -76,15 +76,15 @@ def _batches(rows: int) -> list[list[Any]]:
 
 
 @contextlib.contextmanager
-def _engine(path: Path, **seams: Any) -> Iterator[Any]:
+def _engine(path: Path, **env: Any) -> Iterator[Any]:
     """The engine on *path*, in this process."""
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
-    from hermes_actor.paths import place_of
+    from hermes_actor.paths import resolve_paths
 
-    lock = OwnerLock.acquire(place_of(path))
-    writer = Writer(place_of(path), Seams(**seams))
+    lock = OwnerLock.acquire(resolve_paths(path))
+    writer = Writer(resolve_paths(path), Environment(**env))
     try:
         yield writer
     finally:

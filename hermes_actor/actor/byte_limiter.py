@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import trio
 
-__all__ = ["Credit"]
+__all__ = ["ByteLimiter"]
 
 
-class Credit:
+class ByteLimiter:
     """The budget. Taken in the event loop, given back from any thread."""
 
     def __init__(self, total: int, run_in_loop: Callable[[Callable[[], None]], None]) -> None:

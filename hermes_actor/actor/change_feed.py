@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_actor.actor.outbox import Outbox
-    from hermes_actor.engine.change_log import ChangeRing
+    from hermes_actor.engine.change_log import ChangeLog
 
-__all__ = ["Followers"]
+__all__ = ["ChangeFeed"]
 
 
-class Followers:
+class ChangeFeed:
     """Those who follow one ring. Lives in the event loop."""
 
-    def __init__(self, ring: ChangeRing, in_loop: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, ring: ChangeLog, in_loop: Callable[[Callable[[], None]], None]) -> None:
         self._ring = ring
         self._in_loop = in_loop
         self._count = 0

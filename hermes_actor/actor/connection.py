@@ -20,15 +20,15 @@ import trio
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.conversation import done, failed
-from hermes_actor.actor.frame_reader import Inbox
+from hermes_actor.actor.frame_reader import FrameReader
 from hermes_actor.actor.outbox import Outbox
-from hermes_actor.actor.requests import Desk
+from hermes_actor.actor.requests import RequestTracker
 from hermes_actor.errors import Closed, HandoffFailed
 from hermes_actor.paths import readable
 from hermes_protocol.framing import FrameError, frame
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.handoff.attempt import HandOff
+    from hermes_actor.actor.handoff.attempt import HandoffAttempt
     from hermes_actor.actor.server import Server
 
 __all__ = ["Connection", "peer_credentials"]
@@ -72,7 +72,7 @@ class Connection:
         self.awaits_handoff = False
         self._has_ended = False
         self.outbox = Outbox(sock, lambda: server.in_loop(self._wake), server.backlog)
-        self.desk = Desk(
+        self.desk = RequestTracker(
             server.mailbox,
             server.metrics,
             self._answer,
@@ -82,7 +82,9 @@ class Connection:
             leads=lambda leads: server.credit.favour(self.client_id if leads else None),
         )
         intake = server.mailbox.intake
-        self.inbox = Inbox(sock, self.desk, server.credit, intake, server.in_loop, server.gate)
+        self.inbox = FrameReader(
+            sock, self.desk, server.credit, intake, server.in_loop, server.gate
+        )
 
     @property
     def client_id(self) -> bytes:
@@ -197,7 +199,7 @@ class Connection:
         else:
             self.send_frame(done(message.ask))
 
-    async def _tell_handoff(self, ask: int, handoff: HandOff) -> None:
+    async def _tell_handoff(self, ask: int, handoff: HandoffAttempt) -> None:
         await handoff.finished.wait()
         try:
             self.send_frame(done(ask, handoff.result()))

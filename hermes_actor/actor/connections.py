@@ -18,12 +18,12 @@ from hermes_actor.errors import IncompatibleProtocol
 if TYPE_CHECKING:
     from hermes_actor.actor.server import Server
 
-__all__ = ["Reception"]
+__all__ = ["ConnectionSet"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
 
-class Reception:
+class ConnectionSet:
     """The connections of an actor. Lives in the event loop."""
 
     def __init__(self, server: Server) -> None:

@@ -20,12 +20,12 @@ from hermes_actor.actor.conversation import Conversation
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.byte_limiter import Credit
+    from hermes_actor.actor.byte_limiter import ByteLimiter
     from hermes_actor.actor.gate import Gate
-    from hermes_actor.actor.requests import Desk
-    from hermes_actor.actor.writer_poll import Intake
+    from hermes_actor.actor.requests import RequestTracker
+    from hermes_actor.actor.writer_poll import WriterSelector
 
-__all__ = ["Inbox"]
+__all__ = ["FrameReader"]
 
 _Price = tuple[int, bytes]
 
@@ -33,15 +33,15 @@ _UNGATED = wire.Hello | wire.StatusRequest | wire.Drain | wire.Handoff | wire.Su
 """What is answered without a writer."""
 
 
-class Inbox:
+class FrameReader:
     """What comes from one client."""
 
     def __init__(
         self,
         sock: socket.socket,
-        desk: Desk,
-        credit: Credit,
-        intake: Intake,
+        desk: RequestTracker,
+        credit: ByteLimiter,
+        intake: WriterSelector,
         in_loop: Callable[[Callable[[], None]], None],
         gate: Gate,
     ) -> None:

@@ -7,28 +7,28 @@ import socket
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.paths import address_of, socket_of
+from hermes_actor.paths import socket_address, socket_path
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["bind", "remove_socket"]
 
 
-def bind(place: Place) -> socket.socket:
+def bind(paths: StorePaths) -> socket.socket:
     """Listen. The caller holds the owner lock, so a socket file that exists is stale.
 
     The socket appears under its name when it listens: between bind and listen a client would be
     refused, and would take that for the proof that nobody serves.
     """
-    path = socket_of(place)
+    path = socket_path(paths)
     unborn = path.with_name("sock.new")
     unborn.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
     mask = os.umask(0o177)
     try:
-        with address_of(place, unborn.name) as address:
+        with socket_address(paths, unborn.name) as address:
             listener.bind(address)
     finally:
         os.umask(mask)
@@ -37,6 +37,6 @@ def bind(place: Place) -> socket.socket:
     return listener
 
 
-def remove_socket(place: Place) -> None:
+def remove_socket(paths: StorePaths) -> None:
     """Remove our socket file. Under the owner lock it is ours."""
-    socket_of(place).unlink(missing_ok=True)
+    socket_path(paths).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
-from hermes_actor.actor.writer_poll import Intake
+from hermes_actor.actor.writer_poll import WriterSelector
 
 if TYPE_CHECKING:
     from hermes_actor.engine.jobs import Job
@@ -32,7 +32,7 @@ class Mailbox:
     """The source of jobs of the writer thread."""
 
     def __init__(self) -> None:
-        self.intake = Intake()
+        self.intake = WriterSelector()
         self._guard = threading.Lock()
         self._sleeps = False
         self._lanes: OrderedDict[bytes, deque[tuple[float, Job]]] = OrderedDict()

@@ -16,8 +16,8 @@ from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor import exit_codes, limits
-from hermes_actor.actor.handoff.receiver import Predecessor, check_file
-from hermes_actor.actor.sd_notify import Supervisor
+from hermes_actor.actor.handoff.receiver import PredecessorLink, check_file
+from hermes_actor.actor.sd_notify import ServiceManager
 from hermes_actor.actor.server import Server
 from hermes_actor.actor.socket_activation import (
     keep_if_reachable,
@@ -30,11 +30,11 @@ from hermes_actor.build import build_id
 # Imported now: after an update of the files on disk a running actor must not import a mixture.
 from hermes_actor.engine import migrations  # noqa: F401
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.errors import HermesActorError, Owned
-from hermes_actor.paths import check_owner
+from hermes_actor.errors import AlreadyOwned, HermesActorError
+from hermes_actor.paths import check_ownership
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["Settings", "serve", "succeed"]
 
@@ -62,7 +62,7 @@ class Settings:
 
 
 def serve(
-    place: Place,
+    paths: StorePaths,
     settings: Settings,
     *,
     ready_fd: int | None = None,
@@ -77,12 +77,12 @@ def serve(
     """
     starter = _Starter(ready_fd)
     tell = _once(announce or starter.tell)
-    supervisor, listener = Supervisor.from_environment(), passed_listener()
-    place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    supervisor, listener = ServiceManager.from_environment(), passed_listener()
+    paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        check_owner(place)
-        lock = _acquire(place, supervisor, listener)
-    except Owned as error:
+        check_ownership(paths)
+        lock = _acquire(paths, supervisor, listener)
+    except AlreadyOwned as error:
         # Whoever started us tries to connect again: the other one may just have begun.
         tell(error)
         return exit_codes.ALREADY_RUNNING
@@ -90,30 +90,32 @@ def serve(
         tell(error)
         return exit_codes.REFUSED
     if to_log:
-        _open_log(place)
+        _open_log(paths)
     return _run(
-        place,
+        paths,
         lock,
         settings,
         tell=tell,
         on_phase=starter.tell_phase,
-        listener=keep_if_reachable(listener, place),
+        listener=keep_if_reachable(listener, paths),
         supervisor=supervisor,
         on_status=on_status,
     )
 
 
-def _acquire(place: Place, supervisor: Supervisor, listener: socket.socket | None) -> OwnerLock:
+def _acquire(
+    paths: StorePaths, supervisor: ServiceManager, listener: socket.socket | None
+) -> OwnerLock:
     """The owner lock. Under a service manager we wait for it, for a manager would only start us
     again and again, and give up; who waits at *listener* is told after a while who has it.
 
-    Raises :class:`Owned` at once if there is no manager.
+    Raises :class:`AlreadyOwned` at once if there is no manager.
     """
     began = time.monotonic()
     while True:
         try:
-            return OwnerLock.acquire(place)
-        except Owned as error:
+            return OwnerLock.acquire(paths)
+        except AlreadyOwned as error:
             if not supervisor.is_there:
                 raise
             supervisor.phase(f"waiting: {error}")
@@ -122,12 +124,12 @@ def _acquire(place: Place, supervisor: Supervisor, listener: socket.socket | Non
         time.sleep(limits.RECONNECT_MAX_SECONDS)
 
 
-def succeed(place: Place, settings: Settings, channel: int) -> int:
+def succeed(paths: StorePaths, settings: Settings, channel: int) -> int:
     """Take over from the actor at the other end of *channel*. Returns the exit code."""
-    _open_log(place)
-    predecessor = Predecessor(channel)
+    _open_log(paths)
+    predecessor = PredecessorLink(channel)
     try:
-        check_file(place)
+        check_file(paths)
         inheritance = predecessor.inherit()
     except (HermesActorError, OSError) as error:
         _log.error("hand-off: not taking over: %s", error)
@@ -142,7 +144,7 @@ def succeed(place: Place, settings: Settings, channel: int) -> int:
             predecessor.tell_failed(error)
 
     return _run(
-        place,
+        paths,
         lock,
         settings,
         tell=_once(tell),
@@ -150,25 +152,25 @@ def succeed(place: Place, settings: Settings, channel: int) -> int:
         listener=inheritance.listener,
         predecessor=predecessor,
         pinned=inheritance.message.pinned,
-        supervisor=Supervisor.from_environment(),
+        supervisor=ServiceManager.from_environment(),
     )
 
 
 def _run(
-    place: Place,
+    paths: StorePaths,
     lock: OwnerLock,
     settings: Settings,
     *,
     tell: Callable[[BaseException | None], None],
     on_phase: Callable[[str], None],
-    supervisor: Supervisor,
+    supervisor: ServiceManager,
     listener: socket.socket | None = None,
-    predecessor: Predecessor | None = None,
+    predecessor: PredecessorLink | None = None,
     pinned: bool = False,
     on_status: Callable[[dict[str, Any]], None] | None = None,
 ) -> int:
     _raise_limits()
-    _log.info("hermes-actor %s pid %d owns %s", build_id(), os.getpid(), place.db)
+    _log.info("hermes-actor %s pid %d owns %s", build_id(), os.getpid(), paths.db)
 
     def now_in(phase: str) -> None:
         supervisor.phase(phase)
@@ -183,7 +185,7 @@ def _run(
         tell(error)
 
     server = Server(
-        place,
+        paths,
         lock,
         listener=listener,
         keep_socket=path_is_kept(),
@@ -229,8 +231,8 @@ class _PrivateLog(RotatingFileHandler):
         return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def _open_log(place: Place) -> None:
-    handler = _PrivateLog(place.log, maxBytes=limits.LOG_MAX_BYTES, backupCount=3)
+def _open_log(paths: StorePaths) -> None:
+    handler = _PrivateLog(paths.log, maxBytes=limits.LOG_MAX_BYTES, backupCount=3)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hermes_actor.actor.mailbox import Mailbox
     from hermes_actor.actor.metrics import Metrics
 
-__all__ = ["Desk", "LeaseMessage"]
+__all__ = ["RequestTracker", "LeaseMessage"]
 
 LeaseMessage = wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
 
 
-class Desk:
+class RequestTracker:
     """The open business of one client."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Desk:
                 landed()
                 self._request_ended()
 
-        deadline = _deadline(message.patience)
+        deadline = _deadline(message.timeout)
         self._request_began()
         self._mailbox.put(
             self.client_id,
@@ -159,7 +159,7 @@ class Desk:
     def catch_up(self, message: wire.CatchUp, landed: Callable[[], None]) -> None:
         """Bring the indexes up to a message, between batches."""
         finish = self._asked(message.ask, landed)
-        deadline = _deadline(message.patience)
+        deadline = _deadline(message.timeout)
         job = jobs.CatchUp(
             finish, deadline, message.through, damaged=message.damaged, verify=message.verify
         )
@@ -168,7 +168,7 @@ class Desk:
     def maintain(self, message: wire.Maintain, landed: Callable[[], None]) -> None:
         """A piece of maintenance, behind what this client has sent before."""
         finish = self._asked(message.ask, landed)
-        deadline = _deadline(message.patience)
+        deadline = _deadline(message.timeout)
         if message.task == "hold":
             self._hold = jobs.Hold(finish, deadline, self._who(), self._is_there)
             self._mailbox.put(self.client_id, self._hold)
@@ -244,7 +244,7 @@ class Desk:
         finish = self._asked(message.ask, landed)
         self._metrics.leases += 1
         self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
-        lease = jobs.Lease(finish, _deadline(message.patience), self._lead)
+        lease = jobs.Lease(finish, _deadline(message.timeout), self._lead)
         self._leases[message.lease] = lease
         self._mailbox.put(self.client_id, lease)
 
@@ -283,7 +283,7 @@ class Desk:
             self._hold.abandon()
 
 
-def _deadline(patience: float | None) -> float:
-    if patience is None or math.isnan(patience):
-        patience = limits.PATIENCE_SECONDS
-    return time.monotonic() + min(patience, limits.PATIENCE_MAX_SECONDS)
+def _deadline(timeout: float | None) -> float:
+    if timeout is None or math.isnan(timeout):
+        timeout = limits.DEFAULT_TIMEOUT_SECONDS
+    return time.monotonic() + min(timeout, limits.TIMEOUT_MAX_SECONDS)

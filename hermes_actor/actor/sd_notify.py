@@ -11,13 +11,13 @@ import os
 import socket
 import time
 
-__all__ = ["Supervisor"]
+__all__ = ["ServiceManager"]
 
 _SEND_SECONDS = 1.0
 """A manager that is busy gets this long to make room for a message."""
 
 
-class Supervisor:
+class ServiceManager:
     """The service manager above us, if there is one. What cannot be said is not said."""
 
     def __init__(self, address: str | None = None, tick_seconds: float | None = None) -> None:
@@ -27,7 +27,7 @@ class Supervisor:
         self._phase = ""
 
     @classmethod
-    def from_environment(cls) -> Supervisor:
+    def from_environment(cls) -> ServiceManager:
         """Whoever the variables name. Takes ``WATCHDOG_PID`` out: a successor has another pid."""
         watched = os.environ.pop("WATCHDOG_PID", None)
         if watched not in (None, str(os.getpid())):
@@ -64,9 +64,9 @@ class Supervisor:
 
     def tick(self) -> None:
         """We live. Never waits: the next tick will do."""
-        self._say("WATCHDOG=1", patience=0.0)
+        self._say("WATCHDOG=1", timeout=0.0)
 
-    def _say(self, *lines: str, patience: float = _SEND_SECONDS) -> None:
+    def _say(self, *lines: str, timeout: float = _SEND_SECONDS) -> None:
         if self._address is None:
             return
         address = self._address.replace("@", "\0", 1) if self._address[0] == "@" else self._address
@@ -76,5 +76,5 @@ class Supervisor:
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,
         ):
-            sock.settimeout(patience)
+            sock.settimeout(timeout)
             sock.sendto(text.encode(errors="replace"), address)

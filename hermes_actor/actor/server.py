@@ -24,35 +24,35 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from hermes_actor import exit_codes, failpoints, limits
-from hermes_actor.actor.byte_limiter import Credit
-from hermes_actor.actor.change_feed import Followers
-from hermes_actor.actor.connections import Reception
+from hermes_actor.actor.byte_limiter import ByteLimiter
+from hermes_actor.actor.change_feed import ChangeFeed
+from hermes_actor.actor.connections import ConnectionSet
 from hermes_actor.actor.gate import Gate
-from hermes_actor.actor.handoff.coordinator import Succession
+from hermes_actor.actor.handoff.coordinator import HandoffCoordinator
 from hermes_actor.actor.listener import bind, remove_socket
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.outbox import Backlog
-from hermes_actor.actor.sd_notify import Supervisor
+from hermes_actor.actor.sd_notify import ServiceManager
 from hermes_actor.actor.socket_activation import leave_if_replaced, socket_id
-from hermes_actor.actor.status import Foreigners, describe
+from hermes_actor.actor.status import ForeignWriters, describe
 from hermes_actor.actor.tasks import call, repeat
 from hermes_actor.actor.timers import Watch, expire, look_for_foreigners, show_status
 from hermes_actor.actor.watchdog import WatchedMailbox, tick
-from hermes_actor.actor.writer_thread import Writing
+from hermes_actor.actor.writer_thread import WriterThread
 from hermes_actor.build import build_id
-from hermes_actor.engine.change_log import ChangeRing
+from hermes_actor.engine.change_log import ChangeLog
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import ActorBroken, HandoffFailed, OutcomeUnknown
 from hermes_actor.recovery.scratch import remove_leftovers
 
 if TYPE_CHECKING:
     import hermes_protocol.messages as wire
-    from hermes_actor.actor.handoff.attempt import HandOff
-    from hermes_actor.actor.handoff.receiver import Predecessor
+    from hermes_actor.actor.handoff.attempt import HandoffAttempt
+    from hermes_actor.actor.handoff.receiver import PredecessorLink
     from hermes_actor.actor.outbox import Outbox
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["Server"]
 
@@ -64,14 +64,14 @@ class Server:
 
     def __init__(
         self,
-        place: Place,
+        paths: StorePaths,
         lock: OwnerLock,
         *,
         listener: socket.socket | None = None,
         keep_socket: bool = False,
-        predecessor: Predecessor | None = None,
+        predecessor: PredecessorLink | None = None,
         pinned: bool = False,
-        supervisor: Supervisor | None = None,
+        supervisor: ServiceManager | None = None,
         successor_options: Sequence[str] = (),
         idle_exit: float | None = None,
         drain_seconds: float = limits.DRAIN_SECONDS,
@@ -91,7 +91,7 @@ class Server:
         *on_phase* with what takes long before that. *on_status* gets the status document now and
         then, in a thread of its own: a terminal that takes nothing must not hold us up.
         """
-        self.place = place
+        self.paths = paths
         self._private_sql = private_sql
         self.rescue = rescue
         self.drain_seconds = drain_seconds
@@ -99,19 +99,19 @@ class Server:
         self.metrics = Metrics()
         self.mailbox = WatchedMailbox()
         self.backlog = Backlog()
-        self.foreigners = Foreigners(place)
+        self.foreigners = ForeignWriters(paths)
         self._lock = lock
         self._listener = listener
         self._keep_socket = keep_socket
-        self._supervisor = supervisor or Supervisor()
-        self.succession = Succession(
+        self._supervisor = supervisor or ServiceManager()
+        self.succession = HandoffCoordinator(
             self, lock, predecessor, pinned=pinned, options=successor_options
         )
         self._idle_exit = idle_exit
         self._on_ready = on_ready
         self._on_phase = on_phase
         self._on_status = on_status
-        self._changes = ChangeRing()
+        self._changes = ChangeLog()
         self._dirty: deque[Outbox] = deque()
         self._reason = ""
 
@@ -177,7 +177,7 @@ class Server:
         for number in self._ends:
             # Heard while the loop runs. One that comes after must not spoil a proper end.
             signal.signal(number, signal.SIG_IGN)
-        remove_leftovers(self.place)
+        remove_leftovers(self.paths)
         build_id()  # now: after an update the files are no longer the code that runs
         trio.run(self._main)
         self.mailbox.intake.close()
@@ -189,13 +189,13 @@ class Server:
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self.credit = Credit(limits.CREDIT_TOTAL_BYTES, self.in_loop)
-        self.followers = Followers(self._changes, self.in_loop)
+        self.credit = ByteLimiter(limits.CREDIT_TOTAL_BYTES, self.in_loop)
+        self.followers = ChangeFeed(self._changes, self.in_loop)
         self.gate = Gate()
-        self.reception = Reception(self)
+        self.reception = ConnectionSet(self)
         self._draining = trio.Event()
-        listener = self._listener or bind(self.place)
-        at_path = socket_id(self.place)
+        listener = self._listener or bind(self.paths)
+        at_path = socket_id(self.paths)
         with trio.open_signal_receiver(*self._ends) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -207,8 +207,8 @@ class Server:
                 nursery.cancel_scope.cancel()
         # One whose predecessor was not dismissed leaves it the socket: it takes back.
         kept = handed_over or self._keep_socket or self.succession.is_taken_back_from
-        if not kept and socket_id(self.place) == at_path:
-            remove_socket(self.place)
+        if not kept and socket_id(self.paths) == at_path:
+            remove_socket(self.paths)
         listener.close()
 
     def _periodic(
@@ -234,8 +234,8 @@ class Server:
                 job.finish(Outcome(error=OutcomeUnknown("the actor had handed over")))
         self._turn = trio.Event()
         self.gate.open()
-        self._writing = Writing(
-            self.place,
+        self._writing = WriterThread(
+            self.paths,
             self.mailbox,
             self._changes,
             in_loop=self.in_loop,
@@ -297,7 +297,7 @@ class Server:
         """Let clients in until cancelled."""
         await self.reception.accept(listener, self._nursery)
 
-    async def _mourn(self, writing: Writing) -> None:
+    async def _mourn(self, writing: WriterThread) -> None:
         """An actor whose writer has stopped by itself ends."""
         await writing.closed.wait()
         if writing.failure is not None:
@@ -314,7 +314,7 @@ class Server:
             if not self.succession.is_over:
                 call(partial(self._supervisor.stopping, reason))
 
-    def hand_off(self, request: wire.Handoff) -> HandOff:
+    def hand_off(self, request: wire.Handoff) -> HandoffAttempt:
         """Begin to hand over. Raises :class:`HandoffFailed` if that cannot be now."""
         return self.succession.begin(request, self._nursery)
 

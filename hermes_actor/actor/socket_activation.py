@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.actor.conversation import reject
-from hermes_actor.paths import address_of, socket_of
+from hermes_actor.paths import socket_address, socket_path
 
 if TYPE_CHECKING:
     from hermes_actor.actor.server import Server
     from hermes_actor.engine.ownership import OwnerLock
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = [
     "keep_if_reachable",
@@ -70,7 +70,7 @@ def passed_listener() -> socket.socket | None:
     return None
 
 
-def keep_if_reachable(listener: socket.socket | None, place: Place) -> socket.socket | None:
+def keep_if_reachable(listener: socket.socket | None, paths: StorePaths) -> socket.socket | None:
     """*listener* if clients of *place* reach it, else ``None``. The caller holds the owner lock.
 
     Its file may have been removed or replaced, and then nobody would ever find us. Under the owner
@@ -79,13 +79,13 @@ def keep_if_reachable(listener: socket.socket | None, place: Place) -> socket.so
     if listener is None:
         return None
     try:
-        with address_of(place) as address, socket.socket(socket.AF_UNIX) as probe:
+        with socket_address(paths) as address, socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)
             probe.connect(address)
     except BlockingIOError:
         pass  # so many clients wait already
     except OSError as error:
-        _log.warning("nobody reaches the service manager's socket at %s: %s", place.sock, error)
+        _log.warning("nobody reaches the service manager's socket at %s: %s", paths.sock, error)
         listener.close()
         return None
     os.environ[_KEPT] = "1"
@@ -109,10 +109,10 @@ def turn_away(listener: socket.socket, error: BaseException) -> None:
                 sock.sendall(reject(error))
 
 
-def socket_id(place: Place) -> tuple[int, int] | None:
+def socket_id(paths: StorePaths) -> tuple[int, int] | None:
     """Which socket file lies at the path; ``None``: none. A socket that is open keeps its own."""
     try:
-        found = socket_of(place).lstat()
+        found = socket_path(paths).lstat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -126,7 +126,7 @@ async def leave_if_replaced(
     If the lock file has gone with it, that is for the writer to judge (R3).
     """
     with contextlib.suppress(OSError):
-        held, found = os.fstat(lock.fileno()), server.place.owner_lock.stat()
-        if os.path.samestat(held, found) and socket_id(server.place) != at_path:
+        held, found = os.fstat(lock.fileno()), server.paths.owner_lock.stat()
+        if os.path.samestat(held, found) and socket_id(server.paths) != at_path:
             server.drain("its socket was replaced")
     return limits.HOME_CHECK_SECONDS

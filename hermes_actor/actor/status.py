@@ -16,22 +16,22 @@ from hermes_actor import limits
 from hermes_actor._version import __version__
 from hermes_actor.build import build_id
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
-from hermes_actor.system.lock_inspection import snapshot_holders, write_openers
+from hermes_actor.system.lock_inspection import processes_with_write_fd, wal_read_lock_pids
 
 if TYPE_CHECKING:
     from hermes_actor.actor.connection import Connection
     from hermes_actor.actor.server import Server
     from hermes_actor.engine.writer import Writer
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Foreigners", "describe"]
+__all__ = ["ForeignWriters", "describe"]
 
 
-class Foreigners:
+class ForeignWriters:
     """Programs that write the file beside us, as far as the system still shows them."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, paths: StorePaths) -> None:
+        self._paths = paths
         self._commits = 0
         self.seen: dict[int, str] = {}
 
@@ -43,7 +43,7 @@ class Foreigners:
         if commits != self._commits:
             self._commits = commits
             found = await trio.to_thread.run_sync(
-                write_openers, self._place.db, abandon_on_cancel=True
+                processes_with_write_fd, self._paths.db, abandon_on_cancel=True
             )
             self.seen.update(found)
             while len(self.seen) > limits.FOREIGNERS_KEPT:
@@ -60,7 +60,7 @@ def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any
         "protocol": wire.PROTOCOL,
         "phase": server.phase,
         "uptime_s": round(time.time() - server.started, 3),
-        "database": str(server.place.db),
+        "database": str(server.paths.db),
         "sqlite": {
             "version": sqlite3.sqlite_version,
             "wal_reset": "fixed" if wal_reset_safe() else "possible beside a foreign writer",
@@ -100,7 +100,7 @@ def _of_the_file(server: Server) -> dict[str, Any]:
                 "foreign_commits": 0, "degraded": [], "broken": _text(server.failure)}  # fmt: skip
     checkpoints = writer.checkpoints
     waits = not checkpoints.all_moved or not writer.core.recovered
-    pinned = snapshot_holders(server.place.shm) if waits else []
+    pinned = wal_read_lock_pids(server.paths.shm) if waits else []
     return {
         "epoch": writer.epoch,
         "commit_no": writer.commit_no,

@@ -14,7 +14,7 @@ from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import is_gone
-from hermes_actor.recovery.rescue import is_wanted, rescue_path
+from hermes_actor.recovery.rescue import rescue_path, should_rescue
 
 if TYPE_CHECKING:
     from hermes_actor.actor.server import Server
@@ -40,7 +40,7 @@ class Watch:
             self._quiet_since = trio.current_time()
         # A command connects and leaves between two looks.
         quiet = trio.current_time() - max(self._quiet_since, server.reception.last_left)
-        if server.opened.is_set() and is_gone(server.place.db.parent):
+        if server.opened.is_set() and is_gone(server.paths.db.parent):
             if quiet <= limits.RESCUE_RECENT_SECONDS:
                 await _rescue(server)
             server.drain("the home is gone")
@@ -69,9 +69,9 @@ async def _rescue(server: Server) -> None:
     """Save the store of a home that was deleted while somebody used it."""
     if server.writer is None or not server.rescue:
         return
-    if not is_wanted(server.place, server.writer.core.file_bytes):
+    if not should_rescue(server.paths, server.writer.core.file_bytes):
         return
-    target, done, outcomes = rescue_path(server.place), trio.Event(), list[Outcome]()
+    target, done, outcomes = rescue_path(server.paths), trio.Event(), list[Outcome]()
 
     def finish(outcome: Outcome) -> None:
         outcomes.append(outcome)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hermes_actor.actor.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.sd_notify import Supervisor
+    from hermes_actor.actor.sd_notify import ServiceManager
     from hermes_actor.actor.server import Server
     from hermes_actor.engine.jobs import Job
 
@@ -50,7 +50,7 @@ class WatchedMailbox(Mailbox):
         return 0.0 if since is None else time.monotonic() - since
 
 
-async def tick(server: Server, supervisor: Supervisor, seconds: float) -> float:
+async def tick(server: Server, supervisor: ServiceManager, seconds: float) -> float:
     """Tell the watchdog that all is well, if it is; again in *seconds*."""
     unseen = server.mailbox.unseen_seconds()
     if unseen >= _STUCK_SECONDS:

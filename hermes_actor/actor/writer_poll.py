@@ -23,7 +23,7 @@ from typing import Protocol
 
 from hermes_actor import limits
 
-__all__ = ["Incoming", "Intake"]
+__all__ = ["Incoming", "WriterSelector"]
 
 
 class Incoming(Protocol):
@@ -41,7 +41,7 @@ class Incoming(Protocol):
         ...
 
 
-class Intake:
+class WriterSelector:
     """What is lent to the writer, and the bell that wakes it."""
 
     def __init__(self) -> None:

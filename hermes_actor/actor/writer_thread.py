@@ -23,23 +23,23 @@ from hermes_actor.errors import HermesActorError
 
 if TYPE_CHECKING:
     from hermes_actor.actor.mailbox import Mailbox
-    from hermes_actor.engine.change_log import ChangeRing
+    from hermes_actor.engine.change_log import ChangeLog
     from hermes_actor.engine.write_connection import WriteConnection
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Writing"]
+__all__ = ["WriterThread"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
 
-class Writing:
+class WriterThread:
     """The writer of one period of ownership, in a thread of its own."""
 
     def __init__(
         self,
-        place: Place,
+        paths: StorePaths,
         mailbox: Mailbox,
-        changes: ChangeRing,
+        changes: ChangeLog,
         *,
         in_loop: Callable[[Callable[[], None]], None],
         on_epoch: Callable[[int], None],
@@ -51,7 +51,7 @@ class Writing:
         private_sql: bool = True,
     ) -> None:
         """*on_ready* is called, in the thread, when the file is open, or the thread must die."""
-        self.place = place
+        self.paths = paths
         self.writer: Writer | None = None
         self.failure: BaseException | None = None
         self.opened = trio.Event()
@@ -99,12 +99,12 @@ class Writing:
     def _run(self) -> None:
         try:
             writer = Writer(
-                self.place,
+                self.paths,
                 somebody_waits=self._mailbox.waiting,
                 on_epoch=self._on_epoch,
                 on_phase=self._now_in,
                 changes=self._changes,
-                patience=limits.ACTOR_OPEN_BUSY_SECONDS,
+                timeout=limits.ACTOR_OPEN_BUSY_SECONDS,
                 anchored=True,
                 rescues=self._rescues,
                 private_sql=self._private_sql,
@@ -123,7 +123,7 @@ class Writing:
             )
         except BaseException as error:
             self.failure = error
-            _log.error("the writer of %s has stopped: %s", self.place.db, error, exc_info=error)
+            _log.error("the writer of %s has stopped: %s", self.paths.db, error, exc_info=error)
         finally:
             # Whatever happened, the event loop must not wait for us.
             self._in_loop(self.opened.set)

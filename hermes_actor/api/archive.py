@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hermes_protocol.operations as ops
-from hermes_actor.api.maintenance import UpkeepMethods
+from hermes_actor.api.maintenance import MaintenanceMethods
 from hermes_actor.store import titles
 from hermes_actor.store.search import merge
 
 if TYPE_CHECKING:
     from hermes_protocol.operations import Imported, MessageRow, SessionRow
 
-__all__ = ["KeepingMethods"]
+__all__ = ["ArchiveMethods"]
 
 _REMOVED_TOGETHER = 200
 """Ids in one removal: what is sent again when a slice was not enough stays small."""
 
 
-class KeepingMethods(UpkeepMethods):
+class ArchiveMethods(MaintenanceMethods):
     """Putting sessions away, bringing them in, and naming them before and after."""
 
     def archive_session(self, session_id: str, archived: bool = True) -> list[str]:

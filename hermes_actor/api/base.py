@@ -33,21 +33,21 @@ class Methods:
 
     _port: WriterPort | None
     _reader: Reader
-    _patience: float
+    _timeout: float
 
     def _submit(self, operation: Operation[R]) -> R:
         port = self._port
         if port is None:
             raise Closed("this SessionDB is closed")
         try:
-            return port.submit(operation, self._patience)
+            return port.submit(operation, self._timeout)
         except UnicodeEncodeError:
             # Lone surrogates cannot be stored. In the text of a message that is the caller's
             # error; anywhere else it must not cost the change.
             clean = without_surrogates(operation)
             if clean is operation:
                 raise
-            return port.submit(clean, self._patience)
+            return port.submit(clean, self._timeout)
 
     def _with_complete_index(
         self,
@@ -64,7 +64,7 @@ class Methods:
         which it may take as its last argument.
         """
 
-        schema, until = -1, time.monotonic() + self._patience
+        schema, until = -1, time.monotonic() + self._timeout
 
         def ask(conn: Connection, through: int | None = None) -> tuple[int | None, R | None]:
             nonlocal schema

@@ -13,12 +13,12 @@ from hermes_actor.store import listing, meta, telegram_topics
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
 
-__all__ = ["PlatformMethods"]
+__all__ = ["GatewayMethods"]
 
 _HANDOFF_ERROR_LENGTH = 500
 
 
-class PlatformMethods(Methods):
+class GatewayMethods(Methods):
     """What gateways need of a store."""
 
     # --- Telegram topics -------------------------------------------------------------------

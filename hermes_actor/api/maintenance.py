@@ -18,7 +18,7 @@ from hermes_actor.store import meta
 from hermes_actor.store.deletion import delegates_of
 from hermes_actor.store.sessions import get_session
 
-__all__ = ["UpkeepMethods"]
+__all__ = ["MaintenanceMethods"]
 
 _DAY_SECONDS = 86_400.0
 _GHOST_AGE_SECONDS = _DAY_SECONDS
@@ -30,7 +30,7 @@ _SMALL_BYTES = 16 * 1024 * 1024
 _log = logging.getLogger("hermes_state")
 
 
-class UpkeepMethods(Methods):
+class MaintenanceMethods(Methods):
     """Keeping a store in shape."""
 
     def delete_session(self, session_id: str, sessions_dir: Path | None = None) -> bool:

@@ -12,12 +12,12 @@ from hermes_actor.store.search import matches, query
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
 
-__all__ = ["ListMethods"]
+__all__ = ["QueryMethods"]
 
 _EXPORT_LIMIT = 100_000
 
 
-class ListMethods(Methods):
+class QueryMethods(Methods):
     """Finding sessions and messages."""
 
     def list_sessions_rich(

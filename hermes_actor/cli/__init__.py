@@ -150,7 +150,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from hermes_actor.cli.errors import Refused, show_error
+    from hermes_actor.cli.errors import CommandError, show_error
     from hermes_actor.errors import HermesActorError
 
     _prepare_streams()
@@ -164,7 +164,7 @@ def _run(arguments: Sequence[str]) -> int:
         result: Any = main.main(list(arguments), prog_name="hermes-actor", standalone_mode=False)
     except click.exceptions.Abort:
         return 130
-    except Refused as error:
+    except CommandError as error:
         return failed(error.message, error.code)
     except click.ClickException as error:
         if as_json:

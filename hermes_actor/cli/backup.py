@@ -15,12 +15,12 @@ import click
 from hermes_actor import exit_codes
 from hermes_actor.cli.files import new_store_for, store_for
 from hermes_actor.cli.output import (
-    complain,
     confirm,
     db_option,
     json_option,
+    print_error,
+    print_result,
     progress,
-    say,
     size_text,
     waiting_for,
     yes_option,
@@ -29,8 +29,14 @@ from hermes_actor.cli.output_files import Output, checked_output, force_option
 from hermes_actor.cli.owner import has_owner, maintain, replace_content
 from hermes_actor.config import load
 from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, StorageError, from_sqlite
-from hermes_actor.paths import Place, place_of
-from hermes_actor.recovery.backup import back_up, backup_path, backups_of, stamp, weed
+from hermes_actor.paths import StorePaths, resolve_paths
+from hermes_actor.recovery.backup import (
+    backup_path,
+    create_backup,
+    list_backups,
+    prune_backups,
+    stamp,
+)
 from hermes_actor.recovery.scratch import scratch
 from hermes_actor.settings import BACKUP_KEEP
 from hermes_actor.sqlite import connect_reader, sqlite3
@@ -48,26 +54,26 @@ keep_option = click.option(
 )  # fmt: skip
 
 
-def has_content(place: Place) -> bool:
+def has_content(paths: StorePaths) -> bool:
     """Whether there is anything to copy: a file without a byte and a log holds nothing."""
-    return place.db.exists() and (place.db.stat().st_size > 0 or place.wal.exists())
+    return paths.db.exists() and (paths.db.stat().st_size > 0 or paths.wal.exists())
 
 
-def copy_store(place: Place, keep: int | None) -> Path:
+def copy_store(paths: StorePaths, keep: int | None) -> Path:
     """Copy the store to the next free name, and weed the older copies; the new one."""
     if keep is None:
-        keep = load(place.db.parent, "updates").read(BACKUP_KEEP)
-    target = backup_path(place.db)
-    with progress(f"copying {place.db.name}") as tell:
-        back_up(place.db, target, tell)
-    weed(place.db, keep)
+        keep = load(paths.db.parent, "updates").read(BACKUP_KEEP)
+    target = backup_path(paths.db)
+    with progress(f"copying {paths.db.name}") as tell:
+        create_backup(paths.db, target, tell)
+    prune_backups(paths.db, keep)
     return target
 
 
-def _copy_to(place: Place, output: Output) -> int:
+def _copy_to(paths: StorePaths, output: Output) -> int:
     """Copy the store to *output*. Returns the size of the copy."""
-    with progress(f"copying {place.db.name}") as tell, output.filling() as part:
-        back_up(place.db, part, tell)
+    with progress(f"copying {paths.db.name}") as tell, output.filling() as part:
+        create_backup(paths.db, part, tell)
         return part.stat().st_size
 
 
@@ -93,23 +99,23 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
       hermes-actor backup --keep 14
       hermes-actor backup --to /mnt/usb/state.db
     """
-    place = store_for(db)
-    output = None if to is None else checked_output(to, place, force=force)
+    paths = store_for(db)
+    output = None if to is None else checked_output(to, paths, force=force)
     began = time.monotonic()
     if output is None:
-        copy = copy_store(place, keep)
+        copy = copy_store(paths, keep)
         name, size = str(copy), copy.stat().st_size
     else:
-        name, size = output.name, _copy_to(place, output)
+        name, size = output.name, _copy_to(paths, output)
         if output.is_stdout:
             return exit_codes.OK
     document = {
         "path": name,
         "bytes": size,
         "seconds": round(time.monotonic() - began, 3),
-        "kept": [str(copy) for copy in backups_of(place.db)],
+        "kept": [str(copy) for copy in list_backups(paths.db)],
     }
-    say(document, name, as_json)
+    print_result(document, name, as_json)
     return exit_codes.OK
 
 
@@ -143,24 +149,24 @@ def restore(
       hermes-actor restore
       hermes-actor restore ~/.hermes/backups/state-20260301-101500-000000.backup.db --yes
     """
-    place = new_store_for(db)
-    copies = backups_of(place.db)
+    paths = new_store_for(db)
+    copies = list_backups(paths.db)
     if list_:
         _list(copies, as_json)
         return exit_codes.OK
     source = copy or (copies[-1] if copies else None)
     if source is None or not source.is_file():
-        complain(f"there is no copy at {source or backup_path(place.db).parent}")
+        print_error(f"there is no copy at {source or backup_path(paths.db).parent}")
         return exit_codes.REFUSED
-    theirs, ours = _count(source), _count(place.db) if has_content(place) else "nothing"
-    confirm(f"Replace {place.db} ({ours}) by {source} ({theirs})?", yes)
-    with waiting_for(place), prepared(place, source) as ready:
-        result, kept = put_content(place, lambda: contextlib.nullcontext(ready), keep=not no_backup)
-    text = f"restored {place.db} from {source}: {theirs}"
+    theirs, ours = _count(source), _count(paths.db) if has_content(paths) else "nothing"
+    confirm(f"Replace {paths.db} ({ours}) by {source} ({theirs})?", yes)
+    with waiting_for(paths), prepared(paths, source) as ready:
+        result, kept = put_content(paths, lambda: contextlib.nullcontext(ready), keep=not no_backup)
+    text = f"restored {paths.db} from {source}: {theirs}"
     if kept is not None:
         text += f"\nthe previous content is in {kept}"
-    document = {"restored": str(place.db), "from": str(source), "before": kept and str(kept)}
-    say({**document, **result}, text, as_json)
+    document = {"restored": str(paths.db), "from": str(source), "before": kept and str(kept)}
+    print_result({**document, **result}, text, as_json)
     return exit_codes.OK
 
 
@@ -190,23 +196,23 @@ def _count(db: Path) -> str:
 
 
 @contextlib.contextmanager
-def prepared(place: Place, source: Path) -> Iterator[Path]:
+def prepared(paths: StorePaths, source: Path) -> Iterator[Path]:
     """A private copy of *source* that a writer can take: whole, up to date, of the same page size.
 
     It lies in the folder of the side files and goes with the block.
     """
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.engine.open_database import open_database
 
-    with scratch(place) as ready:
+    with scratch(paths) as ready:
         try:
             with progress("checking the copy") as tell:
-                back_up(source, ready, tell)
+                create_backup(source, ready, tell)
             # A store of an older version is migrated here, where nobody waits for it.
-            open_database(place_of(ready), Seams()).close()
+            open_database(resolve_paths(ready), Environment()).close()
             with contextlib.closing(sqlite3.connect(ready, isolation_level=None)) as conn:
                 conn.execute("PRAGMA journal_mode = DELETE").fetchall()
-                if (size := _page_size(place)) is not None:
+                if (size := _page_size(paths)) is not None:
                     conn.execute(f"PRAGMA page_size = {size}")
                     if conn.execute("PRAGMA page_size").fetchall() != [(size,)]:
                         conn.execute("VACUUM")
@@ -217,18 +223,18 @@ def prepared(place: Place, source: Path) -> Iterator[Path]:
         yield ready
 
 
-def _page_size(place: Place) -> int | None:
+def _page_size(paths: StorePaths) -> int | None:
     """That of the present file, which a WAL cannot change; ``None`` if there is none to ask."""
-    if not place.db.exists():
+    if not paths.db.exists():
         return None
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect_reader(place.db)) as conn:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect_reader(paths.db)) as conn:
         (size,) = conn.execute("PRAGMA page_size").fetchone()
         return int(size)
     return None
 
 
 def put_content(
-    place: Place,
+    paths: StorePaths,
     made: Callable[[], AbstractContextManager[Path]],
     *,
     keep: bool = True,
@@ -241,12 +247,12 @@ def put_content(
     moved aside, and is the copy then. *damaged*: the present content is known to be.
     """
     kept: Path | None = None
-    is_new = not has_content(place)
+    is_new = not has_content(paths)
 
     @contextlib.contextmanager
     def with_copy() -> Iterator[Path]:
         nonlocal kept
-        kept = None if is_new and _count(place.db) == _EMPTY else _keep_present(place, damaged)
+        kept = None if is_new and _count(paths.db) == _EMPTY else _keep_present(paths, damaged)
         try:
             with made() as ready:
                 yield ready
@@ -257,44 +263,44 @@ def put_content(
 
     try:
         if keep:
-            return replace_content(place, with_copy), kept
+            return replace_content(paths, with_copy), kept
         with made() as ready:
-            return maintain(place, "restore", ready), None
+            return maintain(paths, "restore", ready), None
     except (Damaged, NotADatabase):
-        if has_owner(place):
+        if has_owner(paths):
             raise
     with made() as ready:
-        moved = _move_aside(place, ready)
+        moved = _move_aside(paths, ready)
     # The next owner numbers on from what the copy says, and nobody knows its receipts.
-    with prepared(place, place.db) as ready:
-        return maintain(place, "restore", ready), moved
+    with prepared(paths, paths.db) as ready:
+        return maintain(paths, "restore", ready), moved
 
 
-def _keep_present(place: Place, damaged: bool) -> Path:
+def _keep_present(paths: StorePaths, damaged: bool) -> Path:
     """Copy the present content to "backups", sound or not."""
-    target = backup_path(place.db)
+    target = backup_path(paths.db)
     with progress("copying the present content") as tell:
         try:
-            back_up(place.db, target, tell, damaged=damaged)
+            create_backup(paths.db, target, tell, damaged=damaged)
         except (Damaged, NotADatabase):
             if damaged:
                 raise
-            back_up(place.db, target, tell, damaged=True)  # for the record
+            create_backup(paths.db, target, tell, damaged=True)  # for the record
     return target
 
 
-def _move_aside(place: Place, ready: Path) -> Path:
+def _move_aside(paths: StorePaths, ready: Path) -> Path:
     """Give a file that nobody can open another name, and its own to *ready*; the other name."""
     from hermes_actor.engine.ownership import OwnerLock
 
-    lock = OwnerLock.acquire(place)
+    lock = OwnerLock.acquire(paths)
     try:
-        moved = place.db.with_name(f"{place.db.name}.damaged-{stamp()}")
-        place.shm.unlink(missing_ok=True)  # it holds locks, no data
+        moved = paths.db.with_name(f"{paths.db.name}.damaged-{stamp()}")
+        paths.shm.unlink(missing_ok=True)  # it holds locks, no data
         for suffix in ("-wal", ""):
             with contextlib.suppress(FileNotFoundError):
-                place.db.with_name(place.db.name + suffix).rename(f"{moved}{suffix}")
-        ready.rename(place.db)
+                paths.db.with_name(paths.db.name + suffix).rename(f"{moved}{suffix}")
+        ready.rename(paths.db)
     finally:
         lock.release()
     return moved

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.output import complain
+from hermes_actor.cli.output import print_error
 from hermes_actor.cli.output_files import checked_output, force_option
 
 __all__ = ["completion"]
@@ -49,7 +49,7 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
     shell = shell or Path(os.environ.get("SHELL", "")).name
     made = get_completion_class(shell)
     if shell not in _WHERE or made is None:
-        complain(f"no completion for {shell or 'an unknown shell'}; there is bash, zsh and fish")
+        print_error(f"no completion for {shell or 'an unknown shell'}; there is bash, zsh and fish")
         return exit_codes.REFUSED
     from hermes_actor.cli import main
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hermes_actor.testing.scenario import Show
+    from hermes_actor.testing.scenario import Scenario
     from hermes_actor.testing.writer_pool import History
 
 __all__ = ["demo"]
@@ -62,9 +62,9 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
       hermes-actor demo --seconds 60 --writers 16
     """
     # Late: only this command needs it.
-    from hermes_actor.testing.scenario import Show
+    from hermes_actor.testing.scenario import Scenario
 
-    with Show(seconds, writers, _READERS, seed, hand_over) as show:
+    with Scenario(seconds, writers, _READERS, seed, request_handoff) as show:
         try:
             with _view(as_json) as view:
                 view.draw(show, 0)
@@ -86,7 +86,7 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
 # --- the verdict ---------------------------------------------------------------------------------
 
 
-def _judge(show: Show, history: History) -> dict[str, Any]:
+def _judge(show: Scenario, history: History) -> dict[str, Any]:
     """Everything that the show has found out, for scripts."""
     looks, faults = show.crew.looks, [*show.faults, *history.faults]
     missing = [text for look in looks for text in look.missing]
@@ -161,7 +161,7 @@ def _ms(seconds: float) -> float:
 
 
 class _View(Protocol):
-    def draw(self, show: Show, made: int) -> None:
+    def draw(self, show: Scenario, made: int) -> None:
         """Show how it is; *made* writes were acknowledged since the last call."""
 
 
@@ -179,7 +179,7 @@ def _view(as_json: bool) -> Iterator[_View]:
 
 
 class _NoView:
-    def draw(self, show: Show, made: int) -> None:
+    def draw(self, show: Scenario, made: int) -> None:
         pass
 
 
@@ -189,7 +189,7 @@ class _Lines:
     def __init__(self) -> None:
         self._next, self._events, self._made = 1.0, 0, 0
 
-    def draw(self, show: Show, made: int) -> None:
+    def draw(self, show: Scenario, made: int) -> None:
         if not show.began:
             print(
                 f"{show.writers} writers and {show.readers} readers start in {show.home}",
@@ -215,7 +215,7 @@ class _Picture:
         self._update = update
         self._curve: list[int] = []
 
-    def draw(self, show: Show, made: int) -> None:
+    def draw(self, show: Scenario, made: int) -> None:
         from rich.console import Group
         from rich.panel import Panel
         from rich.text import Text
@@ -236,7 +236,7 @@ class _Picture:
             )
         )  # fmt: skip
 
-    def _facts(self, show: Show) -> RenderableType:
+    def _facts(self, show: Scenario) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
 
@@ -262,7 +262,7 @@ class _Picture:
         return facts
 
 
-def _log(show: Show) -> RenderableType:
+def _log(show: Scenario) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 

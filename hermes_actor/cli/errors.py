@@ -14,10 +14,10 @@ import click
 from hermes_actor import exit_codes
 from hermes_actor.cli.formatting import plain
 
-__all__ = ["Refused", "complain", "refuse", "show_error"]
+__all__ = ["CommandError", "print_error", "fail", "show_error"]
 
 
-class Refused(click.ClickException):
+class CommandError(click.ClickException):
     """The command understood and could not do it."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -25,12 +25,12 @@ class Refused(click.ClickException):
         self.code = code
 
 
-def refuse(message: str, *, prefix: str = "Error: ", code: int = exit_codes.REFUSED) -> NoReturn:
+def fail(message: str, *, prefix: str = "Error: ", code: int = exit_codes.REFUSED) -> NoReturn:
     """End the command with one line and an exit code."""
-    raise Refused(prefix + message, code)
+    raise CommandError(prefix + message, code)
 
 
-def complain(text: str, code: int = exit_codes.REFUSED) -> None:
+def print_error(text: str, code: int = exit_codes.REFUSED) -> None:
     """Report an error and go on; the command will end with *code*."""
     context = click.get_current_context(silent=True)
     as_json = context is not None and bool(context.params.get("as_json"))

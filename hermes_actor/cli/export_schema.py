@@ -55,15 +55,15 @@ def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
 
     Exit codes: 0 printed, 1 the file is not there or cannot be read.
     """
-    place = place_for(db) if new else store_for(db)
+    paths = place_for(db) if new else store_for(db)
     try:
-        conn = sqlite3.connect(":memory:") if new else connect_reader(place.db)
+        conn = sqlite3.connect(":memory:") if new else connect_reader(paths.db)
         with contextlib.closing(conn):
             if new:
                 _create(conn)
             found = conn.execute(_OBJECTS).fetchall()
     except sqlite3.Error as error:
-        raise from_sqlite(error, place.db) from error
+        raise from_sqlite(error, paths.db) from error
     if as_json:
         keys = ("type", "name", "table", "sql")
         print(json.dumps([dict(zip(keys, row, strict=True)) for row in found]))

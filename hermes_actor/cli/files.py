@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import NoReturn
 
-from hermes_actor.cli.errors import refuse
-from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.cli.errors import fail
+from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.sqlite import Connection, connect_reader, sqlite3
 
 __all__ = [
@@ -46,87 +46,85 @@ def file_for(db: Path | None) -> Path:
     if chosen is None:
         return file
     if chosen.file is None:
-        refuse(
+        fail(
             f"the sessions of this home are on a server ({chosen.address}), and this command works"
             f" on a file. Name one with --db, or make one with: hermes-actor migrate --to FILE"
         )
     return chosen.file
 
 
-def place_for(db: Path | None) -> Place:
+def place_for(db: Path | None) -> StorePaths:
     """The place that an option ``--db`` means."""
-    return place_of(file_for(db))
+    return resolve_paths(file_for(db))
 
 
-def store_for(db: Path | None) -> Place:
+def store_for(db: Path | None) -> StorePaths:
     """The place of a store that exists; refuses if there is none, or if the file is another thing.
 
     A damaged file passes: what can be done about it is up to the command.
     """
-    place = place_for(db)
-    if not check_file(place):
-        no_store(db, place)
-    if not _has_content(place):
-        refuse(f"{place.db} is empty: there is no store in it yet")
-    return place
+    paths = place_for(db)
+    if not check_file(paths):
+        no_store(db, paths)
+    if not _has_content(paths):
+        fail(f"{paths.db} is empty: there is no store in it yet")
+    return paths
 
 
-def new_store_for(db: Path | None) -> Place:
+def new_store_for(db: Path | None) -> StorePaths:
     """The place of a store that exists or may be made, but no folder for ``--db``.
 
     A path that was typed may be mistyped; the home of this user is known.
     """
-    place = place_for(db)
-    if check_file(place):
-        _has_content(place)
-    elif db is not None and not place.db.parent.is_dir():
-        refuse(f"there is no folder {place.db.parent} for the store {place.db.name}; make it first")
-    return place
+    paths = place_for(db)
+    if check_file(paths):
+        _has_content(paths)
+    elif db is not None and not paths.db.parent.is_dir():
+        fail(f"there is no folder {paths.db.parent} for the store {paths.db.name}; make it first")
+    return paths
 
 
-def no_store(db: Path | None, place: Place) -> NoReturn:
+def no_store(db: Path | None, paths: StorePaths) -> NoReturn:
     """Refuse, and say what became of the file, or which setting led to one that is not there."""
     from hermes_actor.recovery.orphan_wal import removed  # late: most commands find their store
 
-    if (gone := removed(place)) is not None:
-        refuse(f"{gone.text}; {gone.advice}")
+    if (gone := removed(paths)) is not None:
+        fail(f"{gone.text}; {gone.advice}")
     if db is not None:
         why = "named by --db"
     else:
         home = os.environ.get("HERMES_HOME", "").strip()
         why = f"HERMES_HOME={home}" if home else "HERMES_HOME is not set"
-    refuse(f"there is no store at {place.db} ({why})")
+    fail(f"there is no store at {paths.db} ({why})")
 
 
-def check_file(place: Place) -> bool:
+def check_file(paths: StorePaths) -> bool:
     """Whether there is a file. Refuses a folder, and a pipe or device, which no reader survives."""
     try:
-        mode = place.db.stat().st_mode
+        mode = paths.db.stat().st_mode
     except FileNotFoundError:
         return False
     if stat.S_ISDIR(mode):
-        refuse(f"{place.db} is a folder, not a store")
+        fail(f"{paths.db} is a folder, not a store")
     if not stat.S_ISREG(mode):
-        refuse(f"{place.db} is a pipe or a device, not a store")
+        fail(f"{paths.db} is a pipe or a device, not a store")
     return True
 
 
-def _has_content(place: Place) -> bool:
+def _has_content(paths: StorePaths) -> bool:
     try:
-        with contextlib.closing(connect_reader(place.db)) as conn:
-            return check_content(conn, place)
+        with contextlib.closing(connect_reader(paths.db)) as conn:
+            return check_content(conn, paths)
     except sqlite3.Error:
         return True
 
 
-def check_content(conn: Connection, place: Place) -> bool:
+def check_content(conn: Connection, paths: StorePaths) -> bool:
     """Whether there is a store in the file: not in an empty one. Refuses that of other programs."""
     tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
     if not tables or "hermes_actor_meta" in tables:
         return bool(tables)
     for table, known in _EVERY_VERSION.items():
         if not known <= {row[1].lower() for row in conn.execute(f"PRAGMA table_info({table})")}:
-            refuse(
-                f"{place.db} is not a store: it has no table {table} of ours; it was not changed"
-            )
+            fail(f"{paths.db} is not a store: it has no table {table} of ours; it was not changed")
     return True

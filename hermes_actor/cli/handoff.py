@@ -13,18 +13,18 @@ import click
 import hermes_protocol.messages as wire
 from hermes_actor import exit_codes, limits
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import complain, db_option, json_option, say, waiting_for
+from hermes_actor.cli.output import db_option, json_option, print_error, print_result, waiting_for
 from hermes_actor.client.control import ask
 from hermes_actor.client.core import decode_result
 from hermes_actor.errors import HandoffFailed, NotRunning
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 
-__all__ = ["hand_over", "handoff"]
+__all__ = ["request_handoff", "handoff"]
 
-_PATIENCE_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVING_SECONDS
+_TIMEOUT_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVING_SECONDS
 
 
-def hand_over(place: Place, python: str, *, allow_older: bool = False) -> dict[str, Any]:
+def request_handoff(paths: StorePaths, python: str, *, allow_older: bool = False) -> dict[str, Any]:
     """Have the actor hand itself over; pid and build of the successor that now serves.
 
     *python* is a path, or a name that ``PATH`` leads to. Raises :class:`HandoffFailed`, after which
@@ -32,9 +32,9 @@ def hand_over(place: Place, python: str, *, allow_older: bool = False) -> dict[s
     """
     chosen = _absolute(python)
     told = ask(
-        place,
+        paths,
         lambda n: wire.Handoff(ask=n, python=chosen, allow_older=allow_older),
-        _PATIENCE_SECONDS,
+        _TIMEOUT_SECONDS,
         name="handoff",
     )
     result: dict[str, Any] = decode_result(told, dict[str, Any])
@@ -75,16 +75,20 @@ def handoff(db: Path | None, python: str | None, allow_older: str | None, as_jso
       hermes-actor handoff --python ~/new-env/bin/python
       hermes-actor handoff --allow-older ~/old-env/bin/python
     """
-    place = place_for(db)
+    paths = place_for(db)
     chosen = allow_older or python or sys.executable
     try:
-        with waiting_for(place):
-            result = hand_over(place, chosen, allow_older=allow_older is not None)
+        with waiting_for(paths):
+            result = request_handoff(paths, chosen, allow_older=allow_older is not None)
     except NotRunning as error:
-        say({"error": str(error)}, f"not running: {error}; the next client starts one", as_json)
+        print_result(
+            {"error": str(error)}, f"not running: {error}; the next client starts one", as_json
+        )
         return exit_codes.NOT_RUNNING
     except HandoffFailed as error:
-        complain(f"{error}; the old actor serves on")
+        print_error(f"{error}; the old actor serves on")
         return exit_codes.REFUSED
-    say(result, f"pid {result['pid']} serves {place.db} with build {result['build']}", as_json)
+    print_result(
+        result, f"pid {result['pid']} serves {paths.db} with build {result['build']}", as_json
+    )
     return exit_codes.OK

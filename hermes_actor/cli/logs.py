@@ -13,7 +13,7 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import complain, db_option
+from hermes_actor.cli.output import db_option, print_error
 
 __all__ = ["logs"]
 
@@ -42,18 +42,18 @@ def logs(db: Path | None, follow: bool, lines: int) -> int:
       hermes-actor logs -n 200
       hermes-actor logs -f
     """
-    place = place_for(db)
+    paths = place_for(db)
     try:
-        file = place.log.open("rb")
+        file = paths.log.open("rb")
     except FileNotFoundError:
-        complain(f"there is no log: no actor of {place.db} was started on demand ({place.log})")
+        print_error(f"there is no log: no actor of {paths.db} was started on demand ({paths.log})")
         return exit_codes.REFUSED
-    for line in _newest(place.log, file, lines):
+    for line in _newest(paths.log, file, lines):
         print(line, flush=follow)
     if not follow:
         file.close()
         return exit_codes.OK
-    for text in _from_now_on(place.log, file):
+    for text in _from_now_on(paths.log, file):
         print(text, end="", flush=True)
     return exit_codes.OK
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.files import check_content, check_file, file_for, new_store_for, no_store
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import (
@@ -23,17 +23,17 @@ from hermes_actor.errors import (
     OpenError,
     StorageError,
 )
-from hermes_actor.paths import check_place, place_of
+from hermes_actor.paths import check_not_hijacked, resolve_paths
 from hermes_actor.sqlite import Connection, connect_alone
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, OWN_SQL, SCHEMA_SQL
 from hermes_protocol.operations import MessageRow, SessionRow
 
-__all__ = ["PATIENCE_SECONDS", "Looking", "kept_open", "looking"]
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "ReadOnlyStore", "kept_open", "looking"]
 
 R = TypeVar("R")
-S = TypeVar("S", bound="Looking")
+S = TypeVar("S", bound="ReadOnlyStore")
 
-PATIENCE_SECONDS = 30.0
+DEFAULT_TIMEOUT_SECONDS = 30.0
 """How long a command waits for the actor."""
 
 _NEEDED = {
@@ -43,7 +43,7 @@ _NEEDED = {
 """Columns that every file has once its owner has opened it."""
 
 
-class Looking:
+class ReadOnlyStore:
     """A store that is only read."""
 
     _reader: Reader
@@ -51,30 +51,30 @@ class Looking:
     def __init__(
         self,
         db: Path | None = None,
-        patience: float = PATIENCE_SECONDS,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
         *,
         may_be_new: bool = False,
     ) -> None:
         self.path = file_for(db)
-        self.place = place_of(self.path)
-        check_place(self.place)
-        if check_file(self.place):
-            self._reader = Reader(self.place)
-            if not self._reader.query(check_content, self.place):
+        self.paths = resolve_paths(self.path)
+        check_not_hijacked(self.paths)
+        if check_file(self.paths):
+            self._reader = Reader(self.paths)
+            if not self._reader.query(check_content, self.paths):
                 self._reader.close()
-                self._reader = _Empty(self.place)
+                self._reader = _Empty(self.paths)
             elif self._reader.query(_is_old):
-                self._bring_up_to_date(patience)
+                self._bring_up_to_date(timeout)
         elif may_be_new:
             new_store_for(db)
-            self._reader = _Empty(self.place)
+            self._reader = _Empty(self.paths)
         else:
-            no_store(db, self.place)
+            no_store(db, self.paths)
 
-    def _bring_up_to_date(self, patience: float) -> None:
+    def _bring_up_to_date(self, timeout: float) -> None:
         from hermes_actor.client.shared_clients import share
 
-        share(self.place, patience).release()
+        share(self.paths, timeout).release()
 
     def read(self, function: Callable[..., R], *arguments: Any) -> R:
         """``function(connection, *arguments)`` in one state of the file."""
@@ -84,9 +84,9 @@ class Looking:
         self._reader.close()
 
 
-def looking(db: Path | None) -> contextlib.AbstractContextManager[Looking]:
+def looking(db: Path | None) -> contextlib.AbstractContextManager[ReadOnlyStore]:
     """The store for the time of one command; one line if it cannot be opened."""
-    return kept_open(lambda: Looking(db))
+    return kept_open(lambda: ReadOnlyStore(db))
 
 
 @contextlib.contextmanager
@@ -95,14 +95,14 @@ def kept_open(open_: Callable[[], S]) -> Iterator[S]:
     try:
         store = open_()
     except (OpenError, StorageError, OSError) as error:
-        refuse(f"Could not open session database: {error}")
+        fail(f"Could not open session database: {error}")
     with contextlib.closing(store):
         try:
             yield store
         except (OpenError, CannotOpen, CannotRead, NotADatabase) as error:
-            refuse(f"Could not open session database: {error}")
+            fail(f"Could not open session database: {error}")
         except HermesActorError as error:
-            refuse(str(error))
+            fail(str(error))
 
 
 def _is_old(conn: Connection) -> bool:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.files import new_store_for, store_for
 from hermes_actor.cli.lazy import LazyGroup
-from hermes_actor.cli.output import confirm, json_option, say, waiting, yes_option
+from hermes_actor.cli.output import confirm, json_option, print_result, waiting, yes_option
 from hermes_actor.cli.output_files import Output, checked_output, force_option
-from hermes_actor.paths import default_db_path, place_of
+from hermes_actor.paths import default_db_path, resolve_paths
 
 if TYPE_CHECKING:
     from hermes_actor.providers.base import SessionDBProvider
     from hermes_actor.providers.migration.sessions import Tell
-    from hermes_actor.providers.resolve import Choice
-    from hermes_actor.store.raw_rows import Facts
+    from hermes_actor.providers.resolve import StoreSpec
+    from hermes_actor.store.raw_rows import StoreSummary
 
 __all__ = ["migrate", "sessiondb"]
 
@@ -87,7 +87,7 @@ def migrate(
         store_for(source.file if from_ is not None else None)
     if target.file is not None:
         new_store_for(target.file)
-    stores = [place_of(one.file) for one in (source, target) if one.file is not None]
+    stores = [resolve_paths(one.file) for one in (source, target) if one.file is not None]
     # Now, not after the copy.
     output = None if report is None else checked_output(report, *stores, force=force)
     if dry_run:
@@ -95,10 +95,12 @@ def migrate(
     if target.file is not None and not target.file.exists():
         confirm(f"Make a new store at {target.file}?", yes)
     with _opened(source) as ours, _opened(target) as theirs, _progress() as tell:
-        from hermes_actor.providers.migration.endpoint import Side
+        from hermes_actor.providers.migration.endpoint import MigrationEndpoint
         from hermes_actor.providers.migration.migration import Migration
 
-        move = Migration(Side(ours, source.address), Side(theirs, target.address), tell)
+        move = Migration(
+            MigrationEndpoint(ours, source.address), MigrationEndpoint(theirs, target.address), tell
+        )
         try:
             result = move.run()
         except KeyboardInterrupt:
@@ -108,16 +110,16 @@ def migrate(
         _write(output, result.document())
     document = result.document()
     document.pop("checksums")
-    say(document, result.summary(), as_json)
+    print_result(document, result.summary(), as_json)
     return exit_codes.OK
 
 
 # --- the two stores --------------------------------------------------------------------------
 
 
-def _choice(given: str | None) -> Choice:
+def _choice(given: str | None) -> StoreSpec:
     from hermes_actor.providers.resolve import (
-        Choice,
+        StoreSpec,
         choose_by_settings,
         choose_by_url,
         is_url,
@@ -125,14 +127,14 @@ def _choice(given: str | None) -> Choice:
 
     home_file = default_db_path()
     if given is None:
-        return choose_by_settings(home_file.parent) or Choice("sqlite", str(home_file), {})
+        return choose_by_settings(home_file.parent) or StoreSpec("sqlite", str(home_file), {})
     if is_url(given):
         return choose_by_url(given)
-    return Choice("sqlite", str(Path(given).expanduser().absolute()), {})
+    return StoreSpec("sqlite", str(Path(given).expanduser().absolute()), {})
 
 
 @contextlib.contextmanager
-def _opened(choice: Choice) -> Iterator[SessionDBProvider]:
+def _opened(choice: StoreSpec) -> Iterator[SessionDBProvider]:
     with waiting(lambda: f"opening {choice.address}"):
         if choice.name == "sqlite" and "://" not in choice.url:
             from hermes_actor.session_db import SessionDB
@@ -144,7 +146,7 @@ def _opened(choice: Choice) -> Iterator[SessionDBProvider]:
         yield db
 
 
-def _facts(choice: Choice) -> Facts | None:
+def _facts(choice: StoreSpec) -> StoreSummary | None:
     """What is in a store, without making one; ``None`` if there is none."""
     file = choice.file
     if file is None:
@@ -152,22 +154,22 @@ def _facts(choice: Choice) -> Facts | None:
 
         look: Any = getattr(provider_class(choice.name), "look", None)
         if look is not None:
-            found: Facts | None = look(choice.url, settings=choice.settings)
+            found: StoreSummary | None = look(choice.url, settings=choice.settings)
             return found
     elif not file.exists():
         return None
-    from hermes_actor.providers.migration.endpoint import Side
+    from hermes_actor.providers.migration.endpoint import MigrationEndpoint
 
     with _opened(choice) as db:
-        return Side(db, choice.address).facts()
+        return MigrationEndpoint(db, choice.address).facts()
 
 
-def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
+def _dry_run(source: StoreSpec, target: StoreSpec, as_json: bool) -> int:
     from hermes_actor.providers.migration.migration import check
 
     ours, theirs = _facts(source), _facts(target)
     if ours is None:
-        refuse(f"there is no store at {source.address}")
+        fail(f"there is no store at {source.address}")
     goes_on = check(ours, theirs)
     state = "goes on" if goes_on else "is new" if theirs is None else "is empty"
     document = {
@@ -191,7 +193,7 @@ def _dry_run(source: Choice, target: Choice, as_json: bool) -> int:
         f"  from {source.address}\n  to   {target.address}: {words}\n"
         "Nothing was changed."
     )
-    say(document, text, as_json)
+    print_result(document, text, as_json)
     return exit_codes.OK
 
 

@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_actor.api.archive import KeepingMethods
+from hermes_actor.api.archive import ArchiveMethods
 from hermes_actor.api.messages import MessageMethods
-from hermes_actor.api.queries import ListMethods
+from hermes_actor.api.queries import QueryMethods
 from hermes_actor.api.sessions import SessionMethods
-from hermes_actor.cli.looking import PATIENCE_SECONDS, Looking, kept_open
+from hermes_actor.cli.looking import DEFAULT_TIMEOUT_SECONDS, ReadOnlyStore, kept_open
 from hermes_actor.cli.output import waiting_for
 from hermes_actor.client.reader import Reader
 from hermes_protocol.operations import MessageAppend
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import Answer, ChangeSource, Lease, WriterPort
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import MessageRow, Operation
 
 __all__ = ["Store", "opened"]
@@ -30,23 +30,23 @@ __all__ = ["Store", "opened"]
 R = TypeVar("R")
 
 
-class Store(Looking, SessionMethods, MessageMethods, ListMethods, KeepingMethods):
+class Store(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, ArchiveMethods):
     """The methods of a SessionDB, without a connection to the actor until one is needed."""
 
     def __init__(
         self,
         db: Path | None = None,
-        patience: float = PATIENCE_SECONDS,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
         *,
         may_be_new: bool = False,
     ) -> None:
-        super().__init__(db, patience, may_be_new=may_be_new)
-        self._patience = patience
-        self._late = _LatePort(self.place, self._now_there_is_a_file)
+        super().__init__(db, timeout, may_be_new=may_be_new)
+        self._timeout = timeout
+        self._late = _LatePort(self.paths, self._now_there_is_a_file)
         self._port = self._late
 
     def _now_there_is_a_file(self) -> None:
-        self._reader = Reader(self.place)
+        self._reader = Reader(self.paths)
 
     def be_silent(self) -> None:
         """Say nothing while the actor is waited for: somebody has the whole screen."""
@@ -67,52 +67,52 @@ class Store(Looking, SessionMethods, MessageMethods, ListMethods, KeepingMethods
 
 
 def opened(
-    db: Path | None, patience: float = PATIENCE_SECONDS, *, may_be_new: bool = False
+    db: Path | None, timeout: float = DEFAULT_TIMEOUT_SECONDS, *, may_be_new: bool = False
 ) -> contextlib.AbstractContextManager[Store]:
     """The store for the time of one command; one line if it cannot be opened.
 
     *may_be_new*: the command adds to a store, and the first change makes it.
     """
-    return kept_open(lambda: Store(db, patience, may_be_new=may_be_new))
+    return kept_open(lambda: Store(db, timeout, may_be_new=may_be_new))
 
 
 class _LatePort:
     """The way to the actor, opened when it is used first."""
 
-    def __init__(self, place: Place, on_open: Callable[[], None]) -> None:
-        self._place = place
+    def __init__(self, paths: StorePaths, on_open: Callable[[], None]) -> None:
+        self._paths = paths
         self._real: WriterPort | None = None
         self._on_open = on_open
         self.silent = False
 
     def _waiting(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.silent else waiting_for(self._place)
+        return contextlib.nullcontext() if self.silent else waiting_for(self._paths)
 
-    def open(self, patience: float) -> WriterPort:
+    def open(self, timeout: float) -> WriterPort:
         if self._real is None:
             from hermes_actor.client.shared_clients import share
 
-            self._place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._waiting():
-                self._real = share(self._place, patience)
+                self._real = share(self._paths, timeout)
             self._on_open()
         return self._real
 
-    def submit(self, operation: Operation[R], patience: float) -> R:
-        port = self.open(patience)
+    def submit(self, operation: Operation[R], timeout: float) -> R:
+        port = self.open(timeout)
         with self._waiting():
-            return port.submit(operation, patience)
+            return port.submit(operation, timeout)
 
-    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
-        return self.open(patience).send(operations, patience)
+    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
+        return self.open(timeout).send(operations, timeout)
 
-    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
-        port = self.open(patience)
+    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
+        port = self.open(timeout)
         with self._waiting():
-            port.catch_up(through, patience, damaged=damaged)
+            port.catch_up(through, timeout, damaged=damaged)
 
-    def lease(self, patience: float) -> Lease:
-        return self.open(patience).lease(patience)
+    def lease(self, timeout: float) -> Lease:
+        return self.open(timeout).lease(timeout)
 
     def release(self) -> None:
         if self._real is not None:
@@ -121,5 +121,5 @@ class _LatePort:
     def statistics(self) -> dict[str, Any]:
         return {} if self._real is None else self._real.statistics()
 
-    def subscribe(self, after: int | None, patience: float) -> ChangeSource:
-        return self.open(patience).subscribe(after, patience)
+    def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
+        return self.open(timeout).subscribe(after, timeout)

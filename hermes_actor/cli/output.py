@@ -12,19 +12,19 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.errors import complain, refuse
+from hermes_actor.cli.errors import fail, print_error
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "complain",
+    "print_error",
     "confirm",
-    "confirmed",
+    "confirm_or_fail",
     "db_option",
-    "in_the_way",
+    "describe_wait",
     "json_option",
     "progress",
-    "say",
+    "print_result",
     "size_text",
     "waiting",
     "waiting_for",
@@ -44,7 +44,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
-def say(document: dict[str, Any], text: str, as_json: bool) -> None:
+def print_result(document: dict[str, Any], text: str, as_json: bool) -> None:
     """The result of a command, for a script or for people."""
     if as_json:
         import json
@@ -55,11 +55,11 @@ def say(document: dict[str, Any], text: str, as_json: bool) -> None:
 
 def confirm(question: str, yes: bool) -> None:
     """Ask before something that cannot be taken back; ends the command if it is declined."""
-    if not confirmed(question, yes):
-        refuse("Cancelled.", prefix="")
+    if not confirm_or_fail(question, yes):
+        fail("Cancelled.", prefix="")
 
 
-def confirmed(question: str, yes: bool) -> bool:
+def confirm_or_fail(question: str, yes: bool) -> bool:
     """Whether *question* is answered with yes. End of input and Ctrl-C decline.
 
     Without a terminal there is no answer, which is wrong usage and not a no: a job that believes
@@ -68,7 +68,7 @@ def confirmed(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        refuse("needs --yes without a terminal", code=exit_codes.USAGE)
+        fail("needs --yes without a terminal", code=exit_codes.USAGE)
     try:
         # On standard error: standard output may be read by a program.
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
@@ -116,32 +116,32 @@ def waiting(describe: Callable[[], str]) -> Iterator[None]:
         done.set()
 
 
-def waiting_for(place: Place) -> contextlib.AbstractContextManager[None]:
+def waiting_for(paths: StorePaths) -> contextlib.AbstractContextManager[None]:
     """The same for a block that waits for the store: its phase, or who is in the way."""
-    return waiting(lambda: in_the_way(place))
+    return waiting(lambda: describe_wait(paths))
 
 
-def in_the_way(place: Place) -> str:
+def describe_wait(paths: StorePaths) -> str:
     """Why a call to the store takes long, for people."""
     # Late: they cost more than all that a command that need not wait does.
     from hermes_actor.client.control import ask_status
     from hermes_actor.system.lock_inspection import lock_holder, write_lock_holders
 
-    owner = lock_holder(place)
+    owner = lock_holder(paths)
     if owner is None:
-        return f"starting the actor of {place.db}"
+        return f"starting the actor of {paths.db}"
     try:
-        found = ask_status(place, _LOOK_SECONDS)
+        found = ask_status(paths, _LOOK_SECONDS)
     except DeadlineExceeded:
-        return f"pid {owner} owns {place.db} and does not answer"
+        return f"pid {owner} owns {paths.db} and does not answer"
     if found is None:
-        return f"pid {owner} owns {place.db} and does not serve yet, or any more"
+        return f"pid {owner} owns {paths.db} and does not serve yet, or any more"
     phase, pinned = found["phase"], found["wal"]["pinned_by"]
     if phase == "recovering" and pinned:
         return "recovering: " + ", ".join(f"reader pid {pid}" for pid in pinned)
     if phase != "serving":
         return str(phase)
-    others = [pid for pid in write_lock_holders(place.shm) if pid != found["pid"]]
+    others = [pid for pid in write_lock_holders(paths.shm) if pid != found["pid"]]
     if others:
         return "foreign lock held by " + ", ".join(f"pid {pid}" for pid in others)
     if found["index"]["lag"]:

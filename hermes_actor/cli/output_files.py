@@ -21,9 +21,9 @@ from typing import IO, NamedTuple
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 
 __all__ = ["Output", "checked_folder", "checked_output", "force_option"]
 
@@ -129,7 +129,7 @@ class Output(NamedTuple):
                 raise
             if isinstance(error, BrokenPipeError) and self.descriptor is not None:
                 raise  # the reader of our output has seen enough
-            refuse(f"cannot write {self.name}: {error.strerror or error}")
+            fail(f"cannot write {self.name}: {error.strerror or error}")
 
 
 def _link(part: Path, path: Path, name: str) -> None:
@@ -137,15 +137,15 @@ def _link(part: Path, path: Path, name: str) -> None:
     try:
         os.link(part, path)
     except FileExistsError:
-        refuse(f"{name} exists; --force replaces it")
+        fail(f"{name} exists; --force replaces it")
     except OSError:
         # A file system without hard links. The gap is as small as it can be there.
         if path.exists():
-            refuse(f"{name} exists; --force replaces it")
+            fail(f"{name} exists; --force replaces it")
         part.replace(path)
 
 
-def checked_output(name: str | Path, *stores: Place, force: bool = False) -> Output:
+def checked_output(name: str | Path, *stores: StorePaths, force: bool = False) -> Output:
     """Where *name* leads; refuses what must not be written, before anything is done.
 
     ``-`` is standard output. *stores* are those of the command; a file with the side folder of an
@@ -164,32 +164,32 @@ def checked_output(name: str | Path, *stores: Place, force: bool = False) -> Out
         path = path.resolve() if found is None or stat.S_ISREG(found.st_mode) else path
         parent = path.parent.stat()
     except FileNotFoundError:
-        refuse(f"cannot write {given}: there is no folder {path.parent}")
+        fail(f"cannot write {given}: there is no folder {path.parent}")
     except (OSError, RuntimeError, ValueError) as error:
-        refuse(f"cannot write {given}: {getattr(error, 'strerror', None) or error}")
+        fail(f"cannot write {given}: {getattr(error, 'strerror', None) or error}")
     _refuse_stores(given, path, found, stores)
     if not stat.S_ISDIR(parent.st_mode):
-        refuse(f"cannot write {given}: {path.parent} is not a folder")
+        fail(f"cannot write {given}: {path.parent} is not a folder")
     if found is None:
         return _writable(Output(given, path, force, False))
     if stat.S_ISDIR(found.st_mode):
-        refuse(f"cannot write {given}: it is a folder")
+        fail(f"cannot write {given}: it is a folder")
     if stat.S_ISREG(found.st_mode):
         if not force:
-            refuse(f"{given} exists; --force replaces it")
+            fail(f"{given} exists; --force replaces it")
         return _writable(Output(given, path, force, False))
     if stat.S_ISBLK(found.st_mode) and not force:
-        refuse(f"{given} is a disk; --force overwrites it")
+        fail(f"{given} is a disk; --force overwrites it")
     return Output(given, path, force, True)
 
 
 def _writable(output: Output) -> Output:
     if not os.access(output.path.parent, os.W_OK | os.X_OK):
-        refuse(f"cannot write {output.name}: the folder {output.path.parent} is not writable")
+        fail(f"cannot write {output.name}: the folder {output.path.parent} is not writable")
     return output
 
 
-def checked_folder(path: Path, *stores: Place) -> Path:
+def checked_folder(path: Path, *stores: StorePaths) -> Path:
     """A folder to write files into; made if only its last part is missing."""
     folder = path.resolve()
     if not folder.is_dir():
@@ -197,7 +197,7 @@ def checked_folder(path: Path, *stores: Place) -> Path:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            refuse(f"cannot write {path}: {error.strerror}")
+            fail(f"cannot write {path}: {error.strerror}")
     _refuse_stores(str(path), folder / "file", None, stores)
     return folder
 
@@ -233,24 +233,24 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _refuse_stores(
-    name: str, path: Path | None, found: os.stat_result | None, stores: tuple[Place, ...]
+    name: str, path: Path | None, found: os.stat_result | None, stores: tuple[StorePaths, ...]
 ) -> None:
-    owner = next((place for place in stores if _belongs(path, found, place)), None)
+    owner = next((paths for paths in stores if _belongs(path, found, paths)), None)
     if owner is None and path is not None:
         owner = _served(path)
     if owner is not None:
-        refuse(f"{name} belongs to the store {owner.db}; choose another file")
+        fail(f"{name} belongs to the store {owner.db}; choose another file")
 
 
-def _belongs(path: Path | None, found: os.stat_result | None, place: Place) -> bool:
+def _belongs(path: Path | None, found: os.stat_result | None, paths: StorePaths) -> bool:
     """Whether *path*, with the status *found*, is a file of *place*, or would become one."""
-    for own in place.files:
+    for own in paths.files:
         there = _stat(own)
         if found is not None and there is not None and os.path.samestat(found, there):
             return True
         if path is not None and path.name == own.name and _same(path.parent, own.parent):
             return True
-    return path is not None and any(_same(folder, place.folder) for folder in path.parents)
+    return path is not None and any(_same(folder, paths.folder) for folder in path.parents)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -259,10 +259,10 @@ def _same(one: Path, other: Path) -> bool:
     return False
 
 
-def _served(path: Path) -> Place | None:
+def _served(path: Path) -> StorePaths | None:
     """The store that *path* is a file of, known by the side folder that an actor has made."""
     for suffix in ("", "-wal", "-shm", "-journal"):
-        place = Place(path.with_name(path.name.removesuffix(suffix) or path.name))
-        if path in place.files and place.folder.is_dir():
-            return place
+        paths = StorePaths(path.with_name(path.name.removesuffix(suffix) or path.name))
+        if path in paths.files and paths.folder.is_dir():
+            return paths
     return None

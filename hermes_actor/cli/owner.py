@@ -14,10 +14,10 @@ from hermes_actor import limits
 from hermes_actor.client.control import Questions, ask, ask_status
 from hermes_actor.client.core import decode_result
 from hermes_actor.errors import (
+    AlreadyOwned,
     HermesActorError,
     IndexBehind,
     NotRunning,
-    Owned,
     StateChanged,
     Unsupported,
 )
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_actor.engine.writer import Writer
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["has_owner", "index_fully", "maintain", "owned_writer", "replace_content"]
 
-_PATIENCE_SECONDS = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 """The store of a large home takes minutes; what is waited for is told meanwhile."""
 
 _SLICE_SECONDS = 0.5
@@ -42,23 +42,23 @@ _TRIES = 3
 by itself can spoil those."""
 
 
-def has_owner(place: Place) -> bool:
+def has_owner(paths: StorePaths) -> bool:
     """Whether a process owns *place* now. Never starts one, not even by socket activation."""
-    return lock_holder(place) is not None
+    return lock_holder(paths) is not None
 
 
-def maintain(place: Place, task: str, path: Path | None = None) -> dict[str, Any]:
+def maintain(paths: StorePaths, task: str, path: Path | None = None) -> dict[str, Any]:
     """Have the owner of *place* do *task*; become the owner if there is none.
 
     Raises :class:`Unsupported` if the owner does not serve, or is too old for it, and whatever the
     task raises.
     """
-    with _owner_of(place) as owner:
+    with _owner_of(paths) as owner:
         return owner.maintain(task, path)
 
 
 def replace_content(
-    place: Place, prepared: Callable[[], AbstractContextManager[Path]]
+    paths: StorePaths, prepared: Callable[[], AbstractContextManager[Path]]
 ) -> dict[str, Any]:
     """Have the owner of *place* replace its content by what *prepared* gives, whole or not at all.
 
@@ -66,7 +66,7 @@ def replace_content(
     meanwhile, with all changes held: so what is replaced is what was copied. Raises as
     :func:`maintain`, and :class:`StateChanged` if another program keeps writing the file.
     """
-    with _owner_of(place) as owner:
+    with _owner_of(paths) as owner:
         for tries_left in reversed(range(_TRIES)):
             state = owner.maintain("state")["state"]
             try:
@@ -94,17 +94,17 @@ class _Owner(Protocol):
 
 
 @contextlib.contextmanager
-def _owner_of(place: Place) -> Iterator[_Owner]:
-    if not has_owner(place):
+def _owner_of(paths: StorePaths) -> Iterator[_Owner]:
+    if not has_owner(paths):
         with contextlib.ExitStack() as stack:
             try:
-                writer = stack.enter_context(owned_writer(place))
-            except Owned:
+                writer = stack.enter_context(owned_writer(paths))
+            except AlreadyOwned:
                 pass  # an actor has been started meanwhile
             else:
                 yield _Here(writer)
                 return
-    with contextlib.closing(_Actor(place)) as actor:
+    with contextlib.closing(_Actor(paths)) as actor:
         yield actor
 
 
@@ -117,7 +117,7 @@ class _Here:
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
         from hermes_actor.engine.admin_tasks import maintain as run
 
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         return run(self._writer, task, str(path or ""), deadline, expected)
 
     def hold(self) -> None:
@@ -127,8 +127,8 @@ class _Here:
 class _Actor:
     """The actor that serves the store."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, paths: StorePaths) -> None:
+        self._paths = paths
         self._held: Questions | None = None
         self._guard = threading.Lock()
         self._ended = threading.Event()
@@ -136,7 +136,7 @@ class _Actor:
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
         def make(number: int) -> wire.Maintain:
             return wire.Maintain(
-                ask=number, task=task, path=str(path or ""), patience=_PATIENCE_SECONDS,
+                ask=number, task=task, path=str(path or ""), timeout=_TIMEOUT_SECONDS,
                 expected=expected,
             )  # fmt: skip
 
@@ -145,10 +145,10 @@ class _Actor:
                 told = self._ask(make, task)
             else:
                 with self._guard:
-                    told = self._held.ask(make, time.monotonic() + _PATIENCE_SECONDS)
+                    told = self._held.ask(make, time.monotonic() + _TIMEOUT_SECONDS)
         except Unsupported as error:
             raise Unsupported(
-                f"the actor of {self._place.db}, pid {lock_holder(self._place)}, is older than this"
+                f"the actor of {self._paths.db}, pid {lock_holder(self._paths)}, is older than this"
                 f" command and cannot do that; give it the new code: hermes-actor handoff"
             ) from error
         result: dict[str, Any] = decode_result(told, dict[str, Any])
@@ -159,22 +159,22 @@ class _Actor:
         give_up = time.monotonic() + limits.OWNED_SECONDS
         while True:
             try:
-                return ask(self._place, make, _PATIENCE_SECONDS, name=task)
+                return ask(self._paths, make, _TIMEOUT_SECONDS, name=task)
             except NotRunning as error:  # nothing was asked
-                owner = lock_holder(self._place)
+                owner = lock_holder(self._paths)
                 if owner is None:
                     raise
                 if time.monotonic() > give_up:
-                    raise Owned(
-                        f"pid {owner} owns {self._place.db} in embedded mode and takes no clients:"
+                    raise AlreadyOwned(
+                        f"pid {owner} owns {self._paths.db} in embedded mode and takes no clients:"
                         f" end that program and try again"
                     ) from error
             time.sleep(limits.RECONNECT_MAX_SECONDS)
 
     def hold(self) -> None:
         if self._held is None:
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            self._held = Questions(self._place, deadline, name="restore")
+            deadline = time.monotonic() + _TIMEOUT_SECONDS
+            self._held = Questions(self._paths, deadline, name="restore")
             self.maintain("hold")
             threading.Thread(target=self._give_signs, name="hold", daemon=True).start()
 
@@ -192,14 +192,17 @@ class _Actor:
 
 
 @contextlib.contextmanager
-def owned_writer(place: Place) -> Iterator[Writer]:
-    """Own *place* for the block, in this process. Raises :class:`Owned` if somebody else does."""
+def owned_writer(paths: StorePaths) -> Iterator[Writer]:
+    """Own the store for the block, in this process.
+
+    Raises :class:`AlreadyOwned` if another process does.
+    """
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
 
-    lock = OwnerLock.acquire(place)
+    lock = OwnerLock.acquire(paths)
     try:
-        writer = Writer(place, on_epoch=lock.describe, patience=limits.ACTOR_OPEN_BUSY_SECONDS)
+        writer = Writer(paths, on_epoch=lock.describe, timeout=limits.ACTOR_OPEN_BUSY_SECONDS)
         try:
             yield writer
         finally:
@@ -209,26 +212,26 @@ def owned_writer(place: Place) -> Iterator[Writer]:
 
 
 def index_fully(
-    place: Place, through: int, tell: Callable[[int, int], None] = lambda _done, _total: None
+    paths: StorePaths, through: int, tell: Callable[[int, int], None] = lambda _done, _total: None
 ) -> None:
     """Have both full-text indexes cover the messages up to *through*, in slices.
 
     Changes go on meanwhile. *tell* gets the message that is indexed, and the last one.
     """
-    if not has_owner(place):
-        with owned_writer(place) as writer:
+    if not has_owner(paths):
+        with owned_writer(paths) as writer:
             writer.complete_indexes(lambda: tell(min(writer.watermark, through), through))
         return
     while True:
-        found = ask_status(place)
+        found = ask_status(paths)
         if found is None:
-            raise NotRunning(f"the actor of {place.db} has ended")
+            raise NotRunning(f"the actor of {paths.db} has ended")
         tell(min(found["index"]["watermark"], through), through)
         with contextlib.suppress(IndexBehind):
             ask(
-                place,
-                lambda n: wire.CatchUp(ask=n, through=through, patience=_SLICE_SECONDS),
-                _PATIENCE_SECONDS,
+                paths,
+                lambda n: wire.CatchUp(ask=n, through=through, timeout=_SLICE_SECONDS),
+                _TIMEOUT_SECONDS,
                 name="catch-up",
             )
             return

@@ -13,7 +13,7 @@ from hermes_actor import exit_codes
 from hermes_actor.cli.output import json_option
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.paths import is_gone, place_of
+from hermes_actor.paths import is_gone, resolve_paths
 from hermes_actor.system.lock_inspection import owners
 
 __all__ = ["ps"]
@@ -69,7 +69,7 @@ def _describe(pid: int, db: Path) -> dict[str, Any]:
 def _ask(pid: int, db: Path) -> dict[str, Any]:
     if is_gone(db.parent):
         return {"phase": "home is gone"}
-    status = ask_status(place_of(db))
+    status = ask_status(resolve_paths(db))
     if status is None:
         return {}
     if status["pid"] != pid:

@@ -15,19 +15,19 @@ from hermes_actor.cli.backup import prepared, put_content
 from hermes_actor.cli.files import store_for
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.output import (
-    complain,
-    confirmed,
+    confirm_or_fail,
     db_option,
     json_option,
+    print_error,
+    print_result,
     progress,
-    say,
     waiting,
     waiting_for,
     yes_option,
 )
 from hermes_actor.cli.owner import index_fully, maintain
 from hermes_actor.errors import Damaged, NotADatabase
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 from hermes_actor.recovery.backup import stamp, verify
 from hermes_actor.recovery.integrity import Finding, check, is_of_an_index
 from hermes_actor.recovery.orphan_wal import (
@@ -94,76 +94,78 @@ def repair(
       hermes-actor repair --index
       hermes-actor repair --orphans --check
     """
-    place = store_for(db)
+    paths = store_for(db)
     if orphans:
-        return _put_back(place, only_check=only_check, yes=yes, as_json=as_json)
-    for log in orphans_of(place):
+        return _put_back(paths, only_check=only_check, yes=yes, as_json=as_json)
+    for log in orphans_of(paths):
         note = f"{log} was saved when files were replaced: hermes-actor repair --orphans"
         print(f"note: {note}", file=sys.stderr)
-    found = _look(place)
+    found = _look(paths)
     report: dict[str, Any] = {"findings": [one._asdict() for one in found], "mended": []}
     if only_check:
-        lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {place.db}"]
-        say(report, "\n".join(lines), as_json)
+        lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {paths.db}"]
+        print_result(report, "\n".join(lines), as_json)
         return exit_codes.BROKEN if found else exit_codes.OK
     tables = [one for one in found if not one.of_full_text and not is_of_an_index(one)]
     if tables or force:
-        return _save_rows(place, found, swap=swap, yes=yes, as_json=as_json)
-    _mend_indexes(place, found, index, report["mended"])
-    left = _look(place) if report["mended"] else []
+        return _save_rows(paths, found, swap=swap, yes=yes, as_json=as_json)
+    _mend_indexes(paths, found, index, report["mended"])
+    left = _look(paths) if report["mended"] else []
     report["findings"] = [one._asdict() for one in left]
     for one in left:
-        complain(f"still there: {one.table}: {one.text}; try: hermes-actor repair --salvage")
-    text = "; ".join(report["mended"]) or f"nothing to repair: {place.db} is sound"
-    say(report, text, as_json)
+        print_error(f"still there: {one.table}: {one.text}; try: hermes-actor repair --salvage")
+    text = "; ".join(report["mended"]) or f"nothing to repair: {paths.db} is sound"
+    print_result(report, text, as_json)
     return exit_codes.BROKEN if left else exit_codes.OK
 
 
-def _look(place: Place) -> list[Finding]:
+def _look(paths: StorePaths) -> list[Finding]:
     try:
-        with progress(f"checking {place.db.name}") as tell:
-            return check(place.db, tell)
+        with progress(f"checking {paths.db.name}") as tell:
+            return check(paths.db, tell)
     except (Damaged, NotADatabase) as error:
         # Not even the list of tables can be read.
         return [Finding("the file", str(error))]
 
 
-def _mend_indexes(place: Place, found: Sequence[Finding], index: bool, mended: list[str]) -> None:
+def _mend_indexes(
+    paths: StorePaths, found: Sequence[Finding], index: bool, mended: list[str]
+) -> None:
     if any(is_of_an_index(one) for one in found):
-        with waiting_for(place):
-            maintain(place, "reindex")
+        with waiting_for(paths):
+            maintain(paths, "reindex")
         mended.append("the ordinary indexes were built anew")
     if index or any(one.of_full_text for one in found):
-        with waiting_for(place):
-            newest = maintain(place, "rebuild-index")["newest"]
+        with waiting_for(paths):
+            newest = maintain(paths, "rebuild-index")["newest"]
         with progress("indexing messages") as tell:
-            index_fully(place, newest, tell)
+            index_fully(paths, newest, tell)
         mended.append(f"the full-text indexes were made anew, for messages up to {newest}")
 
 
 def _save_rows(
-    place: Place, found: Sequence[Finding], *, swap: bool, yes: bool, as_json: bool
+    paths: StorePaths, found: Sequence[Finding], *, swap: bool, yes: bool, as_json: bool
 ) -> int:
     document: dict[str, Any] = {"findings": [one._asdict() for one in found], "swapped": False}
     if not swap or not yes:
-        target = place.db.with_name(f"{place.db.name}.salvaged-{stamp()}")
-        with _saved(place, target) as report:
+        target = paths.db.with_name(f"{paths.db.name}.salvaged-{stamp()}")
+        with _saved(paths, target) as report:
             if not as_json:
                 print("\n".join(_lines(report)), flush=True)
-            swap = swap and confirmed(f"Put these rows in the place of {place.db}?", yes)
+            swap = swap and confirm_or_fail(f"Put these rows in the place of {paths.db}?", yes)
             if not swap:
                 document |= {**_counts(report), "salvaged": str(target)}
                 text = (
                     f"what could be read is in {target}\n"
-                    f"{place.db} was not changed; to use what was saved: hermes-actor repair --swap"
+                    f"{paths.db} was not changed; to use what was saved: hermes-actor repair --swap"
                 )
-                say(document, text, as_json)
+                print_result(document, text, as_json)
                 return exit_codes.BROKEN
         target.unlink()  # from here on it may lack what was written since
-    return _swap(place, document, as_json=as_json)
+    return _swap(paths, document, as_json=as_json)
 
 
-def _swap(place: Place, document: dict[str, Any], *, as_json: bool) -> int:
+def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
     """Save the rows once more, of the very state that they replace, and put them there."""
     report: Salvage | None = None
 
@@ -171,28 +173,28 @@ def _swap(place: Place, document: dict[str, Any], *, as_json: bool) -> int:
     def made() -> Iterator[Path]:
         nonlocal report
         with (
-            scratch(place) as target,
-            _saved(place, target) as report,
-            prepared(place, target) as ready,
+            scratch(paths) as target,
+            _saved(paths, target) as report,
+            prepared(paths, target) as ready,
         ):
             target.unlink()
             yield ready
 
-    with waiting_for(place):
-        _, kept = put_content(place, made, damaged=True)
+    with waiting_for(paths):
+        _, kept = put_content(paths, made, damaged=True)
     assert report is not None
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
-    text = f"{place.db} has the saved rows now; the damaged content is in {kept}"
-    say(document, "\n".join([*_lines(report), text]), as_json)
+    text = f"{paths.db} has the saved rows now; the damaged content is in {kept}"
+    print_result(document, "\n".join([*_lines(report), text]), as_json)
     return exit_codes.OK
 
 
 @contextlib.contextmanager
-def _saved(place: Place, target: Path) -> Iterator[Salvage]:
+def _saved(paths: StorePaths, target: Path) -> Iterator[Salvage]:
     """Save the rows of the store in *target*, which goes if anything fails."""
     try:
         with progress("saving rows") as tell:
-            report = salvage(place.db, target, tell)
+            report = salvage(paths.db, target, tell)
         verify(target)
         yield report
     except BaseException:
@@ -200,18 +202,18 @@ def _saved(place: Place, target: Path) -> Iterator[Salvage]:
         raise
 
 
-def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> int:
+def _put_back(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) -> int:
     done: list[dict[str, Any]] = []
     left = False
-    with opened(place.db) as store:
-        for log in orphans_of(place):
+    with opened(paths.db) as store:
+        for log in orphans_of(paths):
             with waiting(lambda log=log: f"reading {log.name}"):  # type: ignore[misc]
                 lacking = what_lacks(store, log)
             if not as_json:
                 print("\n".join(lines_of(lacking)), flush=True)
             document: dict[str, Any] = {"log": str(log), **counts_of(lacking), "put_back": False}
             done.append(document)
-            if only_check or (lacking and not confirmed(f"Add them to {place.db}?", yes)):
+            if only_check or (lacking and not confirm_or_fail(f"Add them to {paths.db}?", yes)):
                 left = left or bool(lacking)
                 continue
             with progress("putting back") as tell:
@@ -224,7 +226,7 @@ def _put_back(place: Place, *, only_check: bool, yes: bool, as_json: bool) -> in
             if not as_json:
                 print(f"  done; the log is {document['log']} now")
     if as_json or not done:
-        say({"orphans": done}, f"no saved log lies beside {place.db}", as_json)
+        print_result({"orphans": done}, f"no saved log lies beside {paths.db}", as_json)
     return exit_codes.BROKEN if left else exit_codes.OK
 
 

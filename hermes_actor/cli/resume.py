@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import settings
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import coloured, plain, print_json, styled
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.output import db_option, json_option
@@ -89,7 +89,7 @@ def resume(
             _hint(store, resolved(store, hint), as_json)
             return
         if value is not None and not value.strip():
-            refuse(f"Session not found: {value}", prefix="")
+            fail(f"Session not found: {value}", prefix="")
         given, _ = split_words([*filter(None, [name or value]), *words], _COMMANDS)
         asked = _asked(store, given, sources or ("cli",), by_name=value is None)
         found = store.read(target, asked)
@@ -117,21 +117,21 @@ def _asked(store: Store, given: str, sources: tuple[str, ...], *, by_name: bool)
     if not given:
         found = store.read(latest, sources)
         if found is None:
-            refuse(f"No session of source {', '.join(sources)} to continue.", prefix="")
+            fail(f"No session of source {', '.join(sources)} to continue.", prefix="")
         return found
     try:
         found = store.read(resolve, given)
     except Ambiguous as error:
         listed = "".join(f"\n  {candidate}" for candidate in error.candidates)
-        refuse(f"Several sessions begin with '{given}':{listed}", prefix="")
+        fail(f"Several sessions begin with '{given}':{listed}", prefix="")
     if found is None:
         if by_name:
-            refuse(
+            fail(
                 f"No session found matching '{given}'.\n"
                 "Use 'hermes-actor sessions list' to see the sessions there are.",
                 prefix="",
             )
-        refuse(f"Session not found: {given}", prefix="")
+        fail(f"Session not found: {given}", prefix="")
     return found
 
 
@@ -192,7 +192,7 @@ def resume_command(home: Path, session_id: str) -> list[str]:
     try:
         words = shlex.split(template)
     except ValueError as error:
-        refuse(f"actor.resume_command: {error}: {template}")
+        fail(f"actor.resume_command: {error}: {template}")
     return [word.replace("{id}", session_id) for word in words]
 
 

@@ -15,7 +15,7 @@ import click
 from hermes_actor.cli.files import new_store_for, place_for
 from hermes_actor.config import Config, load
 from hermes_actor.errors import BadConfig
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 from hermes_actor.settings import (
     ACTOR_DRAIN_SECONDS,
     ACTOR_IDLE_EXIT,
@@ -87,20 +87,20 @@ def serve(
 
     # A client or an actor that starts this one knows the store, and may have to make its home.
     by_hand = not detach and successor_fd is None
-    place = new_store_for(db) if by_hand else place_for(db)
+    paths = new_store_for(db) if by_hand else place_for(db)
     # A slip in a file that many programs share must not cost a client its changes. A person who
     # starts a service is there to correct it.
-    read = _Reader(place, forgiving=not by_hand)
+    read = _Reader(paths, forgiving=not by_hand)
     settings = _settings(read, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
     if successor_fd is not None:
-        return succeed(place, settings, successor_fd)
+        return succeed(paths, settings, successor_fd)
     with contextlib.ExitStack() as stack:
         return run_actor(
-            place,
+            paths,
             settings,
             ready_fd=ready_fd,
             to_log=detach,
-            announce=None if detach else _announce(place),
+            announce=None if detach else _announce(paths),
             on_status=None if detach or plain else _live_view(stack),
         )
 
@@ -114,25 +114,25 @@ def _live_view(stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None] 
     return stack.enter_context(LivePanel()).show
 
 
-def _announce(place: Place) -> Callable[[BaseException | None], None]:
-    def say(error: BaseException | None) -> None:
+def _announce(paths: StorePaths) -> Callable[[BaseException | None], None]:
+    def print_result(error: BaseException | None) -> None:
         if error is None:
-            print(f"serving {place.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
+            print(f"serving {paths.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
         else:
             print(f"Error: {error}", file=sys.stderr, flush=True)
 
-    return say
+    return print_result
 
 
 class _Reader:
     """The settings of the actor. A *forgiving* one logs a bad value and takes its default."""
 
-    def __init__(self, place: Place, *, forgiving: bool) -> None:
+    def __init__(self, paths: StorePaths, *, forgiving: bool) -> None:
         self._forgiving = forgiving
         try:
-            self._config = load(place.db.parent, "actor")
+            self._config = load(paths.db.parent, "actor")
         except BadConfig as error:
-            self._config = Config(place.db.parent / "config.yaml")
+            self._config = Config(paths.db.parent / "config.yaml")
             self._report(error)
 
     def __call__(self, setting: Setting[T]) -> T:

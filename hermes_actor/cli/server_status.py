@@ -6,16 +6,16 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.output import say, waiting
+from hermes_actor.cli.output import print_result, waiting
 from hermes_actor.errors import Unreachable
 
 if TYPE_CHECKING:
-    from hermes_actor.providers.resolve import Choice
+    from hermes_actor.providers.resolve import StoreSpec
 
 __all__ = ["server_status"]
 
 
-def server_status(choice: Choice, as_json: bool) -> int:
+def server_status(choice: StoreSpec, as_json: bool) -> int:
     """Print how the store of *choice* is. Raises what keeps us out, except that nobody answers."""
     document: dict[str, Any] = {"provider": choice.name, "store": choice.address}
     try:
@@ -23,13 +23,13 @@ def server_status(choice: Choice, as_json: bool) -> int:
             document |= _ask(choice)
     except Unreachable as error:
         document |= {"phase": "unreachable", "error": str(error)}
-        say(document, f"unreachable: {choice.address}\n  {error}", as_json)
+        print_result(document, f"unreachable: {choice.address}\n  {error}", as_json)
         return exit_codes.NOT_RUNNING
-    say(document, _text(document), as_json)
+    print_result(document, _text(document), as_json)
     return exit_codes.OK
 
 
-def _ask(choice: Choice) -> dict[str, Any]:
+def _ask(choice: StoreSpec) -> dict[str, Any]:
     """The status by the provider, or what every provider can tell."""
     from hermes_actor.providers.resolve import provider_class
 

@@ -13,9 +13,9 @@ from hermes_actor import exit_codes
 from hermes_actor._version import __version__
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.recovery.orphan_wal import orphans_of, removed
-from hermes_actor.recovery.rescue import rescued
+from hermes_actor.recovery.rescue import list_rescued
 from hermes_actor.system.lock_inspection import lock_holder
 
 __all__ = ["status"]
@@ -46,27 +46,27 @@ def status(db: Path | None, as_json: bool) -> int:
         from hermes_actor.cli.server_status import server_status
 
         return server_status(chosen, as_json)
-    place = place_of(db or (chosen and chosen.file) or default_db_path())
+    paths = resolve_paths(db or (chosen and chosen.file) or default_db_path())
     try:
-        found = ask_status(place)
+        found = ask_status(paths)
     except DeadlineExceeded as error:
-        _print_silent(place, "not answering", f"{error}", as_json)
+        _print_silent(paths, "not answering", f"{error}", as_json)
         return exit_codes.NOT_SERVING
-    if found is None and lock_holder(place) is not None:
+    if found is None and lock_holder(paths) is not None:
         text = (
-            f"pid {lock_holder(place)} owns {place.db} in embedded mode and takes no clients;"
+            f"pid {lock_holder(paths)} owns {paths.db} in embedded mode and takes no clients;"
             " other programs can write when it has ended"
         )
-        _print_silent(place, "embedded", text, as_json)
+        _print_silent(paths, "embedded", text, as_json)
         return exit_codes.NOT_SERVING
     if found is None:
-        _print_not_running(place, as_json)
+        _print_not_running(paths, as_json)
         return exit_codes.NOT_RUNNING
     if as_json:
         print(json.dumps(found))
     else:
         _print(found)
-        for orphan in orphans_of(place):
+        for orphan in orphans_of(paths):
             print(
                 f"  saved: {orphan.name}, before files were replaced: hermes-actor repair --orphans"
             )
@@ -75,24 +75,24 @@ def status(db: Path | None, as_json: bool) -> int:
     return exit_codes.OK if found["phase"] == "serving" else exit_codes.NOT_SERVING
 
 
-def _print_silent(place: Place, phase: str, text: str, as_json: bool) -> None:
+def _print_silent(paths: StorePaths, phase: str, text: str, as_json: bool) -> None:
     """An owner that cannot be asked how it is."""
     if as_json:
-        owner = {"phase": phase, "database": str(place.db), "pid": lock_holder(place)}
+        owner = {"phase": phase, "database": str(paths.db), "pid": lock_holder(paths)}
         print(json.dumps({**owner, "message": text}))
     else:
         print(f"{phase}: {text}")
 
 
-def _print_not_running(place: Place, as_json: bool) -> None:
-    saved, gone = rescued(), removed(place)
+def _print_not_running(paths: StorePaths, as_json: bool) -> None:
+    saved, gone = list_rescued(), removed(paths)
     if as_json:
         saved += [gone.saved] if gone is not None and gone.saved is not None else []
         names = [str(copy) for copy in saved]
-        print(json.dumps({"phase": "not running", "database": str(place.db), "rescued": names}))
+        print(json.dumps({"phase": "not running", "database": str(paths.db), "rescued": names}))
         return
     if gone is None:
-        print(f"not running: no actor serves {place.db}; the next client starts one")
+        print(f"not running: no actor serves {paths.db}; the next client starts one")
     else:
         print(f"not running: {gone.text}\n  do: {gone.advice}")
     for copy in saved:

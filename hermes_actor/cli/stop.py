@@ -16,20 +16,20 @@ import click
 
 from hermes_actor import exit_codes, limits
 from hermes_actor.cli.files import new_store_for, place_for
-from hermes_actor.cli.output import complain, db_option, json_option, say, waiting
-from hermes_actor.client.connect import make_serve
+from hermes_actor.cli.output import db_option, json_option, print_error, print_result, waiting
+from hermes_actor.client.connect import ensure_actor_running
 from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import end_actor, running_actor
+from hermes_actor.client.ending import running_actor, stop_actor
 from hermes_actor.errors import DeadlineExceeded, NotRunning
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_actor.system.processes import ProcessEnd
 
 __all__ = ["drain", "restart", "stop"]
 
 _timeout = click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", default=limits.PATIENCE_SECONDS,
-    show_default=True, help="How long to wait for its end.",
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    default=limits.DEFAULT_TIMEOUT_SECONDS, show_default=True, help="How long to wait for its end.",
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def drain(db: Path | None, as_json: bool) -> int:
     Example:
       hermes-actor drain
     """
-    return _end(place_for(db), limits.PATIENCE_SECONDS, force=False, as_json=as_json)
+    return _end(place_for(db), limits.DEFAULT_TIMEOUT_SECONDS, force=False, as_json=as_json)
 
 
 @click.command()
@@ -77,45 +77,45 @@ def stop(db: Path | None, timeout: float, force: bool, as_json: bool) -> int:
     return _end(place_for(db), timeout, force=force, as_json=as_json)
 
 
-def _end(place: Place, patience: float, *, force: bool, as_json: bool) -> int:
+def _end(paths: StorePaths, timeout: float, *, force: bool, as_json: bool) -> int:
     pids: list[int] = []
     try:
-        with waiting(lambda: _ending(place, pids)):
-            pid = end_actor(place, patience, on_pid=pids.append)
+        with waiting(lambda: _ending(paths, pids)):
+            pid = stop_actor(paths, timeout, on_pid=pids.append)
     except NotRunning:
-        say({"ended": False}, f"not running: no actor serves {place.db}", as_json)
+        print_result({"ended": False}, f"not running: no actor serves {paths.db}", as_json)
         return exit_codes.NOT_RUNNING
     except DeadlineExceeded:
         # Known by its answer, or, if it gave none, by its own note in the lock file.
-        stuck = pids[0] if pids else lock_holder(place)
+        stuck = pids[0] if pids else lock_holder(paths)
         signals = [] if pids else [signal.SIGTERM]
         signals += [signal.SIGKILL] * force
-        if stuck is None or not _end_by_signal(stuck, signals, patience):
+        if stuck is None or not _end_by_signal(stuck, signals, timeout):
             if as_json:
-                say({"ended": False, "pid": stuck}, "", as_json)
+                print_result({"ended": False, "pid": stuck}, "", as_json)
             again = "" if force else ", or end it with: hermes-actor stop --force"
-            complain(
-                f"pid {stuck}, which owns {place.db}, has not ended in {patience:g} s;"
+            print_error(
+                f"pid {stuck}, which owns {paths.db}, has not ended in {timeout:g} s;"
                 f" see: hermes-actor logs{again}"
             )
             return exit_codes.REFUSED
         pid = stuck
-    say({"ended": True, "pid": pid}, f"pid {pid} has ended", as_json)
+    print_result({"ended": True, "pid": pid}, f"pid {pid} has ended", as_json)
     return exit_codes.OK
 
 
-def _ending(place: Place, pids: list[int]) -> str:
+def _ending(paths: StorePaths, pids: list[int]) -> str:
     # One that drains takes no more questions.
-    return f"pid {pids[0]}: draining" if pids else f"an answer of the actor of {place.db}"
+    return f"pid {pids[0]}: draining" if pids else f"an answer of the actor of {paths.db}"
 
 
-def _end_by_signal(pid: int, signals: Sequence[signal.Signals], patience: float) -> bool:
+def _end_by_signal(pid: int, signals: Sequence[signal.Signals], timeout: float) -> bool:
     """Whether it has ended after all, of *signals* in their order."""
     with ProcessEnd(pid) as end:
         for number in signals:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            if end.wait(limits.OWNED_SECONDS if number == signal.SIGKILL else patience):
+            if end.wait(limits.OWNED_SECONDS if number == signal.SIGKILL else timeout):
                 return True
     return False
 
@@ -137,49 +137,49 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
     Example:
       hermes-actor restart
     """
-    place = new_store_for(db)
+    paths = new_store_for(db)
     old = None
     with contextlib.suppress(NotRunning):
-        old = running_actor(place)
+        old = running_actor(paths)
     pids: list[int] = []
-    with waiting(lambda: _ending(place, pids)):
-        managed = old is not None and _restart_service(place, old, timeout)
+    with waiting(lambda: _ending(paths, pids)):
+        managed = old is not None and _restart_service(paths, old, timeout)
         if old is not None and not managed:
             try:
-                end_actor(place, timeout, on_pid=pids.append)
+                stop_actor(paths, timeout, on_pid=pids.append)
             except DeadlineExceeded as error:
-                complain(f"{error}; nothing was started")
+                print_error(f"{error}; nothing was started")
                 return exit_codes.REFUSED
-    with waiting(lambda: f"the new actor of {place.db}"):
-        found = _when_it_serves(place, time.monotonic() + limits.SPAWN_SECONDS)
+    with waiting(lambda: f"the new actor of {paths.db}"):
+        found = _when_it_serves(paths, time.monotonic() + limits.SPAWN_SECONDS)
     if found is None:
-        complain(f"no actor serves {place.db}; see: hermes-actor logs")
+        print_error(f"no actor serves {paths.db}; see: hermes-actor logs")
         return exit_codes.REFUSED
     before = f"pid {old} has ended; " if old is not None else ""
-    say(
+    print_result(
         {"ended": old, "pid": found["pid"], "build": found["build"], "phase": found["phase"]},
-        f"{before}pid {found['pid']} serves {place.db} with build {found['build']}",
+        f"{before}pid {found['pid']} serves {paths.db} with build {found['build']}",
         as_json,
     )
     return exit_codes.OK
 
 
-def _when_it_serves(place: Place, deadline: float) -> dict[str, Any] | None:
+def _when_it_serves(paths: StorePaths, deadline: float) -> dict[str, Any] | None:
     """The status of an actor that has opened the file; of one that has not, at *deadline*."""
-    make_serve(place, deadline)
+    ensure_actor_running(paths, deadline)
     # Somebody else may have started it a moment ago.
-    while (found := ask_status(place)) is not None and found["epoch"] == 0:
+    while (found := ask_status(paths)) is not None and found["epoch"] == 0:
         if time.monotonic() > deadline:
             break
         time.sleep(limits.RECONNECT_MAX_SECONDS)
     return found
 
 
-def _restart_service(place: Place, pid: int, patience: float) -> bool:
+def _restart_service(paths: StorePaths, pid: int, timeout: float) -> bool:
     """If *pid* is run by the service manager, have that restart it. False if it is not."""
     from hermes_actor.cli.service.managers import manager_of
 
-    manager = manager_of(place)
+    manager = manager_of(paths)
     if not next(iter(manager.files)).exists() or manager.reason_against() is not None:
         return False
     if manager.report()["pid"] != pid:
@@ -190,5 +190,5 @@ def _restart_service(place: Place, pid: int, patience: float) -> bool:
             if done.returncode:
                 said = (done.stderr or done.stdout).strip()
                 raise click.ClickException(f"{shlex.join(command)}: {said}")
-        end.wait(patience)
+        end.wait(timeout)
     return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain, print_json
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.output import db_option, json_option
@@ -69,10 +69,10 @@ def title(
 def _found(store: Store, given: str) -> str | None:
     """The session that exists; ``None`` if *given* is an id to come."""
     if not given.strip():
-        refuse(f"Session '{given}' not found.", prefix="")
+        fail(f"Session '{given}' not found.", prefix="")
     found = store.resolve_session_id(given)
     if found is None and store.read(ids_with_prefix, given, 1):
-        refuse(f"Several sessions begin with '{given}'.", prefix="")
+        fail(f"Several sessions begin with '{given}'.", prefix="")
     return found
 
 
@@ -80,7 +80,7 @@ def _shown(store: Store, found: str | None, given: str) -> Row:
     current = store.get_session_title(found) if found else None
     kept = None if found else store.get_queued_title(given)
     if found is None and kept is None:
-        refuse(f"Session '{given}' not found.", prefix="")
+        fail(f"Session '{given}' not found.", prefix="")
     shown = f"Session: {plain(found or given)}\n"
     if current is not None:
         shown += f"Title: {plain(current)}"
@@ -95,16 +95,16 @@ def _named(store: Store, found: str | None, given: str, words: str) -> Row:
     try:
         clean = sanitize_title(words)
     except ValueError as error:
-        refuse(str(error))
+        fail(str(error))
     if clean is None:
-        refuse("nothing is left of this title after cleaning; --clear takes a title away")
+        fail("nothing is left of this title after cleaning; --clear takes a title away")
     if found is not None:
         set_title(store, found, words)
         return {"id": found, "title": clean, "pending": None, "text": f"Title set: {clean}"}
     try:
         kept = store.queue_title(given, clean)
     except TitleInUse as error:
-        refuse(str(error))
+        fail(str(error))
     if not kept:  # it has just come into being
         set_title(store, given, words)
         return {"id": given, "title": clean, "pending": None, "text": f"Title set: {clean}"}
@@ -123,7 +123,7 @@ def _cleared(store: Store, found: str | None, given: str) -> Row:
 
 def _auto(store: Store, found: str | None, given: str) -> Row:
     if found is None:
-        refuse(f"Session '{given}' not found.", prefix="")
+        fail(f"Session '{given}' not found.", prefix="")
     current = store.get_session_title(found)
     if current is not None:
         text = f"Session '{plain(found)}' has a title: {plain(current)}"

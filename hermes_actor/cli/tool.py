@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.errors import Refused
+from hermes_actor.cli.errors import CommandError
 from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.lazy import LazyGroup
 from hermes_actor.cli.opening import opened
@@ -69,7 +69,7 @@ def session_search_command(
                 **given, db=store, current_session_id=current_session, max_concurrency=workers,
                 summary_seconds=seconds,
             )  # fmt: skip
-    except Refused as error:
+    except CommandError as error:
         return _failed(error.message)
     print(answer)
     return exit_codes.OK if msgspec.json.decode(answer)["success"] else exit_codes.REFUSED

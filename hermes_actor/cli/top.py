@@ -18,10 +18,10 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import complain, db_option
+from hermes_actor.cli.output import db_option, print_error
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 from hermes_actor.system.descriptors import is_readable
 from hermes_actor.system.lock_inspection import lock_holder
 
@@ -54,42 +54,42 @@ def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> i
       hermes-actor top --interval 0.2
       hermes-actor top --json --count 10 | jq .total_latency.p99_ms
     """
-    place = place_for(db)
+    paths = place_for(db)
     if as_json:
-        return _lines(place, interval, count)
+        return _lines(paths, interval, count)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
-        complain("there is no terminal; use: hermes-actor top --json, or hermes-actor status")
+        print_error("there is no terminal; use: hermes-actor top --json, or hermes-actor status")
         return exit_codes.REFUSED
     with contextlib.suppress(KeyboardInterrupt):
-        _watch(place, interval, count)
+        _watch(paths, interval, count)
     return exit_codes.OK
 
 
-def _look(place: Place) -> dict[str, Any]:
+def _look(paths: StorePaths) -> dict[str, Any]:
     """The status document, or what is known without an answer."""
-    known: dict[str, Any] = {"phase": "not running", "database": str(place.db)}
-    if lock_holder(place) is None:
+    known: dict[str, Any] = {"phase": "not running", "database": str(paths.db)}
+    if lock_holder(paths) is None:
         # To connect could start one: a service manager may hold the socket.
         return known
     try:
-        return ask_status(place) or known
+        return ask_status(paths) or known
     except (DeadlineExceeded, OSError):
         return {**known, "phase": "does not answer"}
     except HermesActorError as error:
         return {**known, "phase": str(error)}
 
 
-def _lines(place: Place, interval: float, count: int | None) -> int:
+def _lines(paths: StorePaths, interval: float, count: int | None) -> int:
     done = 0
     while count is None or done < count:
         if done:
             time.sleep(interval)
-        print(json.dumps({"time": round(time.time(), 3), **_look(place)}), flush=True)
+        print(json.dumps({"time": round(time.time(), 3), **_look(paths)}), flush=True)
         done += 1
     return exit_codes.OK
 
 
-def _watch(place: Place, interval: float, count: int | None) -> None:
+def _watch(paths: StorePaths, interval: float, count: int | None) -> None:
     from rich.live import Live
     from rich.panel import Panel
 
@@ -100,7 +100,7 @@ def _watch(place: Place, interval: float, count: int | None) -> None:
     paused, looks = False, 0
     with _keys(), Live(screen=True, auto_refresh=False) as live:
         while count is None or looks < count:
-            found = {} if paused else _look(place)
+            found = {} if paused else _look(paths)
             if "writes" in found:
                 now, writes = time.monotonic(), int(found["writes"])
                 if last is None or last[2] != found["pid"]:

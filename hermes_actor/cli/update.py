@@ -12,8 +12,8 @@ import click
 from hermes_actor import exit_codes
 from hermes_actor.cli.backup import copy_store, has_content, keep_option
 from hermes_actor.cli.files import new_store_for, no_store
-from hermes_actor.cli.handoff import hand_over
-from hermes_actor.cli.output import complain, db_option
+from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.cli.output import db_option, print_error
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HandoffFailed, NotRunning
 
@@ -42,35 +42,35 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
       hermes-actor update -- pip install --upgrade .
       hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install .
     """
-    place = new_store_for(db)
-    if db is not None and not place.db.exists():
-        no_store(db, place)
-    if has_content(place):
+    paths = new_store_for(db)
+    if db is not None and not paths.db.exists():
+        no_store(db, paths)
+    if has_content(paths):
         # Now, and not when we end: COMMAND writes to the same place.
-        print(f"copied the store to {copy_store(place, keep)}", flush=True)
+        print(f"copied the store to {copy_store(paths, keep)}", flush=True)
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
-        complain(f"{error}; nothing was handed over")
+        print_error(f"{error}; nothing was handed over")
         # As a shell says it.
         return 127 if isinstance(error, FileNotFoundError) else 126
     if code:
-        complain(f"the update ended with {code}; nothing was handed over")
+        print_error(f"the update ended with {code}; nothing was handed over")
         return code if code > 0 else exit_codes.REFUSED
     try:
-        result = hand_over(place, python or sys.executable)
+        result = request_handoff(paths, python or sys.executable)
     except NotRunning:
         print("no actor was running; the next client starts the new build")
         return exit_codes.OK
     except HandoffFailed as error:
-        complain(
+        print_error(
             f"the new build could not take over: {error}; the old actor serves on; mend the"
             f" installation and run: hermes-actor handoff"
         )
         return exit_codes.REFUSED
-    found = ask_status(place)
+    found = ask_status(paths)
     if found is None or found["build"] != result["build"]:
-        complain(f"the new build {result['build']} does not answer; see the log")
+        print_error(f"the new build {result['build']} does not answer; see the log")
         return exit_codes.REFUSED
-    print(f"pid {found['pid']} serves {place.db} with build {found['build']}")
+    print(f"pid {found['pid']} serves {paths.db} with build {found['build']}")
     return exit_codes.OK

@@ -14,12 +14,12 @@ import click
 from hermes_actor import exit_codes, limits
 from hermes_actor.cli.files import store_for
 from hermes_actor.cli.output import (
-    complain,
     confirm,
     db_option,
     json_option,
+    print_error,
+    print_result,
     progress,
-    say,
     size_text,
     waiting,
     waiting_for,
@@ -27,10 +27,10 @@ from hermes_actor.cli.output import (
 )
 from hermes_actor.cli.owner import has_owner, index_fully, owned_writer
 from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import end_actor
+from hermes_actor.client.ending import stop_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.errors import from_sqlite
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["detach", "vacuum"]
@@ -42,7 +42,7 @@ _SAMPLE_BYTES = 8 * 1024 * 1024
 _WRITES = 3
 """The content is written to the temporary file, to the WAL, and back into the file."""
 
-_PATIENCE_SECONDS = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 
 
 @click.command()
@@ -66,8 +66,8 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
       hermes-actor vacuum
       hermes-actor vacuum --yes --json
     """
-    place = store_for(db)
-    found = _space(place)
+    paths = store_for(db)
+    found = _space(paths)
     if not as_json:
         print(f"file      {size_text(found['bytes'])}, WAL {size_text(found['wal_bytes'])}")
         print(f"unused    {size_text(found['unused_bytes'])}")
@@ -76,49 +76,49 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
         print(f"pause     about {found['pause_s']} s for everybody who writes", flush=True)
     if report:
         if as_json:
-            say(found, "", as_json)
+            print_result(found, "", as_json)
         return exit_codes.OK
     if found["free_bytes"] < found["needed_bytes"]:
-        complain(
-            f"not enough room on the disk of {place.db}: {size_text(found['free_bytes'])} free,"
+        print_error(
+            f"not enough room on the disk of {paths.db}: {size_text(found['free_bytes'])} free,"
             f" {size_text(found['needed_bytes'])} needed; nothing was changed"
         )
         return exit_codes.REFUSED
     confirm("Rewrite the file?", yes)
     began = time.monotonic()
-    with waiting_for(place):
-        _vacuum(place)
-    after = place.db.stat().st_size
+    with waiting_for(paths):
+        _vacuum(paths)
+    after = paths.db.stat().st_size
     found |= {"bytes_after": after, "seconds": round(time.monotonic() - began, 3)}
     text = f"done in {found['seconds']} s: {size_text(found['bytes'])} are {size_text(after)} now"
-    say(found, text, as_json)
+    print_result(found, text, as_json)
     return exit_codes.OK
 
 
-def _space(place: Place) -> dict[str, Any]:
+def _space(paths: StorePaths) -> dict[str, Any]:
     try:
-        with contextlib.closing(connect_reader(place.db)) as conn:
+        with contextlib.closing(connect_reader(paths.db)) as conn:
             page, pages, free = (
                 conn.execute(f"PRAGMA {name}").fetchall()[0][0]
                 for name in ("page_size", "page_count", "freelist_count")
             )
     except sqlite3.Error as error:
-        raise from_sqlite(error, place.db) from error
+        raise from_sqlite(error, paths.db) from error
     size = page * pages
     return {
-        "database": str(place.db),
+        "database": str(paths.db),
         "bytes": size,
         "unused_bytes": page * free,
-        "wal_bytes": place.wal.stat().st_size if place.wal.exists() else 0,
-        "free_bytes": shutil.disk_usage(place.db.parent).free,
+        "wal_bytes": paths.wal.stat().st_size if paths.wal.exists() else 0,
+        "free_bytes": shutil.disk_usage(paths.db.parent).free,
         "needed_bytes": int(_ROOM * size),
-        "pause_s": max(1, round(_WRITES * (size - page * free) / _speed(place))),
+        "pause_s": max(1, round(_WRITES * (size - page * free) / _speed(paths))),
     }
 
 
-def _speed(place: Place) -> float:
+def _speed(paths: StorePaths) -> float:
     """Bytes a second that this disk takes, from a small trial beside the store."""
-    trial = place.db.with_name(f".{place.db.name}.trial-{os.getpid()}")
+    trial = paths.db.with_name(f".{paths.db.name}.trial-{os.getpid()}")
     block = os.urandom(_SAMPLE_BYTES)
     descriptor = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -135,11 +135,11 @@ def _speed(place: Place) -> float:
         trial.unlink(missing_ok=True)
 
 
-def _vacuum(place: Place) -> None:
+def _vacuum(paths: StorePaths) -> None:
     from hermes_actor import SessionDB
 
-    mode = "actor" if has_owner(place) else "embedded"
-    db = SessionDB(place.db, mode=mode, patience=_PATIENCE_SECONDS)
+    mode = "actor" if has_owner(paths) else "embedded"
+    db = SessionDB(paths.db, mode=mode, timeout=_TIMEOUT_SECONDS)
     try:
         db.vacuum()
     finally:
@@ -165,35 +165,35 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
     Example:
       hermes-actor detach
     """
-    place = store_for(db)
-    clients = _clients(place)
+    paths = store_for(db)
+    clients = _clients(paths)
     if clients:
-        complain(f"still connected: {', '.join(clients)}; end them first")
+        print_error(f"still connected: {', '.join(clients)}; end them first")
         return exit_codes.REFUSED
-    confirm(f"Remove everything of hermes-actor from {place.db}?", yes)
+    confirm(f"Remove everything of hermes-actor from {paths.db}?", yes)
     from hermes_actor.engine.admin_tasks import detach as remove
 
-    if has_owner(place) and (found := ask_status(place)) is not None:
+    if has_owner(paths) and (found := ask_status(paths)) is not None:
         # While it is still served: a large backlog may take long.
         with progress("indexing messages") as tell:
-            index_fully(place, found["index"]["newest"], tell)
+            index_fully(paths, found["index"]["newest"], tell)
     # Nobody starts the next actor before the file is as it should be.
-    with start_lock(place, time.monotonic() + limits.PATIENCE_SECONDS):
-        with waiting(lambda: f"the end of the actor of {place.db}"):
-            if has_owner(place):
-                end_actor(place, limits.PATIENCE_SECONDS)
-        with waiting(lambda: "indexing what is left"), owned_writer(place) as writer:
+    with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
+        with waiting(lambda: f"the end of the actor of {paths.db}"):
+            if has_owner(paths):
+                stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
+        with waiting(lambda: "indexing what is left"), owned_writer(paths) as writer:
             gone = remove(writer)
-    say(
-        {"database": str(place.db), "removed": gone},
-        f"{place.db} holds nothing of hermes-actor any more; the folder {place.folder} may go",
+    print_result(
+        {"database": str(paths.db), "removed": gone},
+        f"{paths.db} holds nothing of hermes-actor any more; the folder {paths.folder} may go",
         as_json,
     )
     return exit_codes.OK
 
 
-def _clients(place: Place) -> list[str]:
-    found = ask_status(place) if has_owner(place) else None
+def _clients(paths: StorePaths) -> list[str]:
+    found = ask_status(paths) if has_owner(paths) else None
     if found is None:
         return []
     return [

@@ -10,7 +10,7 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.connection import Line
+from hermes_actor.client.connection import ActorConnection
 from hermes_actor.client.core import Reply, decode_result
 from hermes_actor.client.exchange import Sending, told
 from hermes_actor.client.leases import Leases
@@ -19,30 +19,30 @@ from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import Answer, ChangeSource, Lease
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
-__all__ = ["Channel"]
+__all__ = ["ActorClient"]
 
 R = TypeVar("R")
 
 
-class Channel:
+class ActorClient:
     """The way to one actor. Get it with :func:`hermes_actor.client.shared_clients.share`."""
 
-    def __init__(self, place: Place, released: Callable[[Channel], None]) -> None:
-        self.place = place
+    def __init__(self, paths: StorePaths, released: Callable[[ActorClient], None]) -> None:
+        self.paths = paths
         self._released = released
-        self._line = Line(place)
+        self._line = ActorConnection(paths)
         self._leases = Leases(self._line)
 
-    def connect(self, patience: float) -> None:
+    def connect(self, timeout: float) -> None:
         """Be sure that the actor serves."""
-        self._line.connected(time.monotonic() + patience)
+        self._line.connected(time.monotonic() + timeout)
 
-    def submit(self, operation: Operation[R], patience: float) -> R:
+    def submit(self, operation: Operation[R], timeout: float) -> R:
         self._leases.refuse_inside()
-        line, deadline = self._line, time.monotonic() + patience
+        line, deadline = self._line, time.monotonic() + timeout
         whole = line.core.encode(operation)
         steps: list[Reply] = []
         try:
@@ -54,9 +54,9 @@ class Channel:
             raise
         return cast("R", decode_result(result, result_type(type(operation))))
 
-    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
         self._leases.refuse_inside()
-        line, deadline = self._line, time.monotonic() + patience
+        line, deadline = self._line, time.monotonic() + timeout
         # All before the first is numbered: one that cannot be encoded stops none half-way.
         encoded = [line.core.encode(operation) for operation in operations]
         answers = [_Answer(line, result_type(type(one))) for one in operations]
@@ -80,32 +80,32 @@ class Channel:
         for step in [whole] if whole is not None else line.core.stages(operation):
             line.request(steps, step, deadline)
 
-    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
+    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         self._ask(
             lambda ask: wire.CatchUp(
                 ask=ask,
                 through=through,
-                patience=told(patience),
+                timeout=told(timeout),
                 verify=damaged is not None,  # for an actor that does not know the other yet
                 damaged=damaged,
             ),
-            time.monotonic() + patience,
+            time.monotonic() + timeout,
         )
 
-    def lease(self, patience: float) -> Lease:
-        return self._leases.open(patience)
+    def lease(self, timeout: float) -> Lease:
+        return self._leases.open(timeout)
 
     def statistics(self) -> dict[str, Any]:
         """The status document of the actor."""
-        deadline = time.monotonic() + limits.PATIENCE_SECONDS
+        deadline = time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS
         status = self._ask(lambda ask: wire.StatusRequest(ask=ask), deadline)
         document: dict[str, Any] = msgspec.json.decode(status)
         return document
 
-    def subscribe(self, after: int | None, patience: float) -> ChangeSource:
+    def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
         from hermes_actor.client.changes import ActorChanges  # few programs follow
 
-        return ActorChanges(self.place, after, patience)
+        return ActorChanges(self.paths, after, timeout)
 
     def release(self) -> None:
         self._released(self)
@@ -137,7 +137,7 @@ class _Answer(Sending):
 
     __slots__ = ("_kind", "_line")
 
-    def __init__(self, line: Line, kind: Any) -> None:
+    def __init__(self, line: ActorConnection, kind: Any) -> None:
         super().__init__()
         self._line = line
         self._kind = kind

@@ -18,7 +18,7 @@ from hermes_actor.errors import Closed, SpawnFailed
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["ActorChanges"]
 
@@ -31,13 +31,13 @@ _LONGEST_SECONDS = 3600.0
 class ActorChanges:
     """Follows one actor, and the next one when it is gone.
 
-    Connected when it is made. After a lost connection *patience* is how long another one is tried
+    Connected when it is made. After a lost connection *timeout* is how long another one is tried
     for before an error says why there is none; the next call tries again.
     """
 
-    def __init__(self, place: Place, after: int | None, patience: float) -> None:
+    def __init__(self, place: StorePaths, after: int | None, timeout: float) -> None:
         self._place = place
-        self._patience = patience
+        self._timeout = timeout
         self._closed = False
         self._begin(Follower(program_name(), after))
         _alive.add(self)
@@ -109,8 +109,8 @@ class ActorChanges:
         sock.close()
 
     def _connect(self, until: float | None) -> None:
-        attempts = self._attempts or Attempts(self._place, _now() + self._patience)
-        # Kept only while there is hope: once the caller was told, patience begins anew.
+        attempts = self._attempts or Attempts(self._place, _now() + self._timeout)
+        # Kept only while there is hope: once the caller was told, timeout begins anew.
         self._attempts = None
 
         def wait(sock: socket.socket, deadline: float) -> None:

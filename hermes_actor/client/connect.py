@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Protocol
 from hermes_actor import limits
 from hermes_actor.client.spawn import start_actor
 from hermes_actor.errors import (
+    AlreadyOwned,
     DeadlineExceeded,
     HermesActorError,
-    Owned,
     SpawnFailed,
     cannot_use,
 )
-from hermes_actor.paths import address_of
+from hermes_actor.paths import socket_address
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.messages import Welcome
 
 __all__ = [
@@ -40,8 +40,8 @@ __all__ = [
     "connect_once",
     "dial",
     "feed",
-    "make_serve",
-    "nobody_serves",
+    "ensure_actor_running",
+    "is_not_listening",
     "program_name",
     "reach",
     "silent_actor",
@@ -60,7 +60,7 @@ _LONGEST_SECONDS = 3600.0
 """One wait in the kernel, which counts milliseconds in 31 bits."""
 
 LEAST_SECONDS = 0.05
-"""A Welcome gets this long even when the caller's patience is over."""
+"""A Welcome gets this long even when the caller's timeout is over."""
 
 
 class Conversation(Protocol):
@@ -82,11 +82,11 @@ class Conversation(Protocol):
 
 
 class Attempts:
-    """The tries of one caller, until one succeeds or its patience ends."""
+    """The tries of one caller, until one succeeds or its timeout ends."""
 
-    def __init__(self, place: Place, deadline: float) -> None:
+    def __init__(self, paths: StorePaths, deadline: float) -> None:
         self.deadline = deadline
-        self._place = place
+        self._paths = paths
         self._pause = limits.RECONNECT_FIRST_SECONDS
         self._failed_starts = 0
         self._began = time.monotonic()
@@ -98,7 +98,7 @@ class Attempts:
 
     def _pause_after(self, error: OSError | SpawnFailed) -> float:
         over = time.monotonic() >= self.deadline
-        if isinstance(error.__cause__, Owned):
+        if isinstance(error.__cause__, AlreadyOwned):
             # The owner may be about to serve, or about to end; one that is neither stays.
             if time.monotonic() - self._began > limits.OWNED_SECONDS or over:
                 raise error.__cause__
@@ -112,7 +112,7 @@ class Attempts:
         if isinstance(error, HermesActorError):
             raise error
         if error.errno not in _PASSING:
-            raise cannot_use(self._place.db, self._place.folder, error) from error
+            raise cannot_use(self._paths.db, self._paths.folder, error) from error
         if over:
             raise self.too_late(str(error)) from error
         pause, self._pause = self._pause, min(2 * self._pause, limits.RECONNECT_MAX_SECONDS)
@@ -121,7 +121,7 @@ class Attempts:
     def too_late(self, why: str) -> DeadlineExceeded:
         """The error of a caller whose time is over before there is a connection."""
         return DeadlineExceeded(
-            silent_actor(self._place, None, self._began, f"nothing was changed ({why})")
+            silent_actor(self._paths, None, self._began, f"nothing was changed ({why})")
         )
 
 
@@ -130,24 +130,24 @@ def program_name() -> str:
     return Path(sys.argv[0] or "python").name
 
 
-def silent_actor(place: Place, pid: int | None, since: float, effect: str) -> str:
+def silent_actor(paths: StorePaths, pid: int | None, since: float, effect: str) -> str:
     """The words for an actor that does not answer: who, for how long, and what to do."""
-    holder = lock_holder(place) or pid
+    holder = lock_holder(paths) or pid
     who = f"pid {holder}" if holder is not None else "no process owns it"
     seconds = f"{time.monotonic() - since:.3g}"
     return (
-        f"the actor of {place.db} ({who}) has not answered for {seconds} s: {effect}."
+        f"the actor of {paths.db} ({who}) has not answered for {seconds} s: {effect}."
         f" To see why: hermes-actor doctor; to end it: hermes-actor stop --force"
     )
 
 
-def connect_once(place: Place) -> socket.socket:
+def connect_once(paths: StorePaths) -> socket.socket:
     """A connected, non-blocking socket, or the ``OSError`` of the one try. Never waits."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A full backlog would make a blocking connect wait; a non-blocking one fails with EAGAIN.
         sock.setblocking(False)
-        with address_of(place) as address:
+        with socket_address(paths) as address:
             sock.connect(address)
     except BaseException:
         sock.close()
@@ -155,38 +155,38 @@ def connect_once(place: Place) -> socket.socket:
     return sock
 
 
-def dial(place: Place, deadline: float) -> socket.socket:
+def dial(paths: StorePaths, deadline: float) -> socket.socket:
     """A connected, non-blocking socket; tries again while the backlog of the actor is full.
 
     Raises ``TimeoutError`` if it stays full until *deadline*, else the ``OSError`` of the last try.
     """
     while True:
         try:
-            return connect_once(place)
+            return connect_once(paths)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise TimeoutError("too many clients wait for the actor") from None
             time.sleep(limits.RECONNECT_FIRST_SECONDS)
 
 
-def nobody_serves(error: OSError) -> bool:
+def is_not_listening(error: OSError) -> bool:
     """Whether *error* of connecting proves that there is no actor. No other error does."""
     return error.errno in _NOBODY_SERVES
 
 
-def make_serve(place: Place, deadline: float) -> None:
+def ensure_actor_running(paths: StorePaths, deadline: float) -> None:
     """Start an actor, unless another process has meanwhile. Blocks until one serves."""
 
     def is_serving() -> bool:
         try:
-            connect_once(place).close()
+            connect_once(paths).close()
         except OSError as error:
-            return not nobody_serves(error)
+            return not is_not_listening(error)
         return True
 
     try:
-        start_actor(place, deadline, is_serving)
-    except Owned as error:
+        start_actor(paths, deadline, is_serving)
+    except AlreadyOwned as error:
         raise SpawnFailed(str(error)) from error
 
 
@@ -213,19 +213,19 @@ def feed(conversation: Conversation, data: bytes) -> None:
 
 
 def reach(
-    place: Place, conversation: Conversation, deadline: float, wait: Wait = wait_readable
+    paths: StorePaths, conversation: Conversation, deadline: float, wait: Wait = wait_readable
 ) -> socket.socket:
     """One try: a non-blocking connection on which the actor has said Welcome.
 
     Only that answer proves that somebody serves. An actor is started if there is none.
     """
     try:
-        sock = connect_once(place)
+        sock = connect_once(paths)
     except OSError as error:
-        if not nobody_serves(error):
+        if not is_not_listening(error):
             raise
-        make_serve(place, deadline)
-        sock = connect_once(place)
+        ensure_actor_running(paths, deadline)
+        sock = connect_once(paths)
     try:
         until = max(deadline, time.monotonic() + LEAST_SECONDS)
         # The buffer of a new socket is larger than a Hello.
@@ -242,10 +242,10 @@ def reach(
     return sock
 
 
-def connect(place: Place, conversation: Conversation, attempts: Attempts) -> socket.socket:
+def connect(paths: StorePaths, conversation: Conversation, attempts: Attempts) -> socket.socket:
     """Try until there is a connection, or until nothing more can be hoped for."""
     while True:
         try:
-            return reach(place, conversation, attempts.deadline)
+            return reach(paths, conversation, attempts.deadline)
         except (SpawnFailed, OSError) as error:
             time.sleep(attempts.failed(error))

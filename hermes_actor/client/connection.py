@@ -35,9 +35,9 @@ from hermes_actor.errors import Closed, HermesActorError
 from hermes_protocol.framing import frame
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Line"]
+__all__ = ["ActorConnection"]
 
 _now = time.monotonic
 
@@ -87,21 +87,21 @@ class _Waiter:
             self.bell.acquire(timeout=seconds)
 
 
-class Line:
+class ActorConnection:
     """The exchange of a client, and its connection.
 
     Hold *held* to use ``core`` or ``exchange``, and for every method that says so.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, paths: StorePaths) -> None:
+        self.paths = paths
         self.closed = False
         self._begin()
 
     def _begin(self) -> None:
         self.held = threading.RLock()
-        self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
-        self.exchange = Exchange(self.place, self.core)
+        self.core = ClientCore(program_name(), partial(upgrade_request, self.paths))
+        self.exchange = Exchange(self.paths, self.core)
         self._connecting = Turn()
         self._reader: _Waiter | None = None
         self._asleep: dict[_Waiter, None] = {}
@@ -274,19 +274,19 @@ class Line:
     def connected(self, deadline: float) -> None:
         """Have a connection on which the actor has said Welcome."""
         if self.closed:
-            raise Closed(f"the connection for {self.place.db} was closed")
+            raise Closed(f"the connection for {self.paths.db} was closed")
         if self.exchange.sock is None:
             self._reconnected(deadline)
 
     def _reconnected(self, deadline: float) -> None:
         """Connect, unless another thread has meanwhile. One thread connects for all."""
-        attempts = Attempts(self.place, deadline)
+        attempts = Attempts(self.paths, deadline)
         try:
             try:
                 if not self._connecting.take(deadline):
                     raise attempts.too_late("another thread is connecting")
                 if self.exchange.sock is None:
-                    self._adopt(connect(self.place, self.core, attempts))
+                    self._adopt(connect(self.paths, self.core, attempts))
             finally:
                 self._connecting.leave()
         finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import hermes_protocol.messages as wire
-from hermes_actor.client.connect import dial, nobody_serves, silent_actor, wait_readable
+from hermes_actor.client.connect import dial, is_not_listening, silent_actor, wait_readable
 from hermes_actor.client.core import ClientCore
 from hermes_actor.errors import (
     DeadlineExceeded,
@@ -24,7 +24,7 @@ from hermes_actor.errors import (
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["Questions", "ask", "ask_status"]
 
@@ -38,13 +38,13 @@ class Questions:
     would be answered, and done, after its caller has given it up.
     """
 
-    def __init__(self, place: Place, deadline: float, *, name: str) -> None:
+    def __init__(self, paths: StorePaths, deadline: float, *, name: str) -> None:
         """Raises :class:`NotRunning` if nobody serves, :class:`DeadlineExceeded`, or a refusal."""
-        self._place = place
+        self._paths = paths
         self._core = ClientCore(name=name)
         self._began = time.monotonic()
         with self._explained():
-            self._sock = dial(place, deadline)
+            self._sock = dial(paths, deadline)
         try:
             with self._explained():
                 self._sock.sendall(self._core.hello())
@@ -76,23 +76,23 @@ class Questions:
         wait_readable(self._sock, deadline)
         data = self._sock.recv(1 << 16, socket.MSG_DONTWAIT)
         if not data:
-            raise NotRunning(f"the actor of {self._place.db} has just ended")
+            raise NotRunning(f"the actor of {self._paths.db} has just ended")
         self._core.receive(data)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        place = self._place
+        paths = self._paths
         try:
             yield
         except HermesActorError:
             raise
         except TimeoutError as error:
-            raise DeadlineExceeded(silent_actor(place, None, self._began, str(error))) from error
+            raise DeadlineExceeded(silent_actor(paths, None, self._began, str(error))) from error
         except FrameError as error:
-            raise NotRunning(f"whoever serves {place.db} is no actor: {error}") from error
+            raise NotRunning(f"whoever serves {paths.db} is no actor: {error}") from error
         except OSError as error:
-            if nobody_serves(error) or isinstance(error, ConnectionError):
-                raise NotRunning(f"no actor serves {place.db}") from error
+            if is_not_listening(error) or isinstance(error, ConnectionError):
+                raise NotRunning(f"no actor serves {paths.db}") from error
             raise
 
     def close(self) -> None:
@@ -100,18 +100,18 @@ class Questions:
 
 
 def ask(
-    place: Place, make: Callable[[int], msgspec.Struct], patience: float, *, name: str
+    paths: StorePaths, make: Callable[[int], msgspec.Struct], timeout: float, *, name: str
 ) -> bytes:
     """The result of one ask, on a connection of its own. Raises as :class:`Questions`."""
-    deadline = time.monotonic() + patience
-    with contextlib.closing(Questions(place, deadline, name=name)) as questions:
+    deadline = time.monotonic() + timeout
+    with contextlib.closing(Questions(paths, deadline, name=name)) as questions:
         return questions.ask(make, deadline)
 
 
-def ask_status(place: Place, patience: float = _STATUS_SECONDS) -> dict[str, Any] | None:
+def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> dict[str, Any] | None:
     """The status document of the actor; ``None`` if there is none."""
     try:
-        told = ask(place, lambda n: wire.StatusRequest(ask=n), patience, name="status")
+        told = ask(paths, lambda n: wire.StatusRequest(ask=n), timeout, name="status")
     except NotRunning:
         return None
     except OutcomeUnknown as error:
@@ -125,5 +125,5 @@ def ask_status(place: Place, patience: float = _STATUS_SECONDS) -> dict[str, Any
     except ValueError:
         document = None
     if not isinstance(document, dict) or not document.keys() >= {"pid", "phase", "version"}:
-        raise Unsupported(f"the status of the actor of {place.db} cannot be read by this build")
+        raise Unsupported(f"the status of the actor of {paths.db} cannot be read by this build")
     return document

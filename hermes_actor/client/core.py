@@ -25,7 +25,7 @@ from hermes_actor.errors import (
     HermesActorError,
     IncompatibleProtocol,
     IndexBehind,
-    TooBig,
+    ValueTooLarge,
     by_code,
 )
 from hermes_protocol.framing import HEADER_BYTES, FrameBuffer, FrameError, decode_server, frame
@@ -178,11 +178,11 @@ class ClientCore:
     def encode(self, operation: Operation[Any]) -> bytes | None:
         """The bytes of an operation; ``None`` if it must be staged (see :meth:`stages`).
 
-        Raises :class:`TooBig` for one that no actor takes.
+        Raises :class:`ValueTooLarge` for one that no actor takes.
         """
         encoded = _encode(operation)
         if len(encoded) > limits.STAGED_MAX_BYTES:
-            raise TooBig(
+            raise ValueTooLarge(
                 f"an operation may have {limits.STAGED_MAX_BYTES} bytes, and this one has"
                 f" {len(encoded)}; send several smaller ones"
             )
@@ -197,7 +197,7 @@ class ClientCore:
         return [*steps, _encode(Staged(key=key, parts=len(parts)))]
 
     def request(
-        self, operation: bytes, patience: float, reply: Reply | None = None
+        self, operation: bytes, timeout: float, reply: Reply | None = None
     ) -> tuple[Reply, bytes]:
         """Number an encoded operation. Returns where its answer will be, and what to send."""
         reply = reply or Reply()
@@ -208,7 +208,7 @@ class ClientCore:
                 operation=msgspec.Raw(operation),
                 after=self._commit_no,
                 acked_through=self._acked_before(number),
-                patience=patience,
+                timeout=timeout,
             )
         )
         self._open[number] = (reply, data)

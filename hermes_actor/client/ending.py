@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
 from hermes_actor.client.control import ask, ask_status
-from hermes_actor.errors import DeadlineExceeded, NotRunning, OutcomeUnknown, Owned
+from hermes_actor.errors import AlreadyOwned, DeadlineExceeded, NotRunning, OutcomeUnknown
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_actor.system.processes import ProcessEnd
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["end_actor", "running_actor"]
+__all__ = ["stop_actor", "running_actor"]
 
 
-def running_actor(place: Place) -> int:
+def running_actor(paths: StorePaths) -> int:
     """The process that serves *place*. Never starts one, not even by socket activation.
 
-    Raises :class:`NotRunning` if there is none, :class:`Owned` if somebody owns the store without
-    serving it, :class:`DeadlineExceeded` if it does not answer.
+    Raises :class:`NotRunning` if there is none, :class:`AlreadyOwned` if a process owns the store
+    without serving it, :class:`DeadlineExceeded` if it does not answer.
     """
-    holder = lock_holder(place)
+    holder = lock_holder(paths)
     if holder is None:
-        raise NotRunning(f"no actor serves {place.db}")
-    found = ask_status(place)
+        raise NotRunning(f"no actor serves {paths.db}")
+    found = ask_status(paths)
     if found is None:
         # Between the end of a listener and the end of its process, or a program in embedded mode.
         with ProcessEnd(holder) as end:
-            if end.wait(1.0) or lock_holder(place) != holder:
-                raise NotRunning(f"no actor serves {place.db}")
-        error = Owned(
-            f"pid {holder} owns {place.db} and serves nobody (embedded mode): end that program"
+            if end.wait(1.0) or lock_holder(paths) != holder:
+                raise NotRunning(f"no actor serves {paths.db}")
+        error = AlreadyOwned(
+            f"pid {holder} owns {paths.db} and serves nobody (embedded mode): end that program"
         )
         error.pid = holder
         raise error
@@ -43,20 +43,20 @@ def running_actor(place: Place) -> int:
     return pid
 
 
-def end_actor(
-    place: Place, patience: float, *, on_pid: Callable[[int], None] = lambda _pid: None
+def stop_actor(
+    paths: StorePaths, timeout: float, *, on_pid: Callable[[int], None] = lambda _pid: None
 ) -> int:
     """Have the actor drain, and wait until its process has ended; its pid.
 
     *on_pid* is told whom we wait for. Raises as :func:`running_actor`.
     """
-    deadline = time.monotonic() + patience
-    pid = running_actor(place)
+    deadline = time.monotonic() + timeout
+    pid = running_actor(paths)
     on_pid(pid)
     with ProcessEnd(pid) as end:
         # Lost on the way, or on its way out: that shows in its end.
         with contextlib.suppress(NotRunning, OutcomeUnknown):
-            ask(place, lambda n: wire.Drain(ask=n), patience, name="drain")
+            ask(paths, lambda n: wire.Drain(ask=n), timeout, name="drain")
         if not end.wait(deadline - time.monotonic()):
-            raise DeadlineExceeded(f"pid {pid} has not ended in {patience:g} s")
+            raise DeadlineExceeded(f"pid {pid} has not ended in {timeout:g} s")
     return pid

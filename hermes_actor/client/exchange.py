@@ -29,7 +29,7 @@ from hermes_actor.errors import DeadlineExceeded, HermesActorError, OutcomeUnkno
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["Exchange", "Sending", "told"]
 
@@ -50,7 +50,7 @@ So a time-out below 0.8 s can take up to 0.2 s longer."""
 
 
 def told(seconds: float) -> float:
-    """The patience that an actor is told by a caller with *seconds* left."""
+    """The timeout that an actor is told by a caller with *seconds* left."""
     return max(0.0, seconds - min(_ANSWER_SECONDS, seconds / 4))
 
 
@@ -81,7 +81,7 @@ class Exchange:
     a frame, so the connection must end.
     """
 
-    def __init__(self, place: Place, core: ClientCore) -> None:
+    def __init__(self, place: StorePaths, core: ClientCore) -> None:
         self.core = core
         self.sock: socket.socket | None = None
         self._place = place

@@ -65,15 +65,15 @@ class ChangeSource(Protocol):
 class WriterPort(Protocol):
     """What a SessionDB needs of a writer. Safe to use from any thread."""
 
-    def submit(self, operation: Operation[R], patience: float) -> R:
+    def submit(self, operation: Operation[R], timeout: float) -> R:
         """Have *operation* applied; its result once it is committed and synced."""
         ...
 
-    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
         """Send several operations, in order, without waiting for any."""
         ...
 
-    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
+    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         """Return when both full-text indexes cover all messages up to *through*.
 
         *damaged*: a search has found one of them damaged, under this number of the schema; they
@@ -81,7 +81,7 @@ class WriterPort(Protocol):
         """
         ...
 
-    def lease(self, patience: float) -> Lease:
+    def lease(self, timeout: float) -> Lease:
         """Begin an interactive transaction. Raises when this thread already holds one."""
         ...
 
@@ -91,7 +91,7 @@ class WriterPort(Protocol):
 
     def statistics(self) -> dict[str, Any]: ...
 
-    def subscribe(self, after: int | None, patience: float) -> ChangeSource:
+    def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
         """What changes after ``commit_no`` *after*, or from now on."""
         ...
 
@@ -126,7 +126,7 @@ class AsyncPort(Protocol):
     """What an asynchronous pipeline needs of a writer."""
 
     async def send(
-        self, operations: Sequence[Operation[Any]], patience: float
+        self, operations: Sequence[Operation[Any]], timeout: float
     ) -> Sequence[AsyncAnswer]:
         """Send several operations, in order, without waiting for their answers."""
         ...

@@ -20,7 +20,7 @@ from hermes_actor.errors import DeadlineExceeded, NotAllowed
 from hermes_protocol.operations import SqlResult
 
 if TYPE_CHECKING:
-    from hermes_actor.client.connection import Line
+    from hermes_actor.client.connection import ActorConnection
     from hermes_protocol.operations import SqlStatement
 
 __all__ = ["Leases"]
@@ -29,7 +29,7 @@ __all__ = ["Leases"]
 class Leases:
     """Opens leases, and knows which thread holds one."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ActorConnection) -> None:
         self._line = line
         # Thread, lease and its number. An exception can lose a lease on the way to its holder.
         self._holder: tuple[int, weakref.ref[_Lease], int] | None = None
@@ -42,11 +42,11 @@ class Leases:
         if lease is not None and time.monotonic() < lease.lives_until:
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
-    def open(self, patience: float) -> _Lease:
+    def open(self, timeout: float) -> _Lease:
         self.refuse_inside()
         if self._holder is not None and self._holder[1]() is None:
             self._unreserve(self._holder[2])  # it was lost; ended in order, it has none any more
-        line, deadline = self._line, time.monotonic() + patience
+        line, deadline = self._line, time.monotonic() + timeout
         taken: list[int] = []
         try:
             while True:
@@ -54,7 +54,7 @@ class Leases:
                 with line.held:
                     # Number and question go in one step: what is sent later is numbered later.
                     number = line.core.reserve(taken)
-                    message = partial(wire.LeaseOpen, lease=number, patience=told(patience))
+                    message = partial(wire.LeaseOpen, lease=number, timeout=told(timeout))
                     sock = line.exchange.sock
                     reply = line.ask(lambda ask, message=message: message(ask=ask), deadline)
                 try:
@@ -80,7 +80,7 @@ class _Lease:
     """Lives and dies with the connection on which it was opened; only its commit outlives it."""
 
     def __init__(
-        self, line: Line, number: int, deadline: float, sock: socket.socket | None
+        self, line: ActorConnection, number: int, deadline: float, sock: socket.socket | None
     ) -> None:
         self._line = line
         self._number = number

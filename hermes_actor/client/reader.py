@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes_actor import limits
 from hermes_actor.errors import CannotRead, Closed, DeadlineExceeded, HermesActorError, from_sqlite
 from hermes_actor.sqlite import Connection, connect_reader, primary_code, sqlite3
-from hermes_actor.store.rows import one_state
+from hermes_actor.store.rows import read_transaction
 from hermes_actor.system.fork import inside
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["Reader"]
 
@@ -69,18 +69,18 @@ class _Slot:
 class Reader:
     """A bounded pool of read-only connections to one database. Safe to use from any thread.
 
-    *patience*: seconds that a read waits while all connections are in use.
+    *timeout*: seconds that a read waits while all connections are in use.
 
     The pool is a list and a queue of slots: taking from either and adding to it are atomic. A slot
     that an interrupted thread loses is replaced when it is missed.
     """
 
-    def __init__(self, place: Place, patience: float = limits.PATIENCE_SECONDS) -> None:
-        self._place = place
-        self._patience = patience
-        self._path = str(place.db)
-        self._wal = str(place.wal)
-        self._shm = str(place.shm)
+    def __init__(self, paths: StorePaths, timeout: float = limits.DEFAULT_TIMEOUT_SECONDS) -> None:
+        self._paths = paths
+        self._timeout = timeout
+        self._path = str(paths.db)
+        self._wal = str(paths.wal)
+        self._shm = str(paths.shm)
         self._identity: tuple[int, ...] | None = None
         self._closed = False
         self._begin()
@@ -125,7 +125,7 @@ class Reader:
 
     def _wait_for_slot(self) -> _Slot:
         """A free slot, or one that another thread gives back."""
-        give_up = _now() + self._patience
+        give_up = _now() + self._timeout
         while True:
             with contextlib.suppress(queue.Empty):
                 slot = self._free.get(timeout=_WAIT_SECONDS)
@@ -136,7 +136,7 @@ class Reader:
             if _now() >= give_up:
                 raise DeadlineExceeded(
                     f"all {_MOST} connections with which this process reads {self._path} were in"
-                    f" use for {self._patience:g} s; read from fewer threads at a time"
+                    f" use for {self._timeout:g} s; read from fewer threads at a time"
                 )
         # Not among the idle ones when the file was looked at last.
         if slot.conn is not None and slot.conn.identity is self._identity:
@@ -169,7 +169,7 @@ class Reader:
             if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
                 raise error
             if primary_code(error) not in _FRESH_CONNECTION_HELPS:
-                raise from_sqlite(error, self._place.db) from error
+                raise from_sqlite(error, self._paths.db) from error
             return self._retry(slot, function, arguments)
         finally:
             self._free.put(slot)
@@ -213,7 +213,7 @@ class Reader:
         return conn
 
     def _connect(self) -> Connection:
-        conn = connect_reader(self._place.db)
+        conn = connect_reader(self._paths.db)
         conn.execute("PRAGMA foreign_keys = ON")
         return conn
 
@@ -223,7 +223,7 @@ class Reader:
         try:
             return inside(function, self._open(slot), *arguments)
         except sqlite3.Error as error:
-            raise from_sqlite(error, self._place.db) from error
+            raise from_sqlite(error, self._paths.db) from error
         finally:
             slot.close()
 
@@ -249,7 +249,7 @@ def _inode(path: str) -> int:
 
 
 def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
-    with one_state(conn):
+    with read_transaction(conn):
         return function(conn, *arguments)
 
 

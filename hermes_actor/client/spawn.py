@@ -34,12 +34,12 @@ from hermes_actor.errors import (
     by_code,
     cannot_use,
 )
-from hermes_actor.paths import check_owner, check_place
+from hermes_actor.paths import check_not_hijacked, check_ownership
 from hermes_actor.system.descriptors import is_readable, open_private
 from hermes_actor.system.processes import reap_when_ended
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["start_actor", "start_lock"]
 
@@ -58,7 +58,7 @@ _SCOPE_SECONDS = 5.0
 
 
 def start_actor(
-    place: Place,
+    paths: StorePaths,
     deadline: float,
     is_serving: Callable[[], bool],
     *,
@@ -72,24 +72,24 @@ def start_actor(
 
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
-    _check_user(place)
-    if place.db.exists() and not os.access(place.db, os.W_OK):
+    _check_user(paths)
+    if paths.db.exists() and not os.access(paths.db, os.W_OK):
         words = "attempt to write a readonly database"
-        raise ReadOnly(f"{words}: {place.db} is not writable for uid {os.getuid()}", words=words)
-    with start_lock(place, deadline, is_serving) as held:
+        raise ReadOnly(f"{words}: {paths.db} is not writable for uid {os.getuid()}", words=words)
+    with start_lock(paths, deadline, is_serving) as held:
         if held and not is_serving():
-            _spawn(place, deadline, idle_exit)
+            _spawn(paths, deadline, idle_exit)
 
 
-def _check_user(place: Place) -> None:
-    check_place(place)
-    place.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    check_owner(place)
+def _check_user(paths: StorePaths) -> None:
+    check_not_hijacked(paths)
+    paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_ownership(paths)
 
 
 @contextlib.contextmanager
 def start_lock(
-    place: Place, deadline: float, is_needless: Callable[[], bool] = lambda: False
+    paths: StorePaths, deadline: float, is_needless: Callable[[], bool] = lambda: False
 ) -> Iterator[bool]:
     """Hold the lock under which actors are started. Raises :class:`DeadlineExceeded`.
 
@@ -97,10 +97,10 @@ def start_lock(
     that must take the lock one by one only to see that somebody serves would starve its last.
     """
     try:
-        place.folder.mkdir(mode=0o700, exist_ok=True)
-        lock = open_private(place.start_lock)
+        paths.folder.mkdir(mode=0o700, exist_ok=True)
+        lock = open_private(paths.start_lock)
     except OSError as error:
-        raise cannot_use(place.db, place.folder, error) from error
+        raise cannot_use(paths.db, paths.folder, error) from error
     look, held = time.monotonic() + _LOOK_SECONDS, False
     with lock:
         while not held:
@@ -111,7 +111,7 @@ def start_lock(
                 now = time.monotonic()
                 if now >= deadline:
                     raise DeadlineExceeded(
-                        f"another process is starting the actor of {place.db} and not done yet"
+                        f"another process is starting the actor of {paths.db} and not done yet"
                     ) from None
                 if now >= look:
                     if is_needless():
@@ -121,14 +121,14 @@ def start_lock(
         yield held
 
 
-def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
+def _spawn(paths: StorePaths, deadline: float, idle_exit: float | None) -> None:
     # Objects from the first moment, not numbers: what an interrupt makes us lose is closed.
     ready, child_end = socket.socketpair()
     with ready:
-        with child_end, _open_log(place) as log:
+        with child_end, _open_log(paths) as log:
             command = [
                 sys.executable or "", "-P", "-m", "hermes_actor", "serve", "--detach",
-                "--db", str(place.db), "--ready-fd", str(child_end.fileno()),
+                "--db", str(paths.db), "--ready-fd", str(child_end.fileno()),
                 *([] if idle_exit is None else ["--idle-exit", str(idle_exit)]),
             ]  # fmt: skip
             how: dict[str, Any] = {
@@ -136,10 +136,10 @@ def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
                 "pass_fds": (child_end.fileno(),), "start_new_session": True, "umask": 0o077,
             }  # fmt: skip
             starter = None
-            if not _run_in_scope(place, command, deadline, how):
-                starter = _begin(place, command, how)
+            if not _run_in_scope(paths, command, deadline, how):
+                starter = _begin(paths, command, how)
         try:
-            actor = _wait_ready(place, ready, deadline)
+            actor = _wait_ready(paths, ready, deadline)
             if starter is not None:
                 starter.wait()  # it has left the actor behind, as its last act
             reap_when_ended(actor)
@@ -150,29 +150,31 @@ def _spawn(place: Place, deadline: float, idle_exit: float | None) -> None:
                 starter.returncode = 0
 
 
-def _open_log(place: Place) -> FileIO:
+def _open_log(paths: StorePaths) -> FileIO:
     try:
-        return open_private(place.log)
+        return open_private(paths.log)
     except OSError as error:
         if error.errno == errno.ENOENT or error.errno in _PASSING:
             raise  # the folder is gone, and made again for the next try
-        raise cannot_use(place.db, place.log, error) from error
+        raise cannot_use(paths.db, paths.log, error) from error
 
 
-def _begin(place: Place, command: list[str], how: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _begin(paths: StorePaths, command: list[str], how: dict[str, Any]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(command, env=actor_environment(), **how)
     except OSError as error:
         if error.errno in _PASSING:
             raise
         raise SpawnFailed(
-            f"no actor of {place.db} can be started: this program's Python,"
+            f"no actor of {paths.db} can be started: this program's Python,"
             f" {command[0] or '(unknown)'}, cannot be run ({error.strerror}); if it was"
             f" reinstalled or moved, start the program again"
         ) from error
 
 
-def _run_in_scope(place: Place, command: list[str], deadline: float, how: dict[str, Any]) -> bool:
+def _run_in_scope(
+    paths: StorePaths, command: list[str], deadline: float, how: dict[str, Any]
+) -> bool:
     """Run *command* outside of the service that we are part of. False if it must be run as usual.
 
     Outside of a service, where nearly everybody is, this costs the reading of one small file.
@@ -181,7 +183,7 @@ def _run_in_scope(place: Place, command: list[str], deadline: float, how: dict[s
     if bus is None:
         return False
     scope = ["systemd-run", "--user", "--scope", "--quiet", "--collect",
-             f"--description=hermes-actor of {place.db}", "--"]  # fmt: skip
+             f"--description=hermes-actor of {paths.db}", "--"]  # fmt: skip
     environment = {**actor_environment(), **bus}
     seconds = min(_SCOPE_SECONDS, max(0.0, deadline - time.monotonic()))
     try:
@@ -216,12 +218,12 @@ def _user_bus() -> dict[str, str] | None:
     return None
 
 
-def _wait_ready(place: Place, ready: socket.socket, deadline: float) -> int:
+def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int:
     """The process of the actor, once it serves."""
     said, phase = b"", "starting"
     while True:
         if not is_readable(ready, deadline - time.monotonic()):
-            raise DeadlineExceeded(f"the actor of {place.db} is not ready yet: {phase}")
+            raise DeadlineExceeded(f"the actor of {paths.db} is not ready yet: {phase}")
         data = ready.recv(4096)
         if not data:
             break
@@ -230,7 +232,7 @@ def _wait_ready(place: Place, ready: socket.socket, deadline: float) -> int:
     answer = _answer(said)
     if "pid" not in answer:
         raise SpawnFailed(
-            f"the actor of {place.db} ended at once; its last words:\n{_log_tail(place)}"
+            f"the actor of {paths.db} ended at once; its last words:\n{_log_tail(paths)}"
         )
     if answer.get("error"):
         kind = by_code.get(answer["code"], SpawnFailed)
@@ -246,7 +248,7 @@ def _answer(said: bytes) -> dict[str, Any]:
     return answer
 
 
-def _log_tail(place: Place) -> str:
+def _log_tail(paths: StorePaths) -> str:
     with contextlib.suppress(OSError):
-        return place.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        return paths.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
     return "(no log)"

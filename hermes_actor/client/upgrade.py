@@ -22,12 +22,12 @@ from hermes_actor.versions import is_newer
 
 if TYPE_CHECKING:
     from hermes_actor.client.core import ClientCore
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["upgrade_request"]
 
 
-def upgrade_request(place: Place, core: ClientCore) -> bytes:
+def upgrade_request(paths: StorePaths, core: ClientCore) -> bytes:
     """After Welcome: the frame that asks for a hand-off, empty if there is no reason to.
 
     ``actor.upgrade``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run
@@ -36,7 +36,7 @@ def upgrade_request(place: Place, core: ClientCore) -> bytes:
     assert core.welcome is not None
     if not is_newer(__version__, than=core.welcome.build):
         return b""
-    if not _may_ask(place) or _found_through_environment():
+    if not _may_ask(paths) or _found_through_environment():
         return b""
     _, data = core.ask(
         lambda n: wire.Handoff(ask=n, python=sys.executable, build=__version__, wait=False)
@@ -44,10 +44,10 @@ def upgrade_request(place: Place, core: ClientCore) -> bytes:
     return data
 
 
-def _may_ask(place: Place) -> bool:
+def _may_ask(paths: StorePaths) -> bool:
     """Whether the settings allow it. If they cannot be read, people decide."""
     with contextlib.suppress(BadConfig):
-        return load(place.db.parent, "actor").read(ACTOR_UPGRADE) == "auto"
+        return load(paths.db.parent, "actor").read(ACTOR_UPGRADE) == "auto"
     return False
 
 

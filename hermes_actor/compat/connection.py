@@ -18,7 +18,7 @@ from hermes_actor.store.guest_sql import first_word
 from hermes_protocol.operations import SqlResult, SqlStatement
 from hermes_protocol.values import from_value, to_value
 
-__all__ = ["Facade", "FacadeCursor", "NamedRow", "statement"]
+__all__ = ["ConnectionShim", "CursorShim", "NamedRow", "statement"]
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -53,26 +53,26 @@ def statement(sql: str, parameters: Parameters = ()) -> SqlStatement:
     return SqlStatement(sql=sql, parameters=[to_value(value) for value in parameters])
 
 
-class FacadeCursor:
+class CursorShim:
     """The finished result of one statement."""
 
     arraysize = 1
 
-    def __init__(self, connection: Facade) -> None:
+    def __init__(self, connection: ConnectionShim) -> None:
         self.connection = connection
         self.description: tuple[tuple[Any, ...], ...] | None = None
         self.rowcount = -1
         self.lastrowid: int | None = None
         self._rows: Iterator[Any] = iter(())
 
-    def execute(self, sql: str, parameters: Parameters = ()) -> FacadeCursor:
+    def execute(self, sql: str, parameters: Parameters = ()) -> CursorShim:
         self.connection._run(self, sql, parameters)
         return self
 
-    def executemany(self, sql: str, rows: Iterable[Parameters]) -> FacadeCursor:
+    def executemany(self, sql: str, rows: Iterable[Parameters]) -> CursorShim:
         total = 0
 
-        def every_row(face: Facade) -> None:
+        def every_row(face: ConnectionShim) -> None:
             nonlocal total
             for row in rows:
                 total += max(face.execute(sql, row).rowcount, 0)
@@ -81,8 +81,8 @@ class FacadeCursor:
         self.rowcount = total
         return self
 
-    def executescript(self, script: str) -> FacadeCursor:
-        def every_statement(face: Facade) -> None:
+    def executescript(self, script: str) -> CursorShim:
+        def every_statement(face: ConnectionShim) -> None:
             for part in _split(script):
                 face.execute(part)
 
@@ -117,7 +117,7 @@ class FacadeCursor:
         self.lastrowid = result.lastrowid
 
 
-class Facade:
+class ConnectionShim:
     """A connection face over two functions: one that reads, one that writes.
 
     *read* is ``None`` inside a lease: there every statement goes to the transaction.
@@ -131,22 +131,22 @@ class Facade:
         self,
         read: Callable[[str, Parameters], tuple[Any, list[Any]]] | None,
         write: Callable[[SqlStatement], SqlResult],
-        atomically: Callable[[Callable[[Facade], None]], None] | None,
+        atomically: Callable[[Callable[[ConnectionShim], None]], None] | None,
     ) -> None:
         self._read = read
         self._write = write
         self._atomic = atomically
 
-    def cursor(self) -> FacadeCursor:
-        return FacadeCursor(self)
+    def cursor(self) -> CursorShim:
+        return CursorShim(self)
 
-    def execute(self, sql: str, parameters: Parameters = ()) -> FacadeCursor:
+    def execute(self, sql: str, parameters: Parameters = ()) -> CursorShim:
         return self.cursor().execute(sql, parameters)
 
-    def executemany(self, sql: str, rows: Iterable[Parameters]) -> FacadeCursor:
+    def executemany(self, sql: str, rows: Iterable[Parameters]) -> CursorShim:
         return self.cursor().executemany(sql, rows)
 
-    def executescript(self, script: str) -> FacadeCursor:
+    def executescript(self, script: str) -> CursorShim:
         return self.cursor().executescript(script)
 
     def commit(self) -> None:
@@ -164,7 +164,7 @@ class Facade:
     def __exit__(self, *exc: object) -> None:
         return None
 
-    def _run(self, cursor: FacadeCursor, sql: str, parameters: Parameters) -> None:
+    def _run(self, cursor: CursorShim, sql: str, parameters: Parameters) -> None:
         word = first_word(sql)
         if self._read is not None and word in _READS:
             if word == "PRAGMA":
@@ -177,7 +177,7 @@ class Facade:
                 pass
         cursor._take_result(self._write(statement(sql, parameters)))
 
-    def _atomically(self, work: Callable[[Facade], None]) -> None:
+    def _atomically(self, work: Callable[[ConnectionShim], None]) -> None:
         if self._atomic is None:
             work(self)
         else:

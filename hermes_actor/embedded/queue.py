@@ -50,7 +50,7 @@ class Waiter:
     def wait(self, job: jobs.Job) -> Any:
         """The result of *job*. A caller gives up only while the job has not been taken."""
         if not self.poll(job.deadline - time.monotonic()) and job.take():
-            raise DeadlineExceeded("the writer was busy for longer than the caller's patience")
+            raise DeadlineExceeded("the writer was busy for longer than the caller's timeout")
         return self.result()
 
 

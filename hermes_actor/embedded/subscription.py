@@ -12,7 +12,7 @@ from hermes_actor.errors import Closed
 
 if TYPE_CHECKING:
     from hermes_actor.embedded.writer import EmbeddedWriter
-    from hermes_actor.engine.change_log import ChangeRing
+    from hermes_actor.engine.change_log import ChangeLog
     from hermes_protocol.messages import Changed, Gap
 
 __all__ = ["EmbeddedChanges"]
@@ -21,7 +21,7 @@ __all__ = ["EmbeddedChanges"]
 class EmbeddedChanges:
     """The changes of a writer in this process."""
 
-    def __init__(self, writer: EmbeddedWriter, ring: ChangeRing, after: int | None) -> None:
+    def __init__(self, writer: EmbeddedWriter, ring: ChangeLog, after: int | None) -> None:
         self._writer = writer
         self._ring = ring
         self._closed = False

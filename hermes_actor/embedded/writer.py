@@ -18,15 +18,15 @@ from hermes_actor.engine.jobs import Outcome, Request
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
-from hermes_actor.errors import ActorBroken, Closed, HermesActorError, NotAllowed, Owned
+from hermes_actor.errors import ActorBroken, AlreadyOwned, Closed, HermesActorError, NotAllowed
 from hermes_actor.system.fork import inside
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import Answer, Lease
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
-__all__ = ["EmbeddedWriter", "leave_locks"]
+__all__ = ["EmbeddedWriter", "close_inherited_locks"]
 
 R = TypeVar("R")
 
@@ -36,7 +36,7 @@ _held: set[OwnerLock] = set()
 """The locks of this process, also of writers that are about to begin or to end."""
 
 
-def leave_locks() -> None:
+def close_inherited_locks() -> None:
     """In a forked child: they are the parent's, and must not outlive it in our copies."""
     while _held:
         _held.pop().release()
@@ -45,21 +45,21 @@ def leave_locks() -> None:
 class EmbeddedWriter:
     """One writer thread, shared by its users. Get it with :func:`hermes_actor.embedded.share`."""
 
-    def __init__(self, place: Place, release: Callable[[EmbeddedWriter], None]) -> None:
+    def __init__(self, paths: StorePaths, release: Callable[[EmbeddedWriter], None]) -> None:
         """*release* is told when one of its users leaves."""
-        self.place = place
+        self.paths = paths
         self._release = release
         self._pid = os.getpid()
         self._queue = Queue()
         self.lease_holder: tuple[int, EmbeddedLease] | None = None
         self._stopped: BaseException | None = None
-        self._lock = OwnerLock.acquire(place)
+        self._lock = OwnerLock.acquire(paths)
         _held.add(self._lock)
         opened = Waiter()
         # Daemon, and stopped by atexit: a program that forgets to close must still end, and its
         # writer must still close the file properly.
         self._thread = threading.Thread(
-            target=inside, args=(self._run, opened), name=f"writer {place.db.name}", daemon=True
+            target=inside, args=(self._run, opened), name=f"writer {paths.db.name}", daemon=True
         )
         self._thread.start()
         try:
@@ -77,13 +77,13 @@ class EmbeddedWriter:
         core = self._writer.core
         return core.broken is not None and core.exit_code == exit_codes.FILES_REPLACED
 
-    def submit(self, operation: Operation[R], patience: float) -> R:
-        (answer,) = self.send([operation], patience)
+    def submit(self, operation: Operation[R], timeout: float) -> R:
+        (answer,) = self.send([operation], timeout)
         return cast("R", answer.result())
 
-    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
+    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
         self._check_caller()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         answers: list[Answer] = []
         for operation in operations:
             waiter = Waiter()
@@ -92,14 +92,14 @@ class EmbeddedWriter:
             answers.append(EmbeddedAnswer(self, waiter, job))
         return answers
 
-    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
+    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         waiter = Waiter()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         self._wait(waiter, jobs.CatchUp(waiter.finish, deadline, through, damaged=damaged))
 
-    def lease(self, patience: float) -> Lease:
+    def lease(self, timeout: float) -> Lease:
         waiter = Waiter()
-        job = jobs.Lease(waiter.finish, time.monotonic() + patience)
+        job = jobs.Lease(waiter.finish, time.monotonic() + timeout)
         self._wait(waiter, job)
         lease = EmbeddedLease(self, job)
         self.lease_holder = (threading.get_ident(), lease)
@@ -108,7 +108,7 @@ class EmbeddedWriter:
     def statistics(self) -> dict[str, Any]:
         return {"mode": "embedded", "pid": self._pid, "writer": repr(self._writer)}
 
-    def subscribe(self, after: int | None, patience: float) -> EmbeddedChanges:
+    def subscribe(self, after: int | None, timeout: float) -> EmbeddedChanges:
         self._check_caller()
         return EmbeddedChanges(self, self._writer.changes, after)
 
@@ -117,8 +117,8 @@ class EmbeddedWriter:
 
     def check_process(self) -> None:
         if self._pid != os.getpid():
-            raise Owned(
-                f"{self.place.db} was opened with mode='embedded' by process {self._pid};"
+            raise AlreadyOwned(
+                f"{self.paths.db} was opened with mode='embedded' by process {self._pid};"
                 f" a forked child cannot use that writer"
             )
 
@@ -157,7 +157,7 @@ class EmbeddedWriter:
         for jobs, for the commands of a lease, or for a foreign lock."""
         try:
             self._writer = Writer(
-                self.place, somebody_waits=self._queue.waiting, on_epoch=self._lock.describe
+                self.paths, somebody_waits=self._queue.waiting, on_epoch=self._lock.describe
             )
         except BaseException as error:
             self._stopped = error
@@ -166,11 +166,11 @@ class EmbeddedWriter:
         opened.finish(Outcome())
         try:
             serve(self._writer, self._queue)
-            self._stopped = Closed(f"the writer of {self.place.db} has been closed")
+            self._stopped = Closed(f"the writer of {self.paths.db} has been closed")
         except ActorBroken as error:  # the writer has logged its cause
             self._stopped = error
         except BaseException as error:
-            _log.exception("the writer of %s has stopped", self.place.db)
+            _log.exception("the writer of %s has stopped", self.paths.db)
             self._stopped = ActorBroken(f"the writer has stopped: {error}")
         self._writer.changes.add(())  # wakes those who follow
         while self._queue.waiting():

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
-from hermes_actor.engine.meta_table import get_own, has_own_tables, set_own
+from hermes_actor.engine.meta_table import get_internal, has_meta_tables, set_internal
 from hermes_actor.errors import (
     BadValue,
     HermesActorError,
@@ -69,7 +69,7 @@ def detach(writer: Writer) -> list[str]:
     The writer can only be closed after that.
     """
     writer.complete_indexes()
-    failed = writer.begin(writer.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+    failed = writer.begin(writer.core.env.monotonic() + limits.OPEN_BUSY_SECONDS)
     if failed is not None:
         raise failed
     conn = writer.core.conn
@@ -90,7 +90,7 @@ def _state(writer: Writer, deadline: float) -> dict[str, Any]:
     """A name for the content as it is now, for ``expected``."""
     core = writer.core
     with _explained(core):
-        core.pass_barrier(deadline)
+        core.run_startup_recovery(deadline)
         return {"state": core.state, "commit_no": core.commit_no}
 
 
@@ -104,11 +104,11 @@ def _explained(core: WriteConnection) -> Iterator[None]:
 
 def _replace(writer: Writer, copy: Path, deadline: float, expected: str) -> dict[str, Any]:
     core = writer.core
-    if copy.parent != core.place.folder:
+    if copy.parent != core.paths.folder:
         # Notes of ours are written into it: it must not be anybody's file.
-        raise NotAllowed(f"only a copy inside {core.place.folder} is restored, not {copy}")
+        raise NotAllowed(f"only a copy inside {core.paths.folder} is restored, not {copy}")
     with _explained(core):
-        core.pass_barrier(deadline)
+        core.run_startup_recovery(deadline)
     try:
         with contextlib.closing(_open_copy(copy)) as source:
             _make_new(source, core.epoch, core.commit_no)
@@ -120,13 +120,13 @@ def _replace(writer: Writer, copy: Path, deadline: float, expected: str) -> dict
     writer.receipts.swept_through = core.swept_through
     writer.meet_anew()
     writer.changes.add([Changed(commit_no=core.commit_no, op="restore")])
-    _log.info("%s was restored; epoch %d, commit %d", core.place.db, core.epoch, core.commit_no)
+    _log.info("%s was restored; epoch %d, commit %d", core.paths.db, core.epoch, core.commit_no)
     result = {"epoch": core.epoch, "commit_no": core.commit_no, "file_id": core.file_id.hex()}
     try:
         core.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
     except sqlite3.Error as error:
         # The new content is in the WAL, durably. Upkeep folds it into the file when it can.
-        _log.warning("%s was restored, and not folded back yet: %s", core.place.db, error)
+        _log.warning("%s was restored, and not folded back yet: %s", core.paths.db, error)
     return result
 
 
@@ -135,7 +135,7 @@ def _open_copy(copy: Path) -> Connection:
         f"{copy.as_uri()}?mode=rw", uri=True, isolation_level=None, factory=Connection
     )
     try:
-        if not has_own_tables(conn):
+        if not has_meta_tables(conn):
             raise NotAllowed(f"{copy} was not prepared")
     except BaseException:
         conn.close()
@@ -145,12 +145,12 @@ def _open_copy(copy: Path) -> Connection:
 
 def _make_new(copy: Connection, epoch: int, commit_no: int) -> None:
     """Number on from the live file, so that no number of the old content means another change."""
-    following = max(commit_no, get_own(copy, "commit_no") or 0) + 1
+    following = max(commit_no, get_internal(copy, "commit_no") or 0) + 1
     copy.execute("BEGIN IMMEDIATE")
-    set_own(copy, "epoch", max(epoch, get_own(copy, "epoch") or 0) + 1)
-    set_own(copy, "commit_no", following)
+    set_internal(copy, "epoch", max(epoch, get_internal(copy, "epoch") or 0) + 1)
+    set_internal(copy, "commit_no", following)
     # Whoever asks for an answer of before the restore is told that nobody knows.
-    set_own(copy, "swept_through", following)
+    set_internal(copy, "swept_through", following)
     copy.execute("UPDATE hermes_actor_meta SET value = ? WHERE key = 'file_id'", (os.urandom(16),))
     copy.execute("DELETE FROM hermes_actor_receipts")
     copy.execute("DELETE FROM hermes_actor_stage")

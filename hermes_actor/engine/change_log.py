@@ -16,7 +16,7 @@ from hermes_actor import limits
 from hermes_actor.store.changes import change_of
 from hermes_protocol.messages import Changed, Gap
 
-__all__ = ["FOREIGN", "ChangeRing", "Position", "change_of"]
+__all__ = ["FOREIGN", "ChangeLog", "Position", "change_of"]
 
 FOREIGN = Changed()
 """A program outside has committed something."""
@@ -29,7 +29,7 @@ class Position(NamedTuple):
     after: int
 
 
-class ChangeRing:
+class ChangeLog:
     """The last changes of one database. Safe to use from any thread."""
 
     def __init__(self, size: int = limits.RING_CHANGES) -> None:

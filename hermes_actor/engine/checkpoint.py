@@ -14,7 +14,7 @@ from hermes_actor import limits
 from hermes_actor.sqlite import primary_code, sqlite3
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.sqlite import Connection
 
 __all__ = ["Action", "CheckpointState", "WalResult", "decide", "run_checkpoint"]
@@ -108,18 +108,18 @@ def decide(state: CheckpointState, now: float, *, waiting: bool) -> Action:
     return Action.NOTHING
 
 
-def run_checkpoint(conn: Connection, action: Action, seams: Seams, budget: float) -> WalResult:
+def run_checkpoint(conn: Connection, action: Action, env: Environment, budget: float) -> WalResult:
     """Run *action*; RESTART and TRUNCATE are tried until *budget* seconds have passed.
 
     The loop is ours: with a busy timeout SQLite would sleep for up to 100 ms between tries and
     hold up every writer meanwhile.
     """
-    give_up = seams.monotonic() + budget
+    give_up = env.monotonic() + budget
     while True:
         result = _once(conn, action)
-        if result.complete or action is Action.PASSIVE or seams.monotonic() >= give_up:
+        if result.complete or action is Action.PASSIVE or env.monotonic() >= give_up:
             return result
-        seams.sleep(0.0002)
+        env.sleep(0.0002)
 
 
 def _once(conn: Connection, action: Action) -> WalResult:

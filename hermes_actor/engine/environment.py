@@ -20,7 +20,7 @@ from hermes_actor.system.fork import inside, outside
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Seams"]
+__all__ = ["Environment"]
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -70,7 +70,7 @@ def _start(work: Callable[[], None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Seams:
+class Environment:
     """Clock, sleep, files, connections, threads and failpoints of one engine."""
 
     monotonic: Callable[[], float] = time.monotonic

@@ -12,20 +12,20 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
-    from hermes_actor.paths import Place
+    from hermes_actor.engine.environment import Environment
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Guard", "descriptor_of"]
+__all__ = ["FileIdentityGuard", "descriptor_of"]
 
 
-class Guard:
+class FileIdentityGuard:
     """Remembers what was there when the writer opened."""
 
-    def __init__(self, place: Place, seams: Seams) -> None:
-        self._place = place
-        self._seams = seams
+    def __init__(self, paths: StorePaths, env: Environment) -> None:
+        self._paths = paths
+        self._env = env
         # Texts, because making a path anew for every commit costs more than looking at it.
-        self._paths = tuple(map(str, (place.db, place.wal, place.shm, place.owner_lock)))
+        self._watched = tuple(map(str, (paths.db, paths.wal, paths.shm, paths.owner_lock)))
         self._known: tuple[object, ...] | None = None
         self._after_checkpoint: object = None
 
@@ -34,7 +34,7 @@ class Guard:
         self._known = self._look()
 
     def _look(self) -> tuple[object, ...]:
-        return tuple(map(self._seams.identity, self._paths))
+        return tuple(map(self._env.identity, self._watched))
 
     def intact(self) -> bool:
         return self._known is None or self._look() == self._known
@@ -57,15 +57,15 @@ class Guard:
         """Whether the shared memory that describes our WAL is still in its place."""
         return self._known is not None and self._look()[2] == self._known[2]
 
-    def memory_was_removed(self) -> bool:
+    def shm_unlinked(self) -> bool:
         """Whether this process still has open a shared memory that is not in its place any more.
 
         SQLite gives all connections of a process to one database the same shared memory. While a
         reader of ours keeps the removed one, a new connection would write the WAL by it, and every
         other program by another: neither would see the locks or the frames of the other.
         """
-        shm = self._paths[2]
-        here = self._seams.identity(shm)
+        shm = self._watched[2]
+        here = self._env.identity(shm)
         if here is not None and any(_is(name, here) for name in _descriptors()):
             return False  # ours is the right one; the removed one is of another file
         removed = f"{os.path.realpath(shm)} (deleted)"
@@ -85,8 +85,8 @@ class Guard:
         db, wal, shm, _ = self._look()
         known = self._known
         if known is not None and db not in (None, known[0]) and (wal, shm) == known[1:3]:
-            os.unlink(self._paths[1])
-            os.unlink(self._paths[2])
+            os.unlink(self._watched[1])
+            os.unlink(self._watched[2])
 
     def checkpointed(self) -> None:
         """Remember how our own checkpoint has left the database."""
@@ -99,14 +99,14 @@ class Guard:
             self._known is not None
             and (db, lock) == (self._known[0], self._known[3])
             # Whoever opens a database without a WAL makes an empty one: readers of ours, too.
-            and self._seams.size(self._paths[1]) == 0
+            and self._env.size(self._watched[1]) == 0
             and self._after_checkpoint is not None
             and self._fingerprint() == self._after_checkpoint
         )
 
     def _fingerprint(self) -> object:
         with contextlib.suppress(OSError):
-            found = os.stat(self._place.db)
+            found = os.stat(self._paths.db)
             return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
         return None
 

@@ -22,10 +22,10 @@ from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.system.lock_inspection import write_lock_holders
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "Faults",
+    "StorageHealth",
     "IndexFailed",
     "failing_index",
     "is_damage",
@@ -78,38 +78,38 @@ def failing_index() -> Iterator[None]:
         raise IndexFailed(error) from error
 
 
-class Faults:
+class StorageHealth:
     """The faults of one database."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, paths: StorePaths) -> None:
+        self._paths = paths
         self.passing: str | None = None
         self.damage: BaseException | None = None
 
     def note(self, error: HermesActorError) -> HermesActorError:
         """Remember a fault of the storage; the same error, with the holder of a lock named."""
         if isinstance(error, Busy):
-            holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self._place.shm))
+            holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self._paths.shm))
             if holders:
                 error = Busy(f"{error} (held by {holders})", words=error.words)
         if isinstance(error, StorageError | Busy):
             # Once for each kind: a full disk under load would fill the log as well.
             if self.passing is None:
-                _log.warning("changes of %s fail: %s", self._place.db, error)
+                _log.warning("changes of %s fail: %s", self._paths.db, error)
             self.passing = str(error)
         return error
 
     def over(self) -> None:
         """A commit has succeeded."""
         if self.passing is not None:
-            _log.info("changes of %s succeed again", self._place.db)
+            _log.info("changes of %s succeed again", self._paths.db)
             self.passing = None
 
     def found_damage(self, damage: BaseException) -> None:
         """From here on changes are refused."""
         if self.damage is None:
             self.damage = damage
-            _log.error("%s is damaged, changes are refused: %s", self._place.db, damage)
+            _log.error("%s is damaged, changes are refused: %s", self._paths.db, damage)
 
     def mended(self) -> None:
         """The whole content of the file is another one now."""

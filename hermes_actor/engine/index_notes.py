@@ -21,7 +21,7 @@ from hermes_actor.store.rows import scalar
 from hermes_actor.store.search.coverage import TABLES, is_usable
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.sqlite import Connection
 
 __all__ = ["has_notes", "note", "remove_notes", "settle", "take_notes"]
@@ -68,7 +68,7 @@ def remove_notes(conn: Connection, ids: list[int], *, aside: bool) -> None:
     )
 
 
-def settle(conn: Connection, seams: Seams, until: float) -> bool:
+def settle(conn: Connection, env: Environment, until: float) -> bool:
     """Settle notes in the open transaction, until a time; whether some are left.
 
     Notes of large texts become notes for later, which do not count here.
@@ -81,7 +81,7 @@ def settle(conn: Connection, seams: Seams, until: float) -> bool:
             size += _settle_one(conn, tables, ids[done])
             done += 1
         remove_notes(conn, ids[:done], aside=False)
-        if seams.monotonic() >= until:
+        if env.monotonic() >= until:
             return bool(conn.execute(first, (1,)).fetchall())
     return False
 

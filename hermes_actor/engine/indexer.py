@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.engine.health import IndexFailed, may_be_the_index
-from hermes_actor.engine.meta_table import get_own, set_own
+from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.search.coverage import TABLES, covers, is_usable, last_of_next
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.sqlite import Connection
 
 __all__ = [
@@ -37,8 +37,8 @@ __all__ = [
     "check_watermark",
     "fill",
     "forget_index",
-    "look_for_holes",
-    "mend_holes",
+    "mark_gaps_unchecked",
+    "index_gaps",
     "newest_id",
     "note_schema",
     "settle_watermark",
@@ -63,13 +63,13 @@ def settle_watermark(conn: Connection) -> int:
     the next messages would get ids below it.
     """
     newest = newest_id(conn)
-    stored = get_own(conn, "watermark")
+    stored = get_internal(conn, "watermark")
     if stored is not None and stored <= max(newest, _highest_ever(conn)):
         return stored
     nothing = forget_index(conn)
     if not all(_last(conn, table) >= newest for table in _usable(conn)):
         return nothing
-    set_own(conn, "watermark", newest)
+    set_internal(conn, "watermark", newest)
     return newest
 
 
@@ -88,25 +88,25 @@ def check_watermark(conn: Connection) -> int:
 def note_schema(conn: Connection) -> bool:
     """Keep which schema we know, inside the open transaction; whether it was another one."""
     (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
-    if get_own(conn, "schema") == cookie:
+    if get_internal(conn, "schema") == cookie:
         return False
-    set_own(conn, "schema", cookie)
+    set_internal(conn, "schema", cookie)
     return True
 
 
 def forget_index(conn: Connection) -> int:
     """Set the watermark, inside an open transaction, so that every message counts as unindexed."""
-    nothing = look_for_holes(conn)
-    set_own(conn, "watermark", nothing)
+    nothing = mark_gaps_unchecked(conn)
+    set_internal(conn, "watermark", nothing)
     return nothing
 
 
-def look_for_holes(conn: Connection) -> int:
+def mark_gaps_unchecked(conn: Connection) -> int:
     """Have all messages looked at for holes in idle time; the id above which that begins."""
     lowest = scalar(conn, "SELECT MIN(id) FROM messages")
     # Other programs may give ids below 1.
     nothing: int = min(0, 0 if lowest is None else lowest - 1)
-    set_own(conn, "holes_checked", nothing)
+    set_internal(conn, "holes_checked", nothing)
     return nothing
 
 
@@ -125,14 +125,14 @@ def _last(conn: Connection, table: str) -> int:
     return scalar(conn, f"SELECT MAX(id) FROM {table}_docsize") or 0
 
 
-def advance(conn: Connection, watermark: int, seams: Seams, until: float) -> int:
+def advance(conn: Connection, watermark: int, env: Environment, until: float) -> int:
     """Index rows above *watermark* inside an open transaction, until a time; the new watermark."""
     tables = _usable(conn)
     while (upper := _index_next(conn, tables, watermark)) is not None:
         watermark = upper
-        if seams.monotonic() >= until:
+        if env.monotonic() >= until:
             break
-    set_own(conn, "watermark", watermark)
+    set_internal(conn, "watermark", watermark)
     return watermark
 
 
@@ -168,7 +168,7 @@ def fill(conn: Connection, progress: Callable[[float], None]) -> None:
         progress(min(1.0, done / rows))
 
 
-def mend_holes(conn: Connection, above: int, watermark: int, seams: Seams, until: float) -> int:
+def index_gaps(conn: Connection, above: int, watermark: int, env: Environment, until: float) -> int:
     """Index what is missing below the watermark, until a time; how far it has come.
 
     A program that has emptied the tables in part, or made them anew, leaves such holes.
@@ -178,7 +178,7 @@ def mend_holes(conn: Connection, above: int, watermark: int, seams: Seams, until
         through = min(last_of_next(conn, above, limits.HOLES_STEP_ROWS) or watermark, watermark)
         hole = _first_hole(conn, tables, above, through)
         above = through if hole is None else _index_next(conn, tables, hole - 1) or through
-        if seams.monotonic() >= until:
+        if env.monotonic() >= until:
             break
     return above
 
@@ -201,7 +201,7 @@ def _index(conn: Connection, tables: Sequence[str], above: int, through: int) ->
     A table of another shape may hold anything; what is large is indexed at once there. Raises
     :class:`IndexFailed`.
     """
-    most = limits.INDEX_ASIDE_BYTES if layout_of(conn).deferrable else 1 << 62
+    most = limits.INDEX_ASIDE_BYTES if features_of(conn).deferrable else 1 << 62
     text, rows = INDEXED_TEXT.format("m."), "FROM messages m WHERE m.id > ? AND m.id <= ?"
     for table in tables:
         missing = (

@@ -33,7 +33,7 @@ from hermes_actor.errors import StorageError
 from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.sqlite import Connection
 
 __all__ = ["Aside"]
@@ -74,10 +74,10 @@ class _Work:
             while self._built:
                 self._built.pop()[1].close()
 
-    def step(self, conn: Connection, seams: Seams) -> bool:
+    def step(self, conn: Connection, env: Environment) -> bool:
         """Do a bounded part inside the open transaction; whether it has been of use."""
         table, built = self._built[0]
-        seams.failpoint("aside.stage")
+        env.failpoint("aside.stage")
         with failing_index():
             if self._number is None:
                 self._number, self._after = unused_number(conn, table), 0
@@ -89,7 +89,7 @@ class _Work:
                 return False
         if any(entry_of(conn, table, entry.id) != entry for entry in built.entries):
             return False
-        seams.failpoint("aside.place")
+        env.failpoint("aside.place")
         with failing_index():
             place(conn, table, self._number, built)
         self._number = None
@@ -107,8 +107,8 @@ class _Work:
 class Aside:
     """The large texts of one writer. Every method but :meth:`step` is harmless at any time."""
 
-    def __init__(self, seams: Seams) -> None:
-        self.seams = seams
+    def __init__(self, env: Environment) -> None:
+        self.env = env
         self.is_due = True
         """Whether there may be something to do: a note, or work that waits for the writer."""
         self.refusal: str | None = None
@@ -165,7 +165,7 @@ class Aside:
             return self._begin(conn, idle)
         if work.error is not None:
             raise _explain(work)
-        if not work.step(conn, self.seams):
+        if not work.step(conn, self.env):
             self.give_up()
             return False
         if work.is_placed:
@@ -186,9 +186,9 @@ class Aside:
         if not parts:
             remove_notes(conn, ids, aside=True)
             return True
-        self.seams.failpoint("aside.build")
+        self.env.failpoint("aside.build")
         self._work = _Work(ids, parts)
-        self.seams.start(self._work.run)
+        self.env.start(self._work.run)
         return False
 
     @staticmethod

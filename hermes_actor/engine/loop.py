@@ -152,7 +152,7 @@ class _Loop:
 
     def _unexpected(self, what: str, error: Exception) -> OutcomeUnknown:
         """An error without a type of ours ends what it happened in, and nothing else (G16)."""
-        _log.error("%s failed, %s", what, self._writer.place.db, exc_info=error)
+        _log.error("%s failed, %s", what, self._writer.paths.db, exc_info=error)
         self._writer.abandon()
         return OutcomeUnknown(f"{what} failed: {type(error).__name__}: {error}")
 
@@ -206,11 +206,11 @@ class _Loop:
             seconds = self._clock() - began
             if self._writer.core.broken is not None:
                 self._on_broken()
-            self._writer.core.seams.failpoint("reply.before")
+            self._writer.core.env.failpoint("reply.before")
             for call, outcome in zip(calls, outcomes, strict=False):
                 self._finish(call, outcome)
             self._sent()
-            self._writer.core.seams.failpoint("reply.after")
+            self._writer.core.env.failpoint("reply.after")
             calls = calls[len(outcomes) :]
             self._upkeep(partial(self._after_batch, len(outcomes), seconds, bool(calls)))
 
@@ -288,7 +288,7 @@ class _Loop:
                     self._open.append(work)
                     self._run_other(work)
         except queue.Empty:
-            _log.warning("changes of %s go on: %s held them for too long", self._writer.place.db,
+            _log.warning("changes of %s go on: %s held them for too long", self._writer.paths.db,
                          job.holder)  # fmt: skip
         finally:
             self._writer.held_by = None
@@ -395,7 +395,7 @@ class _Loop:
             expected = isinstance(error, HermesActorError | sqlite3.Error)
             if expected or repr(error) != repr(self._writer.upkeep_error):
                 _log.warning(
-                    "upkeep of %s failed: %s", self._writer.place.db, error,
+                    "upkeep of %s failed: %s", self._writer.paths.db, error,
                     exc_info=None if expected else error,
                 )  # fmt: skip
             self._writer.abandon()

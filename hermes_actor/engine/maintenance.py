@@ -27,13 +27,13 @@ from hermes_actor.engine.indexer import (
     advance,
     check_watermark,
     forget_index,
-    look_for_holes,
-    mend_holes,
+    index_gaps,
+    mark_gaps_unchecked,
     newest_id,
     note_schema,
 )
 from hermes_actor.engine.large_texts import Aside
-from hermes_actor.engine.meta_table import get_own, set_own
+from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.statement_limit import interruptible
 from hermes_actor.engine.write_connection import TransactionLost
 from hermes_actor.errors import (
@@ -47,13 +47,13 @@ from hermes_actor.errors import (
 )
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import OWN_INDEXES
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import CheckpointState
     from hermes_actor.engine.write_connection import WriteConnection
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
 __all__ = ["Upkeep"]
@@ -77,7 +77,7 @@ class Upkeep:
         self._all_done = False
         self.unsettled = False
         """Whether notes of ordinary messages are left, as of the last slice."""
-        self.aside = Aside(core.seams)
+        self.aside = Aside(core.env)
         self._met = self._meeting = _NOTHING_MET
         self._foreign_seen = 0
         self._holes_due = False
@@ -85,8 +85,8 @@ class Upkeep:
         self._holes_through: int | None = None
 
     @property
-    def place(self) -> Place:
-        return self.core.place
+    def paths(self) -> StorePaths:
+        return self.core.paths
 
     @property
     def epoch(self) -> int:
@@ -136,7 +136,7 @@ class Upkeep:
         # Holes that this does not show are looked for in idle time: at once under a schema that is
         # not ours, now and then beside a program that commits.
         if note_schema(conn):
-            look_for_holes(conn)
+            mark_gaps_unchecked(conn)
             self._holes_through = None
             if broken_parts(conn):
                 self.blame_index("a table or a trigger cannot be used")
@@ -146,7 +146,7 @@ class Upkeep:
 
     def defer(self) -> None:
         """Pass over the triggers of the file if they are those that we know, and take notes."""
-        layout, authorizer = layout_of(self.core.conn), self.core.authorizer
+        layout, authorizer = features_of(self.core.conn), self.core.authorizer
         authorizer.deferring = layout.deferrable and layout.stale
         if authorizer.deferring:
             take_notes(self.core.conn, authorizer.noting)
@@ -169,7 +169,7 @@ class Upkeep:
 
     def rebuild_index(self) -> None:
         """Replace both full-text indexes by empty ones; idle time and searches fill them."""
-        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        failed = self.begin(self.core.env.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed
         self._rebuild_index(self.index_blame or "asked for")
@@ -194,7 +194,7 @@ class Upkeep:
             pause = self.aside_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
             if pause is None:
                 break
-            self.core.seams.sleep(pause)
+            self.core.env.sleep(pause)
 
     # --- checkpoints -----------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Upkeep:
         """The host calls this after it has sent the replies of a batch. Whether one was due."""
         if self.core.broken is not None:
             return False
-        action = decide(self.checkpoints, self.core.seams.monotonic(), waiting=waiting)
+        action = decide(self.checkpoints, self.core.env.monotonic(), waiting=waiting)
         if action is Action.NOTHING:
             return False
         self.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
@@ -235,7 +235,7 @@ class Upkeep:
 
     def _why_leave(self) -> str | None:
         """Why a long piece of work is given up: the host wants to close the file."""
-        if self.core.seams.monotonic() < self.core.leave_by:
+        if self.core.env.monotonic() < self.core.leave_by:
             return None
         return "it was interrupted and nothing of it executed: the actor ends or hands over"
 
@@ -251,17 +251,17 @@ class Upkeep:
 
     def index_slice(self, seconds: float) -> bool:
         """Index for about *seconds*. Returns whether more is left to do."""
-        seams = self.core.seams
-        failed = self.begin(seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        env = self.core.env
+        failed = self.begin(env.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed
         conn = self.core.conn  # a transaction may begin on a new one
         if self.index_blame is not None:
             return self._rebuild_index(self.index_blame)
-        if not layout_of(conn).whole and broken_parts(conn):
+        if not features_of(conn).whole and broken_parts(conn):
             return self._rebuild_index("its triggers are gone")
         self.newest = newest = newest_id(conn)
-        noted = layout_of(conn).deferrable and has_notes(conn)
+        noted = features_of(conn).deferrable and has_notes(conn)
         if self.watermark >= newest and not noted:
             self.unsettled = False
             if self._met == self._meeting:
@@ -269,11 +269,11 @@ class Upkeep:
             else:
                 self.commit()
             return self._merge()
-        seams.failpoint("index.slice")
+        env.failpoint("index.slice")
         try:
-            until = seams.monotonic() + seconds
-            watermark = advance(conn, self.watermark, seams, until)
-            unsettled = noted and settle(conn, seams, until)
+            until = env.monotonic() + seconds
+            watermark = advance(conn, self.watermark, env, until)
+            unsettled = noted and settle(conn, env, until)
             self.aside.is_due |= has_notes(conn, aside=True)
         except sqlite3.Error as error:
             return self._rebuild_after(error)
@@ -282,7 +282,7 @@ class Upkeep:
         except IndexFailed as error:
             return self._rebuild_after(error)
         self.watermark, self.unsettled = watermark, unsettled
-        seams.failpoint("index.after")
+        env.failpoint("index.after")
         self.checkpoint_if_due(waiting=self._somebody_waits())
         return self._merge() or unsettled or watermark < newest
 
@@ -292,13 +292,13 @@ class Upkeep:
         Returns whether there was such an index.
         """
         conn = self.core.conn
-        if not layout_of(conn).deferrable:
+        if not features_of(conn).deferrable:
             return False
         try:
             with failing_index():
                 crowded = [table for table in TABLES if is_crowded(conn, table)]
             for table in crowded:
-                failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+                failed = self.begin(self.core.env.monotonic() + limits.OPEN_BUSY_SECONDS)
                 if failed is not None:
                     raise failed
                 with failing_index():
@@ -327,12 +327,12 @@ class Upkeep:
             return pause
         if self.checkpoint_if_due(waiting=True):
             return 0.0
-        seams = self.core.seams
-        failed = self.begin(seams.monotonic() + wait)
+        env = self.core.env
+        failed = self.begin(env.monotonic() + wait)
         if failed is not None:
             raise failed
         try:
-            if layout_of(self.core.conn).deferrable and self._step_aside(idle):
+            if features_of(self.core.conn).deferrable and self._step_aside(idle):
                 self.commit(writes=1)
             else:
                 self.core.roll_back()
@@ -342,14 +342,14 @@ class Upkeep:
                 raise
             self._rebuild_after(error)
             return 0.0
-        seams.failpoint("aside.after")
+        env.failpoint("aside.after")
         return self.aside.pause(idle=idle)
 
     def _is_aside_due(self) -> bool:
         """Costs a look at the notes at most; takes no lock."""
         conn = self.core.conn
         if self.aside.is_due and not self.aside.is_working:
-            self.aside.is_due = layout_of(conn).deferrable and has_notes(conn, aside=True)
+            self.aside.is_due = features_of(conn).deferrable and has_notes(conn, aside=True)
         return self.aside.is_due
 
     def _step_aside(self, idle: bool) -> bool:
@@ -364,10 +364,10 @@ class Upkeep:
 
         Raises :class:`IndexBehind` if that would keep others waiting for too long.
         """
-        conn, seams = self.core.conn, self.core.seams
-        until, newest = seams.monotonic() + limits.INDEX_SLICE_IDLE_SECONDS, newest_id(conn)
-        watermark = advance(conn, self.watermark, seams, until)
-        left = layout_of(conn).deferrable and settle(conn, seams, until)
+        conn, env = self.core.conn, self.core.env
+        until, newest = env.monotonic() + limits.INDEX_SLICE_IDLE_SECONDS, newest_id(conn)
+        watermark = advance(conn, self.watermark, env, until)
+        left = features_of(conn).deferrable and settle(conn, env, until)
         if left or watermark < newest or self.large_texts(newest):
             raise IndexBehind(
                 "the full-text index lacks messages that cannot be indexed inside a transaction in"
@@ -393,7 +393,7 @@ class Upkeep:
         Under another one they have been rebuilt since. Whether they are damaged is for others to
         find out: that takes as long as reading them, and changes would wait.
         """
-        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        failed = self.begin(self.core.env.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed
         if self.core.conn.layout_cookie == schema:
@@ -410,26 +410,26 @@ class Upkeep:
         """
         if self.core.broken is not None:
             return False
-        seams = self.core.seams
-        checked = self._holes_through or get_own(self.core.conn, "holes_checked")
-        again = self._holes_due and seams.monotonic() >= self._holes_again
+        env = self.core.env
+        checked = self._holes_through or get_internal(self.core.conn, "holes_checked")
+        again = self._holes_due and env.monotonic() >= self._holes_again
         if checked is None or (checked >= self.watermark and not again):
             return False
-        failed = self.begin(seams.monotonic())
+        failed = self.begin(env.monotonic())
         if failed is not None:
             raise failed
         conn = self.core.conn
         if checked >= self.watermark:
-            checked = look_for_holes(conn)
+            checked = mark_gaps_unchecked(conn)
             self._holes_due = False
-            self._holes_again = seams.monotonic() + limits.HOLES_AGAIN_SECONDS
-        before, until = conn.total_changes, seams.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
+            self._holes_again = env.monotonic() + limits.HOLES_AGAIN_SECONDS
+        before, until = conn.total_changes, env.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
         try:
-            through = mend_holes(conn, checked, self.watermark, seams, until)
+            through = index_gaps(conn, checked, self.watermark, env, until)
             if conn.total_changes == before and through < self.watermark:
                 self.core.roll_back()  # nothing to keep but how far we have come
             else:
-                set_own(conn, "holes_checked", through)
+                set_internal(conn, "holes_checked", through)
                 self.commit()
         except sqlite3.Error as error:
             return self._rebuild_after(error)
@@ -441,7 +441,7 @@ class Upkeep:
         self.core.roll_back()
         if not isinstance(error, IndexFailed):
             raise self.core.explain(error) from error
-        failed = self.begin(self.core.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+        failed = self.begin(self.core.env.monotonic() + limits.OPEN_BUSY_SECONDS)
         if failed is not None:
             raise failed from error
         return self._rebuild_index(str(error))
@@ -451,7 +451,7 @@ class Upkeep:
 
         However large the old ones are: their pages are given back in slices, too.
         """
-        _log.warning("rebuilding the full-text indexes of %s: %s", self.place.db, reason)
+        _log.warning("rebuilding the full-text indexes of %s: %s", self.paths.db, reason)
         conn = self.core.conn
         try:
             for table in TABLES:
@@ -475,16 +475,16 @@ class Upkeep:
 
     def _remove_leftovers(self) -> bool:
         """Give back pages of indexes that were replaced; true while there are more."""
-        leftovers, seams = layout_of(self.core.conn).leftovers, self.core.seams
+        leftovers, env = features_of(self.core.conn).leftovers, self.core.env
         if not leftovers:
             return False
-        enough = seams.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
-        name, go_on = leftovers[0], lambda: seams.monotonic() < enough
+        enough = env.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
+        name, go_on = leftovers[0], lambda: env.monotonic() < enough
         try:
             self._change(lambda conn: empty_leftover(conn, name, go_on))
         except Damaged as error:
             # Damaged pages may lead anywhere: better to leave them unused than to follow them.
-            _log.error("%s: pages of an old full-text index stay: %s", self.place.db, error)
+            _log.error("%s: pages of an old full-text index stay: %s", self.paths.db, error)
             self._change(lambda conn: abandon_leftover(conn, name))
         return True
 
@@ -495,7 +495,7 @@ class Upkeep:
 
         A foreign lock is waited for, for some *seconds*. *writes* is for the next checkpoint.
         """
-        failed = self.begin(self.core.seams.monotonic() + seconds)
+        failed = self.begin(self.core.env.monotonic() + seconds)
         if failed is not None:
             raise failed
         try:
@@ -544,7 +544,7 @@ class Upkeep:
                 return 0.0
             if pause is not None:
                 return pause
-            missing = [n for n in OWN_INDEXES if n not in layout_of(self.core.conn).indexes]
+            missing = [n for n in OWN_INDEXES if n not in features_of(self.core.conn).indexes]
             if missing:
                 return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS
             self.checkpoint_if_due(waiting=False)

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "create_own_tables", "file_id", "get_own", "has_own_tables", "lacks_own_tables",
-    "set_own",
+    "create_meta_tables", "file_id", "get_internal", "has_meta_tables", "lacks_meta_tables",
+    "set_internal",
 ]  # fmt: skip
 
 
-def has_own_tables(conn: Connection) -> bool:
+def has_meta_tables(conn: Connection) -> bool:
     return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stage'"))
 
 
-def lacks_own_tables(conn: Connection) -> bool:
+def lacks_meta_tables(conn: Connection) -> bool:
     """Whether some are missing: an earlier build has known fewer."""
     # The latest addition; the transaction that made it has created all that were missing.
     return not scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stale'")
 
 
-def create_own_tables(conn: Connection) -> None:
+def create_meta_tables(conn: Connection) -> None:
     """Create what is missing, inside the open transaction of the first owner."""
     for statement in statements(OWN_SQL):
         conn.execute(statement)
@@ -41,7 +41,7 @@ def create_own_tables(conn: Connection) -> None:
         conn.execute("INSERT OR IGNORE INTO hermes_actor_meta VALUES (?, ?)", (key, value))
 
 
-def get_own(conn: Connection, key: str) -> int | None:
+def get_internal(conn: Connection, key: str) -> int | None:
     value: int | None = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = ?", (key,))
     return value
 
@@ -52,7 +52,7 @@ def file_id(conn: Connection) -> bytes:
     return found
 
 
-def set_own(conn: Connection, key: str, value: int) -> None:
+def set_internal(conn: Connection, key: str, value: int) -> None:
     conn.execute(
         "INSERT INTO hermes_actor_meta VALUES (?, ?)"
         " ON CONFLICT (key) DO UPDATE SET value = excluded.value",

@@ -21,7 +21,7 @@ from hermes_actor.engine.fulltext import (
     is_inline,
 )
 from hermes_actor.engine.indexer import fill, forget_index, newest_id
-from hermes_actor.engine.meta_table import create_own_tables, set_own
+from hermes_actor.engine.meta_table import create_meta_tables, set_internal
 from hermes_actor.engine.schema_columns import missing_columns, stored_version
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
@@ -51,7 +51,7 @@ def migrate(conn: Connection, progress: Callable[[float], None] = lambda _share:
         drop_fulltext(conn, table)
         create_fulltext(conn, table)
     _set_version(conn)
-    create_own_tables(conn)
+    create_meta_tables(conn)
     conn.layout = None
     progress(0.2)
     if outdated:
@@ -108,7 +108,7 @@ def _refill(conn: Connection, progress: Callable[[float], None]) -> None:
     newest = newest_id(conn)
     if _rows(conn) <= limits.INLINE_FILL_ROWS:
         fill(conn, progress)
-        set_own(conn, "watermark", newest)
+        set_internal(conn, "watermark", newest)
     else:
         # Too many for a start: slices fill the indexes while the file is served.
         forget_index(conn)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.engine.fulltext import broken_parts, create_fulltext
-from hermes_actor.engine.meta_table import create_own_tables
+from hermes_actor.engine.meta_table import create_meta_tables
 from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.engine.schema_columns import missing_columns, stored_version
-from hermes_actor.errors import CannotOpen, DiskFull, HermesActorError, IOFailed, from_sqlite
+from hermes_actor.errors import CannotOpen, DiskFull, DiskIOError, HermesActorError, from_sqlite
 from hermes_actor.journal_mode import apply_wal_with_fallback
 from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.rows import scalar
@@ -33,8 +33,8 @@ from hermes_actor.store.schema import (
 from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
-    from hermes_actor.paths import Place
+    from hermes_actor.engine.environment import Environment
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["open_database"]
 
@@ -44,76 +44,76 @@ _log = logging.getLogger("hermes_actor.engine")
 
 
 def open_database(
-    place: Place,
-    seams: Seams,
+    paths: StorePaths,
+    env: Environment,
     on_phase: Callable[[str], None] = lambda _phase: None,
-    patience: float = limits.OPEN_BUSY_SECONDS,
+    timeout: float = limits.OPEN_BUSY_SECONDS,
 ) -> Connection:
     """Open *place* for its owner and bring its schema up to date, telling *on_phase* how far it is.
 
-    A foreign lock that is in the way is waited for, for *patience* seconds. Raises a
+    A foreign lock that is in the way is waited for, for *timeout* seconds. Raises a
     :class:`StorageError` that says what is wrong; the file is then as it was.
     """
-    if place.db.is_dir():
+    if paths.db.is_dir():
         words = "unable to open database file"
-        raise CannotOpen(f"{words}: {place.db} is a folder", words=words)
-    created = _create_file(place)
+        raise CannotOpen(f"{words}: {paths.db} is a folder", words=words)
+    created = _create_file(paths)
     try:
-        conn = seams.connect_writer(place.db)
+        conn = env.connect_writer(paths.db)
     except sqlite3.Error as error:
-        raise _explain(error, place) from error
+        raise _explain(error, paths) from error
     try:
-        _prepare(conn, place, _Waiting(seams, on_phase, seams.monotonic() + patience))
+        _prepare(conn, paths, _Waiting(env, on_phase, env.monotonic() + timeout))
     except BaseException as error:
         conn.close()
         if created:
-            _remove_failed(place)
+            _remove_failed(paths)
         if isinstance(error, sqlite3.Error) and not isinstance(error, HermesActorError):
-            raise _explain(error, place) from error
+            raise _explain(error, paths) from error
         raise
     return conn
 
 
-def _create_file(place: Place) -> bool:
+def _create_file(paths: StorePaths) -> bool:
     """Create the file with mode 0600 before SQLite does it with the umask's."""
     try:
-        place.db.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(place.db, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        paths.db.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(paths.db, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return False
     except OSError as error:
         words = "unable to open database file"
         kind = DiskFull if error.errno == 28 else CannotOpen
-        raise kind(f"{words}: {place.db} ({error.strerror})", words=words) from error
-    _sync_folder(place)
+        raise kind(f"{words}: {paths.db} ({error.strerror})", words=words) from error
+    _sync_folder(paths)
     return True
 
 
-def _sync_folder(place: Place) -> None:
-    descriptor = os.open(place.db.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync_folder(paths: StorePaths) -> None:
+    descriptor = os.open(paths.db.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _remove_failed(place: Place) -> None:
+def _remove_failed(paths: StorePaths) -> None:
     """Leave nothing behind of a file that we created and could not fill.
 
     Unless somebody else has: a program that found our empty file may have written to it.
     """
-    if not place.wal.exists() and place.db.stat().st_size == 0:
-        place.db.unlink(missing_ok=True)
+    if not paths.wal.exists() and paths.db.stat().st_size == 0:
+        paths.db.unlink(missing_ok=True)
 
 
-def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
+def _explain(error: sqlite3.Error, paths: StorePaths) -> HermesActorError:
     """The typed error; a failure to grow a side file on a full disk is a full disk."""
-    explained = from_sqlite(error, place.db)
-    if isinstance(explained, IOFailed):
-        room = os.statvfs(place.db.parent)
+    explained = from_sqlite(error, paths.db)
+    if isinstance(explained, DiskIOError):
+        room = os.statvfs(paths.db.parent)
         if room.f_bavail == 0:
             return DiskFull(
-                f"{explained.words}: no room left for {place.db}", words=explained.words
+                f"{explained.words}: no room left for {paths.db}", words=explained.words
             )
     return explained
 
@@ -121,7 +121,7 @@ def _explain(error: sqlite3.Error, place: Place) -> HermesActorError:
 class _Waiting(NamedTuple):
     """How long foreign locks are waited for, and who is told."""
 
-    seams: Seams
+    env: Environment
     on_phase: Callable[[str], None]
     deadline: float
 
@@ -132,10 +132,10 @@ class _Waiting(NamedTuple):
             if not is_busy(error):
                 raise
         self.on_phase("waiting for another program that holds the lock")
-        return retry_busy(call, self.seams, self.deadline)
+        return retry_busy(call, self.env, self.deadline)
 
 
-def _prepare(conn: Connection, place: Place, wait: _Waiting) -> None:
+def _prepare(conn: Connection, paths: StorePaths, wait: _Waiting) -> None:
     # The first read tells a database from anything else and replays a hot journal.
     objects = wait(lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"))
     _configure(conn)
@@ -146,7 +146,7 @@ def _prepare(conn: Connection, place: Place, wait: _Waiting) -> None:
         # Late import: sqlite-utils costs more than opening a current file.
         from hermes_actor.engine.migrations import migrate
 
-        _log.info("migrating %s", place.db)
+        _log.info("migrating %s", paths.db)
         tell = wait.on_phase
         _in_transaction(
             conn, wait, lambda conn: migrate(conn, lambda done: tell(f"migrating {done:.0%}"))
@@ -183,7 +183,7 @@ def _in_transaction(conn: Connection, wait: _Waiting, work: Callable[[Connection
     wait(lambda: conn.execute("BEGIN IMMEDIATE"))
     try:
         work(conn)
-        wait.seams.failpoint("migration.commit")
+        wait.env.failpoint("migration.commit")
         conn.execute("COMMIT")
     except BaseException:
         if conn.in_transaction:
@@ -200,7 +200,7 @@ def _create_schema(conn: Connection) -> None:
         create_fulltext(conn, table)
     for name, target in OWN_INDEXES.items():
         conn.execute(f"CREATE INDEX {name} ON {target}")
-    create_own_tables(conn)
+    create_meta_tables(conn)
 
 
 _NEEDED = frozenset({

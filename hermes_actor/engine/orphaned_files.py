@@ -17,12 +17,12 @@ from hermes_actor.engine.file_identity import descriptor_of
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import columns_of_orphan, is_gone
 from hermes_actor.recovery.backup import verify
-from hermes_actor.recovery.rescue import is_wanted, rescue_path
+from hermes_actor.recovery.rescue import rescue_path, should_rescue
 from hermes_actor.recovery.scratch import remove_store
 from hermes_actor.sqlite import connect_alone, sqlite3
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["put_back_wal", "save_database", "save_wal"]
 
@@ -32,7 +32,7 @@ _HEADER_BYTES = 32
 """A WAL that is not longer holds no change."""
 
 
-def save_database(place: Place, epoch: int, db: object, wal: object) -> Path | None:
+def save_database(paths: StorePaths, epoch: int, db: object, wal: object) -> Path | None:
     """Save a database that is not in its place any more, with all of its WAL, as one file.
 
     Beside the place, or among the rescued stores if the whole folder is gone. ``None`` if that
@@ -45,13 +45,13 @@ def save_database(place: Place, epoch: int, db: object, wal: object) -> Path | N
     target: Path | None = None
     try:
         size = sum(os.fstat(source).st_size for source in found.values())
-        if not is_gone(place.db.parent):
-            room = os.statvfs(place.db.parent)
+        if not is_gone(paths.db.parent):
+            room = os.statvfs(paths.db.parent)
             if room.f_bavail * room.f_frsize < 2 * size:
                 raise OSError(f"no room for a copy of {size} bytes")
-            target = _new_file(place, "orphan-db", epoch)
-        elif is_wanted(place, size):
-            target = rescue_path(place)
+            target = _new_file(paths, "orphan-db", epoch)
+        elif should_rescue(paths, size):
+            target = rescue_path(paths)
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         else:
             return None
@@ -61,7 +61,7 @@ def save_database(place: Place, epoch: int, db: object, wal: object) -> Path | N
             conn.execute("PRAGMA journal_mode = DELETE").fetchall()  # which folds the WAL
         verify(target)
     except (OSError, sqlite3.Error, HermesActorError) as error:
-        _log.error("the removed database of %s could not be saved: %r", place.db, error)
+        _log.error("the removed database of %s could not be saved: %r", paths.db, error)
         if target is not None:
             with contextlib.suppress(OSError):
                 remove_store(target)
@@ -69,20 +69,22 @@ def save_database(place: Place, epoch: int, db: object, wal: object) -> Path | N
     return target
 
 
-def save_wal(place: Place, epoch: int, wal: object, columns: dict[str, list[str]]) -> Path | None:
+def save_wal(
+    paths: StorePaths, epoch: int, wal: object, columns: dict[str, list[str]]
+) -> Path | None:
     """Save a WAL beside its database, for ``repair --orphans``; ``None`` if there is nothing in it,
     or it cannot be saved."""
     source = descriptor_of(wal)
-    if source is None or is_gone(place.db.parent):
+    if source is None or is_gone(paths.db.parent):
         return None
     target: Path | None = None
     try:
         if os.fstat(source).st_size <= _HEADER_BYTES:
             return None
-        target = _new_file(place, "orphan-wal", epoch)
+        target = _new_file(paths, "orphan-wal", epoch)
         _copy(source, target)
     except OSError as error:
-        _log.error("the orphaned WAL of %s could not be saved whole: %r", place.db, error)
+        _log.error("the orphaned WAL of %s could not be saved whole: %r", paths.db, error)
         if target is not None:
             with contextlib.suppress(OSError):
                 target.unlink()
@@ -95,11 +97,11 @@ def save_wal(place: Place, epoch: int, wal: object, columns: dict[str, list[str]
     return target
 
 
-def put_back_wal(saved: Path, place: Place) -> Path:
+def put_back_wal(saved: Path, paths: StorePaths) -> Path:
     """Give a saved WAL its own name again, by which the next program finds it."""
-    os.replace(saved, place.wal)
+    os.replace(saved, paths.wal)
     columns_of_orphan(saved).unlink(missing_ok=True)
-    return place.wal
+    return paths.wal
 
 
 def _copy(source: int, target: Path) -> None:
@@ -112,10 +114,10 @@ def _copy(source: int, target: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _new_file(place: Place, kind: str, epoch: int) -> Path:
+def _new_file(paths: StorePaths, kind: str, epoch: int) -> Path:
     """A private file that was not there. An older copy of a store has its epochs once more."""
     for ending in ("", *(f".{n}" for n in range(2, 1000))):
-        target = place.db.with_name(f"{place.db.name}.{kind}.{epoch}{ending}")
+        target = paths.db.with_name(f"{paths.db.name}.{kind}.{epoch}{ending}")
         with contextlib.suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             os.close(os.open(target, flags, 0o600))

@@ -16,11 +16,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor._version import __version__
-from hermes_actor.errors import Owned, cannot_use
-from hermes_actor.paths import check_place
+from hermes_actor.errors import AlreadyOwned, cannot_use
+from hermes_actor.paths import check_not_hijacked
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["OwnerLock"]
 
@@ -32,15 +32,15 @@ class OwnerLock:
         self._descriptor = descriptor
 
     @classmethod
-    def acquire(cls, place: Place) -> OwnerLock:
-        """Take the lock at once or raise :class:`Owned`, which names the holder."""
-        descriptor = _open_lock_file(place)
+    def acquire(cls, paths: StorePaths) -> OwnerLock:
+        """Take the lock at once or raise :class:`AlreadyOwned`, which names the holder."""
+        descriptor = _open_lock_file(paths)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _read_holder(descriptor)
             os.close(descriptor)
-            raise _owned(place, holder) from None
+            raise _owned(paths, holder) from None
         lock = cls(descriptor)
         lock.describe(0)
         return lock
@@ -54,7 +54,7 @@ class OwnerLock:
         return self._descriptor
 
     def describe(self, epoch: int) -> None:
-        """Write who holds the lock, for people and for :class:`Owned`."""
+        """Write who holds the lock, for people and for :class:`AlreadyOwned`."""
         text = json.dumps(
             {"pid": os.getpid(), "started": time.time(), "build": __version__, "epoch": epoch}
         ).encode()
@@ -77,14 +77,14 @@ class OwnerLock:
             self._descriptor = -1
 
 
-def _open_lock_file(place: Place) -> int:
-    check_place(place)
+def _open_lock_file(paths: StorePaths) -> int:
+    check_not_hijacked(paths)
     try:
-        place.folder.mkdir(mode=0o700, exist_ok=True)
+        paths.folder.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(place.owner_lock, flags, 0o600)
+        return os.open(paths.owner_lock, flags, 0o600)
     except OSError as error:
-        raise cannot_use(place.db, place.folder, error) from error
+        raise cannot_use(paths.db, paths.folder, error) from error
 
 
 def _read_holder(descriptor: int) -> dict[str, Any]:
@@ -95,10 +95,10 @@ def _read_holder(descriptor: int) -> dict[str, Any]:
     return {}
 
 
-def _owned(place: Place, holder: dict[str, Any]) -> Owned:
+def _owned(paths: StorePaths, holder: dict[str, Any]) -> AlreadyOwned:
     pid = holder.get("pid")
-    error = Owned(
-        f"{place.db} is owned by process {pid or 'unknown'}"
+    error = AlreadyOwned(
+        f"{paths.db} is owned by process {pid or 'unknown'}"
         f" (hermes-actor {holder.get('build', '?')}). If that is an actor, clients share it; if it"
         f" uses mode='embedded', it shares with no other process: end it, or change its mode"
     )

@@ -24,7 +24,7 @@ import msgspec
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Outcome
-from hermes_actor.engine.meta_table import set_own
+from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.errors import (
     HermesActorError,
     KeyReused,
@@ -181,7 +181,7 @@ class Receipts:
         through = commit_no - limits.RECEIPTS_KEPT_COMMITS
         conn.execute("DELETE FROM hermes_actor_receipts WHERE commit_no <= ?", (through,))
         conn.execute("DELETE FROM hermes_actor_stage WHERE commit_no <= ?", (through,))
-        set_own(conn, "swept_through", through)
+        set_internal(conn, "swept_through", through)
         return through
 
     def swept(self, through: int) -> None:

@@ -19,27 +19,32 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
-from hermes_actor.engine.meta_table import create_own_tables, get_own, lacks_own_tables, set_own
+from hermes_actor.engine.meta_table import (
+    create_meta_tables,
+    get_internal,
+    lacks_meta_tables,
+    set_internal,
+)
 from hermes_actor.engine.retry import retry_busy
 from hermes_actor.errors import Busy
-from hermes_actor.system.lock_inspection import snapshot_holders
+from hermes_actor.system.lock_inspection import wal_read_lock_pids
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
-    from hermes_actor.paths import Place
+    from hermes_actor.engine.environment import Environment
+    from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
-__all__ = ["BARRIER_SECONDS", "pass_barrier"]
+__all__ = ["BARRIER_SECONDS", "run_startup_recovery"]
 
 BARRIER_SECONDS = 2.0
 """How long the WAL is tried to be folded back before the commit alone must do."""
 
 
-def pass_barrier(
+def run_startup_recovery(
     conn: Connection,
-    seams: Seams,
+    env: Environment,
     deadline: float,
-    place: Place,
+    paths: StorePaths,
     *,
     after_failure: bool = False,
     leave_by: Callable[[], float] = lambda: float("inf"),
@@ -51,39 +56,41 @@ def pass_barrier(
     whatever fails here can be tried again.
     """
     # After a failed sync nothing but a folded WAL will do, so it gets all the time there is.
-    budget = max(0.0, deadline - seams.monotonic())
+    budget = max(0.0, deadline - env.monotonic())
     if not after_failure:
         budget = min(BARRIER_SECONDS, budget)
-    seams.failpoint("barrier.before")
+    env.failpoint("barrier.before")
     if after_failure:
-        _write_wal_again(conn, seams, deadline, place)
-    folded = run_checkpoint(conn, Action.TRUNCATE, seams, budget)
+        _write_wal_again(conn, env, deadline, paths)
+    folded = run_checkpoint(conn, Action.TRUNCATE, env, budget)
     if after_failure and not folded.complete:
-        readers = ", ".join(f"pid {pid}" for pid in snapshot_holders(place.shm)) or "unknown"
+        readers = ", ".join(f"pid {pid}" for pid in wal_read_lock_pids(paths.shm)) or "unknown"
         raise Busy(
             f"recovering: a reader ({readers}) keeps the WAL from being folded back after a failed"
             f" sync; changes wait until it leaves"
         )
-    seams.failpoint("barrier.after_checkpoint")
-    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline, leave_by)
+    env.failpoint("barrier.after_checkpoint")
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline, leave_by)
     try:
-        if lacks_own_tables(conn):
-            create_own_tables(conn)
-        epoch = (get_own(conn, "epoch") or 0) + 1
-        set_own(conn, "epoch", epoch)
+        if lacks_meta_tables(conn):
+            create_meta_tables(conn)
+        epoch = (get_internal(conn, "epoch") or 0) + 1
+        set_internal(conn, "epoch", epoch)
         conn.execute("COMMIT")
     except BaseException:
         if conn.in_transaction:
             conn.execute("ROLLBACK")
         raise
-    seams.failpoint("barrier.after")
+    env.failpoint("barrier.after")
     return epoch
 
 
-def _write_wal_again(conn: Connection, seams: Seams, deadline: float, place: Place) -> None:
+def _write_wal_again(
+    conn: Connection, env: Environment, deadline: float, paths: StorePaths
+) -> None:
     """Under the write lock, so that nobody adds to the WAL or begins it anew meanwhile."""
-    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), seams, deadline)
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline)
     try:
-        seams.write_again(str(place.wal))
+        env.write_again(str(paths.wal))
     finally:
         conn.execute("ROLLBACK")

@@ -9,7 +9,7 @@ from hermes_actor import limits
 from hermes_actor.sqlite import primary_code, sqlite3
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
 
 __all__ = ["is_busy", "retry_busy"]
 
@@ -24,7 +24,7 @@ def is_busy(error: BaseException) -> bool:
 
 def retry_busy(
     call: Callable[[], R],
-    seams: Seams,
+    env: Environment,
     deadline: float,
     leave_by: Callable[[], float] = lambda: float("inf"),
 ) -> R:
@@ -36,6 +36,6 @@ def retry_busy(
         try:
             return call()
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or not seams.monotonic() < min(deadline, leave_by()):
+            if not is_busy(error) or not env.monotonic() < min(deadline, leave_by()):
                 raise
-        seams.sleep(limits.BUSY_RETRY_SECONDS)
+        env.sleep(limits.BUSY_RETRY_SECONDS)

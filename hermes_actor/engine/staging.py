@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hermes_actor import limits
-from hermes_actor.errors import BadValue, TooBig
+from hermes_actor.errors import BadValue, ValueTooLarge
 from hermes_actor.store.rows import scalar
 from hermes_protocol.framing import OperationError, decode_operation
 from hermes_protocol.operations import Staged, StagePart
@@ -60,8 +60,8 @@ def _put_together(whole: bytes | bytearray, parts: int, op: Staged) -> Operation
     return operation
 
 
-def _too_big() -> TooBig:
-    return TooBig(
+def _too_big() -> ValueTooLarge:
+    return ValueTooLarge(
         f"an operation may have {limits.STAGED_MAX_BYTES} bytes in all, and this one has more;"
         f" send several smaller ones"
     )

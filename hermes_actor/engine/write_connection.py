@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from hermes_actor import exit_codes, limits
 from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
-from hermes_actor.engine.file_identity import Guard
-from hermes_actor.engine.health import Faults
-from hermes_actor.engine.meta_table import file_id, get_own, has_own_tables, set_own
+from hermes_actor.engine.file_identity import FileIdentityGuard
+from hermes_actor.engine.health import StorageHealth
+from hermes_actor.engine.meta_table import file_id, get_internal, has_meta_tables, set_internal
 from hermes_actor.engine.open_database import open_database
 from hermes_actor.engine.orphaned_files import put_back_wal, save_database, save_wal
-from hermes_actor.engine.recovery import pass_barrier
+from hermes_actor.engine.recovery import run_startup_recovery
 from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.errors import (
     ActorBroken,
@@ -29,8 +29,8 @@ from hermes_actor.errors import (
     ConstraintFailed,
     Damaged,
     DiskFull,
+    DiskIOError,
     HermesActorError,
-    IOFailed,
     OutcomeUnknown,
     StateChanged,
     StorageError,
@@ -39,13 +39,13 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import is_gone
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.engine.environment import Seams
-    from hermes_actor.paths import Place
+    from hermes_actor.engine.environment import Environment
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["TransactionLost", "WriteConnection"]
 
@@ -71,25 +71,25 @@ class WriteConnection:
 
     def __init__(
         self,
-        place: Place,
-        seams: Seams,
+        paths: StorePaths,
+        env: Environment,
         on_epoch: Callable[[int], None] = lambda _epoch: None,
         on_phase: Callable[[str], None] = lambda _phase: None,
-        patience: float = limits.OPEN_BUSY_SECONDS,
+        timeout: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
         rescues: bool = True,
     ) -> None:
         """*on_epoch* is told each epoch that begins, once it is durable; *on_phase* what takes
-        long while the file is opened; *patience* is for foreign locks meanwhile. *anchored*: see
+        long while the file is opened; *timeout* is for foreign locks meanwhile. *anchored*: see
         :meth:`_open`. *rescues*: a database that is removed under us is saved whole."""
-        self.place = place
+        self.paths = paths
         self._on_epoch = on_epoch
         self._on_phase = on_phase
-        self._patience = patience
+        self._timeout = timeout
         self._anchored = anchored
         self._rescues = rescues
         self._anchor: Connection | None = None
-        self.seams = seams
+        self.env = env
         self.epoch = 0
         self.file_id = b""
         self.commit_no = 0
@@ -100,15 +100,15 @@ class WriteConnection:
         """When the host wants the file closed; foreign locks are not waited for beyond that."""
         self.broken: BaseException | None = None
         self.exit_code = exit_codes.BROKEN
-        self.faults = Faults(place)
+        self.faults = StorageHealth(paths)
         self.recovered = False
         self.foreign_commits = 0
         self.connections = 0
         self.last_foreign_commit = float("-inf")
         self._unfolded = 0
-        self.file_bytes = seams.size(str(place.db))
-        self._guard = Guard(place, seams)
-        self._wal = str(place.wal)
+        self.file_bytes = env.size(str(paths.db))
+        self._guard = FileIdentityGuard(paths, env)
+        self._wal = str(paths.wal)
         self._look_again = float("-inf")
         self._suspect = False
         self._data_version = -1
@@ -121,25 +121,25 @@ class WriteConnection:
 
     def _look_ahead(self) -> None:
         """Where the order of changes stands: clients are told at once, before the barrier."""
-        if has_own_tables(self.conn):
-            self.commit_no = get_own(self.conn, "commit_no") or 0
-            self.swept_through = get_own(self.conn, "swept_through") or 0
+        if has_meta_tables(self.conn):
+            self.commit_no = get_internal(self.conn, "commit_no") or 0
+            self.swept_through = get_internal(self.conn, "swept_through") or 0
             self.file_id = file_id(self.conn)
 
     def _open(self) -> Connection:
         # Told before and after: at no time are two processes between such a pair of lines.
-        _log.info("database opened by pid %d at %.6f", os.getpid(), self.seams.monotonic())
+        _log.info("database opened by pid %d at %.6f", os.getpid(), self.env.monotonic())
         return self._connect()
 
     def _connect(self) -> Connection:
-        conn = open_database(self.place, self.seams, self._on_phase, self._patience)
+        conn = open_database(self.paths, self.env, self._on_phase, self._timeout)
         conn.set_authorizer(self.authorizer)
         self.connections += 1
         if self._anchored:
             # With an anchor, closing the write connection is never the last close, which would
             # checkpoint for as long as it takes and unlink the WAL under whoever opens just then.
             try:
-                self._anchor = self.seams.connect_reader(self.place.db)
+                self._anchor = self.env.connect_reader(self.paths.db)
             except sqlite3.Error as error:
                 conn.close()
                 raise self.explain(error) from error
@@ -157,22 +157,22 @@ class WriteConnection:
         if refusal is not None:
             return refusal
         try:
-            self.pass_barrier(deadline)
+            self.run_startup_recovery(deadline)
             if self._suspect:
                 self._trust_again(deadline)
             # Before writing, too: a commit beside a foreign WAL or shared memory harms others.
             # Not again right after the last commit: a replacement needs longer than that.
-            if self.seams.monotonic() > self._look_again and not self._guard.intact():
+            if self.env.monotonic() > self._look_again and not self._guard.intact():
                 self._files_changed(None)
             retry_busy(
                 lambda: self.conn.execute("BEGIN IMMEDIATE"),
-                self.seams,
+                self.env,
                 deadline,
                 lambda: self.leave_by,
             )
             self._notice_foreign_commits()
-            epoch = get_own(self.conn, "epoch")
-            self.seams.failpoint("batch.begin")
+            epoch = get_internal(self.conn, "epoch")
+            self.env.failpoint("batch.begin")
         except OutcomeUnknown:
             # Of the files: nothing was begun.
             return self.stopped()
@@ -182,7 +182,7 @@ class WriteConnection:
         if epoch != self.epoch:
             self.roll_back()
             self.break_down(
-                ActorBroken(f"another owner has taken over {self.place.db}"), exit_codes.FENCED
+                ActorBroken(f"another owner has taken over {self.paths.db}"), exit_codes.FENCED
             )
             return self.stopped()
         return None
@@ -193,10 +193,10 @@ class WriteConnection:
         if version != self._data_version:
             if self._data_version != -1:
                 self.foreign_commits += 1
-                self.last_foreign_commit = self.seams.monotonic()
+                self.last_foreign_commit = self.env.monotonic()
             self._data_version = version
             self.conn.layout_checked = False
-        layout_of(self.conn)
+        features_of(self.conn)
 
     def _version_of_data(self) -> int:
         return _data_version(self.conn)
@@ -223,32 +223,32 @@ class WriteConnection:
         """
         try:
             if commit_no is not None:
-                set_own(self.conn, "commit_no", commit_no)
-            self.seams.failpoint("commit.before")
+                set_internal(self.conn, "commit_no", commit_no)
+            self.env.failpoint("commit.before")
             # Only a rollback journal makes a commit wait, for readers that are inside.
-            patience = self.seams.monotonic() + limits.COMMIT_BUSY_SECONDS
-            retry_busy(lambda: self.conn.execute("COMMIT"), self.seams, patience)
+            timeout = self.env.monotonic() + limits.COMMIT_BUSY_SECONDS
+            retry_busy(lambda: self.conn.execute("COMMIT"), self.env, timeout)
         except (sqlite3.Error, MemoryError) as error:
             self._commit_failed(error)
-        self.seams.failpoint("commit.after")
+        self.env.failpoint("commit.after")
         self.faults.over()
         fresh = 0 if commit_no is None else commit_no - self.commit_no
         self.commit_no += fresh
         try:
             if not self._guard.intact():
                 self._files_changed(commit_no)
-            self._look_again = self.seams.monotonic() + limits.LOOK_AGAIN_SECONDS
+            self._look_again = self.env.monotonic() + limits.LOOK_AGAIN_SECONDS
             self._unfolded += fresh
             self._note_frames(writes)
         except OSError as error:
             # R3: what nobody has looked at is not acknowledged. It can be asked for again.
             raise OutcomeUnknown(
-                f"committed, but the files of {self.place.db} cannot be looked at: {error}"
+                f"committed, but the files of {self.paths.db} cannot be looked at: {error}"
             ) from error
 
     def _note_frames(self, writes: int) -> None:
-        frames = self.seams.size(self._wal) // _FRAME_BYTES
-        self.checkpoints.wrote(writes, self.seams.monotonic(), frames)
+        frames = self.env.size(self._wal) // _FRAME_BYTES
+        self.checkpoints.wrote(writes, self.env.monotonic(), frames)
 
     def _commit_failed(self, error: BaseException) -> None:
         explained = self.explain(error)
@@ -272,8 +272,8 @@ class WriteConnection:
     def _mark_failed_sync(self) -> None:
         """Tell the next owner. If even that fails, the disk will tell it."""
         with contextlib.suppress(OSError):
-            self.place.folder.mkdir(mode=0o700, exist_ok=True)
-            self.place.fsync_failed.touch()
+            self.paths.folder.mkdir(mode=0o700, exist_ok=True)
+            self.paths.fsync_failed.touch()
 
     def roll_back(self) -> None:
         """End the open transaction, if any, without a trace."""
@@ -290,7 +290,7 @@ class WriteConnection:
 
             # The interpreter closes what is in modules when it ends; this one it must not.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.conn))
-            _log.error("the writer of %s has stopped: %s", self.place.db, cause)
+            _log.error("the writer of %s has stopped: %s", self.paths.db, cause)
 
     def stopped(self) -> ActorBroken:
         """What whoever still comes to a broken writer is told."""
@@ -302,10 +302,10 @@ class WriteConnection:
         if isinstance(error, sqlite3.Error):
             # What a full-text table remembers of a transaction that failed so is not to be trusted.
             self._suspect |= primary_code(error) == sqlite3.SQLITE_IOERR
-            return from_sqlite(error, self.place.db)
+            return from_sqlite(error, self.paths.db)
         if isinstance(error, OSError):
-            return cannot_use(self.place.db, error.filename or self.place.folder, error)
-        _log.error("unexpected error of %s", self.place.db, exc_info=error)
+            return cannot_use(self.paths.db, error.filename or self.paths.folder, error)
+        _log.error("unexpected error of %s", self.paths.db, exc_info=error)
         return StorageError(f"unexpected error: {type(error).__name__}: {error}")
 
     # --- the barrier and the guard ---------------------------------------------------------------
@@ -313,7 +313,7 @@ class WriteConnection:
     def recover(self, seconds: float = limits.OPEN_BUSY_SECONDS) -> bool:
         """Try to pass the barrier now. False while something is in the way."""
         try:
-            self.pass_barrier(self.seams.monotonic() + seconds)
+            self.run_startup_recovery(self.env.monotonic() + seconds)
         except Busy:
             pass
         except sqlite3.OperationalError as error:
@@ -321,38 +321,38 @@ class WriteConnection:
                 raise self.explain(error) from error
         return self.recovered
 
-    def pass_barrier(self, deadline: float) -> None:
+    def run_startup_recovery(self, deadline: float) -> None:
         if self.recovered:
             return
-        if self._guard.memory_was_removed():
+        if self._guard.shm_unlinked():
             self.break_down(
                 ActorBroken(
                     f"connections of pid {os.getpid()} still use the removed shared memory of"
-                    f" {self.place.db}, which others can no longer see: end this process"
+                    f" {self.paths.db}, which others can no longer see: end this process"
                 ),
                 exit_codes.FILES_REPLACED,
             )
             raise self.stopped()
-        after_failure = self.place.fsync_failed.exists()
+        after_failure = self.paths.fsync_failed.exists()
         try:
-            self.epoch = pass_barrier(
+            self.epoch = run_startup_recovery(
                 self.conn,
-                self.seams,
+                self.env,
                 deadline,
-                self.place,
+                self.paths,
                 after_failure=after_failure,
                 leave_by=lambda: self.leave_by,
             )
         except OSError as error:
             self._mark_failed_sync()
-            failed = IOFailed(f"disk I/O error: {error}", words="disk I/O error")
+            failed = DiskIOError(f"disk I/O error: {error}", words="disk I/O error")
             self.break_down(failed, exit_codes.FSYNC_FAILED)
             raise failed from error
         except sqlite3.Error as error:
             self._fail_with(error)
             raise
-        self.place.fsync_failed.unlink(missing_ok=True)
-        self.commit_no = get_own(self.conn, "commit_no") or 0
+        self.paths.fsync_failed.unlink(missing_ok=True)
+        self.commit_no = get_internal(self.conn, "commit_no") or 0
         self.file_id = file_id(self.conn)
         self._on_epoch(self.epoch)
         self._guard.remember()
@@ -362,14 +362,14 @@ class WriteConnection:
     def look_at_files(self) -> None:
         """In idle time: stop if somebody has replaced the file. When its whole folder is gone,
         nothing can be saved any more, and the host ends in its own way."""
-        if self.recovered and not is_gone(self.place.db.parent) and not self._guard.intact():
+        if self.recovered and not is_gone(self.paths.db.parent) and not self._guard.intact():
             self._files_changed(None)
 
     def _files_changed(self, commit_no: int | None) -> None:
         """Somebody has replaced or removed a file under us. Go on only if nothing was written."""
         nobody_wrote = self._guard.nobody_wrote()
         if nobody_wrote and self._fold_back():
-            _log.warning("the WAL of %s was removed; all of it is in the file again", self.place.db)
+            _log.warning("the WAL of %s was removed; all of it is in the file again", self.paths.db)
             if commit_no is None or self.commit_no == commit_no:
                 return
         rescued = self._rescue_database()
@@ -379,7 +379,7 @@ class WriteConnection:
             told = f"or its WAL was replaced under its owner; {self._rescue_wal(nobody_wrote)}"
         with contextlib.suppress(OSError):
             self._guard.remove_stale()
-        cause = ActorBroken(f"{self.place.db} {told}")
+        cause = ActorBroken(f"{self.paths.db} {told}")
         self.break_down(cause, exit_codes.FILES_REPLACED)
         raise OutcomeUnknown(str(cause))
 
@@ -387,15 +387,15 @@ class WriteConnection:
         """Save everything, if the database is not in its place: we still have it open."""
         if not self._rescues or not self._guard.has_lost_database():
             return None
-        return save_database(self.place, self.epoch, self._guard.db, self._guard.wal)
+        return save_database(self.paths, self.epoch, self._guard.db, self._guard.wal)
 
     def _rescue_wal(self, nobody_wrote: bool) -> str:
         """Save what is only in the WAL; where it is, for people."""
-        saved = save_wal(self.place, self.epoch, self._guard.wal, self._columns())
+        saved = save_wal(self.paths, self.epoch, self._guard.wal, self._columns())
         if nobody_wrote and saved is not None and self._guard.has_its_shared_memory():
             # By now a part of it is in the database, which without the rest would be damaged.
             with contextlib.suppress(OSError):
-                saved = put_back_wal(saved, self.place)
+                saved = put_back_wal(saved, self.paths)
         if saved is None and not self._unfolded:
             return "no acknowledged change was in its WAL only"
         return (
@@ -417,22 +417,22 @@ class WriteConnection:
         A reader can stop a checkpoint half-way: SQLite then skips every page that has changed
         since, and the database is whole only together with its WAL. So readers are waited for.
         """
-        give_up = self.seams.monotonic() + limits.FOLD_BACK_SECONDS
+        give_up = self.env.monotonic() + limits.FOLD_BACK_SECONDS
         try:
-            while not run_checkpoint(self.conn, Action.PASSIVE, self.seams, 0).complete:
-                if self.seams.monotonic() >= give_up:
+            while not run_checkpoint(self.conn, Action.PASSIVE, self.env, 0).complete:
+                if self.env.monotonic() >= give_up:
                     return False
-                self.seams.sleep(limits.BUSY_RETRY_SECONDS)
+                self.env.sleep(limits.BUSY_RETRY_SECONDS)
         except sqlite3.Error as error:
             # Never passed on: a change that is committed already would be told as not executed.
-            _log.error("the removed WAL of %s cannot be folded back: %s", self.place.db, error)
+            _log.error("the removed WAL of %s cannot be folded back: %s", self.paths.db, error)
             self._fail_with(error)
             return False
         self._close_connections()
         self._forget_connection()
         try:
             self.conn = self._open()
-            self.pass_barrier(self.seams.monotonic() + limits.OPEN_BUSY_SECONDS)
+            self.run_startup_recovery(self.env.monotonic() + limits.OPEN_BUSY_SECONDS)
         except (sqlite3.Error, HermesActorError) as error:
             self.break_down(self.explain(error), exit_codes.FILES_REPLACED)
             raise OutcomeUnknown(str(self.broken)) from error
@@ -457,22 +457,22 @@ class WriteConnection:
         used.close()
         if anchor is not None:
             anchor.close()
-        self.pass_barrier(deadline)
+        self.run_startup_recovery(deadline)
 
     # --- checkpoints and the end -----------------------------------------------------------------
 
     def checkpoint(self, action: Action, budget: float) -> None:
-        self.seams.failpoint("checkpoint.before")
+        self.env.failpoint("checkpoint.before")
         try:
-            result = run_checkpoint(self.conn, action, self.seams, budget)
-            self.seams.failpoint("checkpoint.after")
+            result = run_checkpoint(self.conn, action, self.env, budget)
+            self.env.failpoint("checkpoint.after")
         except sqlite3.Error as error:
             self._fail_with(error)
             raise
-        self.checkpoints.ran(action, result, self.seams.monotonic(), self._wal_frames())
+        self.checkpoints.ran(action, result, self.env.monotonic(), self._wal_frames())
         if result.complete:
             self._unfolded = 0
-        self.file_bytes = self.seams.size(str(self.place.db)) or self.file_bytes
+        self.file_bytes = self.env.size(str(self.paths.db)) or self.file_bytes
         self._guard.checkpointed()
 
     def vacuum(self, deadline: float) -> None:
@@ -482,23 +482,23 @@ class WriteConnection:
         """
         self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
         try:
-            retry_busy(lambda: self.conn.execute("VACUUM"), self.seams, deadline)
+            retry_busy(lambda: self.conn.execute("VACUUM"), self.env, deadline)
         except sqlite3.Error as error:
             self._fail_with(error)
             raise
         if not self._guard.intact():
             self._files_changed(None)
         self.checkpoints.wrote(
-            limits.CHECKPOINT_EVERY_WRITES, self.seams.monotonic(), self._wal_frames()
+            limits.CHECKPOINT_EVERY_WRITES, self.env.monotonic(), self._wal_frames()
         )
         try:
             self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
         except sqlite3.Error as error:
             # The rewritten content is committed; the next checkpoint moves it.
-            _log.warning("the checkpoint after a vacuum of %s failed: %s", self.place.db, error)
+            _log.warning("the checkpoint after a vacuum of %s failed: %s", self.paths.db, error)
 
     def _wal_frames(self) -> int:
-        return self.seams.size(self._wal) // _FRAME_BYTES
+        return self.env.size(self._wal) // _FRAME_BYTES
 
     def copy_to(self, target: Path) -> None:
         """Copy everything that is committed to a new, private file."""
@@ -507,7 +507,7 @@ class WriteConnection:
             with contextlib.closing(sqlite3.connect(target)) as copy:
                 self.conn.backup(copy)
         except OSError as error:
-            raise cannot_use(self.place.db, target, error) from error
+            raise cannot_use(self.paths.db, target, error) from error
         except sqlite3.Error as error:
             raise self.explain(error) from error
 
@@ -522,12 +522,12 @@ class WriteConnection:
         """
         if self.broken is not None:
             raise self.stopped()
-        self.pass_barrier(deadline)
+        self.run_startup_recovery(deadline)
         if not self._guard.intact():
             self._files_changed(None)
         self.roll_back()
         try:
-            with contextlib.closing(self.seams.connect_reader(self.place.db)) as witness:
+            with contextlib.closing(self.env.connect_reader(self.paths.db)) as witness:
                 seen = _data_version(witness)
                 if expected and expected != self.state:
                     raise self._state_changed()
@@ -537,8 +537,8 @@ class WriteConnection:
                         # The write lock is ours by now, so what the witness sees is what goes.
                         if expected and _has_changed(witness, seen):
                             raise self._state_changed()
-                    elif status != sqlite3.SQLITE_DONE and self.seams.monotonic() > deadline:
-                        raise Busy(f"another program is writing {self.place.db}")
+                    elif status != sqlite3.SQLITE_DONE and self.env.monotonic() > deadline:
+                        raise Busy(f"another program is writing {self.paths.db}")
 
                 # Page by page, so that the witness is asked before the last one, which commits.
                 # The first step locks the file until the end, and the source stays as it is.
@@ -548,7 +548,7 @@ class WriteConnection:
         except sqlite3.Error as error:
             self._fail_with(error)
             raise self.explain(error) from error
-        self.epoch = get_own(self.conn, "epoch") or 0
+        self.epoch = get_internal(self.conn, "epoch") or 0
         self._look_ahead()
         self._data_version = -1
         self._unfolded += 1
@@ -559,7 +559,7 @@ class WriteConnection:
 
     def _state_changed(self) -> StateChanged:
         return StateChanged(
-            f"{self.place.db} has changed since it was copied: it is at change {self.commit_no}"
+            f"{self.paths.db} has changed since it was copied: it is at change {self.commit_no}"
             f" now, and other programs have written it {self.foreign_commits} times"
         )
 
@@ -567,7 +567,7 @@ class WriteConnection:
         """Fold the WAL back as far as readers allow and close. A broken one stays open."""
         if self.broken is not None:
             return
-        self.seams.failpoint("close.before")
+        self.env.failpoint("close.before")
         try:
             self.look_at_files()
             if self.recovered and self._guard.intact():
@@ -575,16 +575,16 @@ class WriteConnection:
         except OutcomeUnknown:
             return
         except Exception as error:
-            _log.warning("the last checkpoint of %s failed: %s", self.place.db, error)
+            _log.warning("the last checkpoint of %s failed: %s", self.paths.db, error)
         self._close_connections()
-        self.seams.failpoint("close.after")
+        self.env.failpoint("close.after")
 
     def _close_connections(self) -> None:
         self.conn.close()
         if self._anchor is not None:
             # Last, and read-only: it can neither checkpoint nor unlink anything.
             self._anchor.close()
-        _log.info("database closed by pid %d at %.6f", os.getpid(), self.seams.monotonic())
+        _log.info("database closed by pid %d at %.6f", os.getpid(), self.env.monotonic())
 
 
 def _data_version(conn: Connection) -> int:

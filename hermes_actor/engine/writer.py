@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Raw
 
 from hermes_actor import limits
-from hermes_actor.engine.change_log import FOREIGN, ChangeRing, change_of
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.change_log import FOREIGN, ChangeLog, change_of
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.fulltext import drop_triggers
 from hermes_actor.engine.health import is_damage, is_index_damage, may_be_the_index
 from hermes_actor.engine.indexer import forget_index, settle_watermark
@@ -43,8 +43,8 @@ from hermes_actor.errors import (
     HermesActorError,
     OutcomeUnknown,
     RequestError,
-    TooBig,
     Unsupported,
+    ValueTooLarge,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.dispatch import apply
@@ -54,7 +54,7 @@ from hermes_protocol.messages import Changed
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
 __all__ = ["Writer"]
@@ -86,14 +86,14 @@ class Writer(Upkeep):
 
     def __init__(
         self,
-        place: Place,
-        seams: Seams | None = None,
+        paths: StorePaths,
+        env: Environment | None = None,
         *,
         somebody_waits: Callable[[], bool] = lambda: False,
         on_epoch: Callable[[int], None] = lambda _epoch: None,
         on_phase: Callable[[str], None] = lambda _phase: None,
-        changes: ChangeRing | None = None,
-        patience: float = limits.OPEN_BUSY_SECONDS,
+        changes: ChangeLog | None = None,
+        timeout: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
         rescues: bool = True,
         private_sql: bool = True,
@@ -102,17 +102,17 @@ class Writer(Upkeep):
 
         *somebody_waits* is asked during long idle work, which is then given up. *on_epoch* is
         told each epoch that begins, *on_phase* what takes long during the opening, in which foreign
-        locks are waited for with *patience*. Every commit goes to *changes*. *anchored*: closing
+        locks are waited for with *timeout*. Every commit goes to *changes*. *anchored*: closing
         must leave the WAL to those who have the file open, or are about to. *rescues*: a database
         that is removed under us is saved whole. Without *private_sql* every statement of a guest is
         refused, in whatever way it comes.
         """
         core = WriteConnection(
-            place, seams or Seams(), on_epoch, on_phase, patience, anchored, rescues
+            paths, env or Environment(), on_epoch, on_phase, timeout, anchored, rescues
         )
         super().__init__(core, somebody_waits)
         self.receipts = Receipts(core.swept_through)
-        self.changes = changes or ChangeRing()
+        self.changes = changes or ChangeLog()
         self.changes.begin(core.commit_no)
         self.held_by: str | None = None
         """Who keeps changes waiting, for people."""
@@ -123,7 +123,7 @@ class Writer(Upkeep):
         self._changed: list[Changed] = []
         self._discarded = False
         """Whether the open transaction has removed the parts of an operation that was refused."""
-        self._stage = Stage(core.seams.monotonic())
+        self._stage = Stage(core.env.monotonic())
         self._lease_parts = LeaseParts()
         self._private_sql = private_sql
 
@@ -131,7 +131,7 @@ class Writer(Upkeep):
         core = self.core
         state = "broken" if core.broken else "open" if core.recovered else "recovering"
         return (
-            f"<Writer {state} {self.place.db.name} epoch={core.epoch}"
+            f"<Writer {state} {self.paths.db.name} epoch={core.epoch}"
             f" commit_no={core.commit_no} watermark={self.watermark}>"
         )
 
@@ -200,7 +200,7 @@ class Writer(Upkeep):
         return Outcome(error=lost.cause)
 
     def _transaction(self, requests: Sequence[Request], apply_one: _Way) -> list[Outcome]:
-        # The patience of the first decides about a foreign lock; the others are brought again.
+        # The timeout of the first decides about a foreign lock; the others are brought again.
         failed = self.begin(requests[0].deadline)
         if failed is not None:
             return [Outcome(error=failed)]
@@ -248,12 +248,12 @@ class Writer(Upkeep):
             try:
                 self._roll_back()
             except sqlite3.Error as error:
-                _log.error("%s cannot be rolled back: %s", self.place.db, error)
+                _log.error("%s cannot be rolled back: %s", self.paths.db, error)
 
     def _apply_all(self, requests: Sequence[Request], apply_one: _Way) -> list[Outcome]:
-        seams, outcomes = self.core.seams, list[Outcome]()
+        env, outcomes = self.core.env, list[Outcome]()
         commit_no = self.core.commit_no + 1
-        enough = seams.monotonic() + limits.BATCH_SOFT_SECONDS
+        enough = env.monotonic() + limits.BATCH_SOFT_SECONDS
         size = 0
         for waiting in requests:
             try:
@@ -269,7 +269,7 @@ class Writer(Upkeep):
                 commit_no += 1
             if isinstance(outcome.result, Raw):
                 size += len(outcome.result)
-            if seams.monotonic() > enough or size > limits.BATCH_ANSWER_BYTES:
+            if env.monotonic() > enough or size > limits.BATCH_ANSWER_BYTES:
                 break
         return outcomes
 
@@ -297,7 +297,7 @@ class Writer(Upkeep):
                 return answered
         if (interrupted := self._interrupted.get(_identity(request))) is not None:
             return Outcome(error=interrupted)  # what was interrupted once is not tried again
-        if self.core.seams.monotonic() > request.deadline:
+        if self.core.env.monotonic() > request.deadline:
             return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
         return None
 
@@ -365,7 +365,7 @@ class Writer(Upkeep):
     def _index_is_damaged(self, error: BaseException) -> None:
         """A change succeeded without the triggers: whatever the index covers is to be rebuilt."""
         forget_index(self.core.conn)
-        _log.error("a full-text index of %s is damaged: %s; rebuilding it", self.place.db, error)
+        _log.error("a full-text index of %s is damaged: %s; rebuilding it", self.paths.db, error)
 
     def _note_damage(
         self, request: Request, error: BaseException | None, explained: BaseException
@@ -396,7 +396,7 @@ class Writer(Upkeep):
 
     def _apply_within(self, operation: Operation[Any], request: Request) -> Any:
         """Apply an operation within the limits of its request."""
-        clock = self.core.seams.monotonic
+        clock = self.core.env.monotonic
         try:
             limit = StatementLimit(clock, request.deadline, self._is_waited_for)
             return self._apply_operation(operation, limit)
@@ -454,7 +454,7 @@ class Writer(Upkeep):
     ) -> StatementLimit:
         """The limit of a lease: to *end*, until the guest *is_gone*, and beside others for a short
         time (G13), whether it runs statements or pauses."""
-        return StatementLimit(self.core.seams.monotonic, end, self._is_waited_for, is_gone)
+        return StatementLimit(self.core.env.monotonic, end, self._is_waited_for, is_gone)
 
     def run_in_lease(
         self,
@@ -480,7 +480,7 @@ class Writer(Upkeep):
         limit = limit or self.lease_limit()
         try:
             return self._apply_operation(operation, limit)
-        except (DeadlineExceeded, TooBig):
+        except (DeadlineExceeded, ValueTooLarge):
             # It has run, and cannot be undone alone: it must not be committed with the rest.
             self._roll_back()
             raise
@@ -557,7 +557,7 @@ class Writer(Upkeep):
 
     def _sweep(self) -> None:
         """Remove what clients have left, when it is time."""
-        core, now = self.core, self.core.seams.monotonic()
+        core, now = self.core, self.core.env.monotonic()
         if self.receipts.sweep_is_due(core.commit_no):
             through = self._tidy(lambda: self.receipts.sweep(core.conn, core.commit_no))
             if through is not None:
@@ -569,7 +569,7 @@ class Writer(Upkeep):
 
     def _tidy(self, work: Callable[[], R]) -> R | None:
         """Remove something of ours in a transaction of its own. ``None``: it failed; try later."""
-        if self.begin(self.core.seams.monotonic()) is not None:
+        if self.begin(self.core.env.monotonic()) is not None:
             return None
         try:
             result = work()

@@ -58,7 +58,7 @@ class SessionDBProvider(ABC):
     @classmethod
     @abstractmethod
     def from_url(
-        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
         """Open the store that *url* names.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hermes_actor.errors import Unsupported
 from hermes_actor.providers.sql.dialect import ServerDialect
 from hermes_actor.providers.sql.postgresql.connection import engine_of_pool
-from hermes_actor.providers.sql.postgresql.dialect import PostgresDialect
+from hermes_actor.providers.sql.postgresql.dialect import PostgreSQLDialect
 from hermes_actor.providers.sql.search import search_similar
 from hermes_actor.providers.sql.session_db import ServerSessionDB
 
@@ -23,7 +23,7 @@ class PostgreSQLSessionDBProvider(ServerSessionDB):
     """The provider ``postgresql``: ``postgresql://user@host/database``, several hosts allowed."""
 
     provider: ClassVar[str] = "postgresql"
-    _dialect: type[ServerDialect] = PostgresDialect
+    _dialect: type[ServerDialect] = PostgreSQLDialect
 
     def initialize(
         self, url: str | None = None, *, engine: Engine | None = None, pool: Any = None
@@ -46,4 +46,4 @@ class PostgreSQLSessionDBProvider(ServerSessionDB):
         database = self._opened().database
         if "similarity" not in database.dialect.capabilities().search:
             raise Unsupported("set sessiondb.similarity to true, and see that pg_trgm is there")
-        return database.read(search_similar, (text, limit), self._patience, False)
+        return database.read(search_similar, (text, limit), self._timeout, False)

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from hermes_actor.providers.base import SessionDBProvider
 
-__all__ = ["ENTRY_POINT_GROUP", "Choice", "choose_by_settings", "choose_by_url", "is_url", "masked"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "StoreSpec",
+    "choose_by_settings",
+    "choose_by_url",
+    "is_url",
+    "masked",
+]
 
 ENTRY_POINT_GROUP = "hermes_actor.sessiondb_providers"
 
@@ -41,18 +48,16 @@ _SECRET_IN_WORDS = re.compile(r"(?i)(\b(?:\w*password|passwd)\s*=\s*)('(?:[^'\\]
 _SECRET_IN_NETLOC = re.compile(r"(://[^:/?#@\s]*:)\S*(?=@)")
 
 
-class Choice(NamedTuple):
+class StoreSpec(NamedTuple):
     """A provider by name, the URL of its store, and its other settings."""
 
     name: str
     url: str
     settings: Mapping[str, Any]
 
-    def open(self, patience: float = 30.0) -> SessionDBProvider:
+    def open(self, timeout: float = 30.0) -> SessionDBProvider:
         """Open the store. Raises what the provider raises, and :class:`MissingDriver`."""
-        return provider_class(self.name).from_url(
-            self.url, settings=self.settings, patience=patience
-        )
+        return provider_class(self.name).from_url(self.url, settings=self.settings, timeout=timeout)
 
     @property
     def file(self) -> Path | None:
@@ -81,16 +86,16 @@ def masked(text: str) -> str:
     return _SECRET_IN_WORDS.sub(r"\1***", text)
 
 
-def choose_by_url(url: str) -> Choice:
+def choose_by_url(url: str) -> StoreSpec:
     """The provider that the scheme of *url* names; a driver after ``+`` is left to the provider.
 
     Raises :class:`UnknownProvider`.
     """
     name = _known(urlsplit(url).scheme.partition("+")[0])
-    return Choice(name, url, {})
+    return StoreSpec(name, url, {})
 
 
-def choose_by_settings(home: Path) -> Choice | None:
+def choose_by_settings(home: Path) -> StoreSpec | None:
     """What ``sessiondb`` in the ``config.yaml`` of *home* asks for; ``None``: the file there.
 
     Raises :class:`BadConfig` and :class:`UnknownProvider`.
@@ -117,7 +122,7 @@ def choose_by_settings(home: Path) -> Choice | None:
         raise BadConfig(
             f"{config.path}: sessiondb.provider is {name}, but sessiondb.dsn is one of {by_dsn}"
         )
-    return Choice(name, dsn, settings)
+    return StoreSpec(name, dsn, settings)
 
 
 def provider_class(name: str) -> type[SessionDBProvider]:

@@ -24,11 +24,11 @@ class SQLiteSessionDBProvider(SessionDB):
 
     @classmethod
     def from_url(
-        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
         parts = urlsplit(url)
         if parts.scheme == "" and url:
-            return cls(Path(url), patience=patience)
+            return cls(Path(url), timeout=timeout)
         if parts.netloc or not parts.path.lstrip("/"):
             raise BadConfig(
                 f"{url} names no file; write sqlite:///path or sqlite:////absolute/path"
@@ -38,4 +38,4 @@ class SQLiteSessionDBProvider(SessionDB):
         if unknown:
             raise BadConfig(f"{url}: unknown parameter {unknown[0]}; there is only mode")
         mode = query.get("mode", ["actor"])[-1]
-        return cls(Path(unquote(parts.path[1:])), mode=mode, patience=patience)
+        return cls(Path(unquote(parts.path[1:])), mode=mode, timeout=timeout)

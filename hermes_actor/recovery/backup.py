@@ -24,7 +24,7 @@ from hermes_actor.errors import (
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 from hermes_actor.system.fork import inside, outside
 
-__all__ = ["back_up", "backup_path", "backups_of", "stamp", "verify", "weed"]
+__all__ = ["create_backup", "backup_path", "list_backups", "stamp", "verify", "prune_backups"]
 
 _PAGES = 512
 """Copied between two pauses: 2 MiB."""
@@ -48,7 +48,7 @@ def stamp(now: datetime | None = None) -> str:
     return (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S-%f")
 
 
-def back_up(
+def create_backup(
     db: Path,
     target: Path,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -128,7 +128,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def backups_of(db: Path) -> list[Path]:
+def list_backups(db: Path) -> list[Path]:
     """The copies of *db* that are kept beside it, oldest first."""
     # Exactly our own names: beside state.db there may be state-2.db, and files of people.
     name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(_SUFFIX)}")
@@ -136,9 +136,9 @@ def backups_of(db: Path) -> list[Path]:
     return sorted(copy for copy in found if name.fullmatch(copy.name))
 
 
-def weed(db: Path, keep: int) -> list[Path]:
+def prune_backups(db: Path, keep: int) -> list[Path]:
     """Remove all but the newest *keep* copies of *db*; those that went."""
-    copies = backups_of(db)
+    copies = list_backups(db)
     gone = copies[: max(0, len(copies) - keep)]
     for copy in gone:
         copy.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from hermes_actor.tools.import_records import BadRecord, Record, make_record
 
 if TYPE_CHECKING:
     from hermes_actor.cli.opening import Store
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
 __all__ = [
@@ -60,16 +60,16 @@ class Lacking(NamedTuple):
         return sum(len(record.messages) for record in (*self.sessions, *self.messages))
 
 
-def orphans_of(place: Place) -> list[Path]:
+def orphans_of(paths: StorePaths) -> list[Path]:
     """The logs and databases that were saved beside a store, oldest first.
 
     Not those without a byte, which builds before this one have left: nothing was in them.
     """
-    name = glob.escape(place.db.name)
+    name = glob.escape(paths.db.name)
     found = [
         (at.st_mtime, path)
         for kind in (_DATABASE, _LOG)
-        for path in place.db.parent.glob(f"{name}{kind}*")
+        for path in paths.db.parent.glob(f"{name}{kind}*")
         if (at := path.stat()).st_size and not path.name.endswith(_SIDE_FILES)
     ]
     return [path for _, path in sorted(found)]
@@ -89,17 +89,17 @@ class Removed(NamedTuple):
     """All that it held, if that could be saved."""
 
 
-def removed(place: Place) -> Removed | None:
+def removed(paths: StorePaths) -> Removed | None:
     """What is known of a store whose file is gone; ``None`` if it is there, or never was."""
-    if place.db.exists():
+    if paths.db.exists():
         return None
     warning = "before any program writes, which would begin an empty store"
-    for orphan in reversed(orphans_of(place)):
+    for orphan in reversed(orphans_of(paths)):
         if is_whole(orphan):
-            text = f"{place.db} was removed while it was in use; all that it held is in {orphan}"
+            text = f"{paths.db} was removed while it was in use; all that it held is in {orphan}"
             return Removed(text, f"hermes-actor restore {orphan}, {warning}", orphan)
-    if place.wal.exists() and place.wal.stat().st_size:
-        text = f"{place.db} is gone, and its log {place.wal.name} is still there"
+    if paths.wal.exists() and paths.wal.stat().st_size:
+        text = f"{paths.db} is gone, and its log {paths.wal.name} is still there"
         return Removed(text, f"put the file back, or restore a copy, {warning}", None)
     return None
 

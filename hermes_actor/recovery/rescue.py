@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["is_wanted", "rescue_folder", "rescue_path", "rescued"]
+__all__ = ["should_rescue", "rescue_folder", "rescue_path", "list_rescued"]
 
 _KEPT_SECONDS = 7 * 24 * 3600
 
@@ -28,17 +28,17 @@ def rescue_folder() -> Path:
     return base / "hermes-actor" / "rescued"
 
 
-def rescue_path(place: Place) -> Path:
+def rescue_path(paths: StorePaths) -> Path:
     """Where the copy of *place* goes; the folders are in the name, so that people know it again."""
-    name = "_".join((*place.db.parent.parts[1:], place.db.stem))
+    name = "_".join((*paths.db.parent.parts[1:], paths.db.stem))
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return rescue_folder() / f"{name}-{stamp}-{os.getpid()}.db"
 
 
-def is_wanted(place: Place, size: int) -> bool:
+def should_rescue(paths: StorePaths, size: int) -> bool:
     """Whether a copy of *size* bytes makes sense: not of a temporary store, and only with room."""
     temporary = Path(tempfile.gettempdir()).resolve()
-    if place.db.is_relative_to(temporary) or rescue_folder().is_relative_to(place.db.parent):
+    if paths.db.is_relative_to(temporary) or rescue_folder().is_relative_to(paths.db.parent):
         return False
     with contextlib.suppress(OSError):
         folder = rescue_folder()
@@ -48,7 +48,7 @@ def is_wanted(place: Place, size: int) -> bool:
     return False
 
 
-def rescued() -> list[Path]:
+def list_rescued() -> list[Path]:
     """The copies that are there, after those that are too old have been removed."""
     kept = []
     with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes_actor.errors import Damaged, StorageError, from_sqlite
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["Missing", "Salvage", "Salvaged", "salvage"]
@@ -63,16 +63,16 @@ def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> 
     *tell* gets the tables that are done, and all. Raises a :class:`StorageError` if not even the
     list of tables can be read.
     """
-    from hermes_actor.engine.environment import Seams
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.engine.fulltext import create_fulltext, drop_triggers
-    from hermes_actor.engine.meta_table import set_own
+    from hermes_actor.engine.meta_table import set_internal
     from hermes_actor.engine.open_database import open_database
     from hermes_actor.store.search.coverage import TABLES
 
     try:
         with contextlib.closing(connect_reader(db)) as source:
             tables = _tables(source)
-            with contextlib.closing(open_database(place_of(target), Seams())) as new:
+            with contextlib.closing(open_database(resolve_paths(target), Environment())) as new:
                 new.execute("PRAGMA foreign_keys = OFF")
                 new.execute("BEGIN IMMEDIATE")
                 for name in TABLES:
@@ -86,7 +86,7 @@ def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> 
                 missing = _missing(new, numbered, bool(adopted) or _has_lost(report, "sessions"))
                 for name in TABLES:
                     create_fulltext(new, name)
-                set_own(new, "watermark", 0)
+                set_internal(new, "watermark", 0)
                 new.execute("COMMIT")
                 # Closing takes the log away with it then, whoever reads the file later.
                 new.execute("PRAGMA journal_mode = DELETE").fetchall()

@@ -18,7 +18,7 @@ from hermes_actor.recovery.backup import stamp
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["remove_leftovers", "remove_store", "scratch"]
 
@@ -26,15 +26,15 @@ _PREFIX = "restore-"
 
 
 @contextlib.contextmanager
-def scratch(place: Place) -> Iterator[Path]:
+def scratch(paths: StorePaths) -> Iterator[Path]:
     """A new name in the folder of the side files; what is there at the end of the block goes."""
     try:
-        place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        remove_leftovers(place)
-        held = _open_folder(place)
+        paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_leftovers(paths)
+        held = _open_folder(paths)
     except OSError as error:
-        raise cannot_use(place.db, place.folder, error) from error
-    path = place.folder / f"{_PREFIX}{stamp()}-{os.getpid()}.db"
+        raise cannot_use(paths.db, paths.folder, error) from error
+    path = paths.folder / f"{_PREFIX}{stamp()}-{os.getpid()}.db"
     try:
         fcntl.flock(held, fcntl.LOCK_SH)
         yield path
@@ -43,13 +43,13 @@ def scratch(place: Place) -> Iterator[Path]:
         os.close(held)
 
 
-def remove_leftovers(place: Place) -> None:
+def remove_leftovers(paths: StorePaths) -> None:
     """Remove what commands that were killed have left, unless one is at work now."""
     with contextlib.suppress(OSError):
-        held = _open_folder(place)
+        held = _open_folder(paths)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for left in place.folder.glob(f"{_PREFIX}*"):
+            for left in paths.folder.glob(f"{_PREFIX}*"):
                 left.unlink(missing_ok=True)
         finally:
             os.close(held)
@@ -61,5 +61,5 @@ def remove_store(db: Path) -> None:
         db.with_name(db.name + suffix).unlink(missing_ok=True)
 
 
-def _open_folder(place: Place) -> int:
-    return os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def _open_folder(paths: StorePaths) -> int:
+    return os.open(paths.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

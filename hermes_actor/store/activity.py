@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.lineage import continuations, continued
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -64,7 +64,7 @@ def by_activity(
         return []
     offset = max(offset, 0)
     entries: list[_Entry] | None = None
-    if limit > 0 and _MESSAGE_INDEX in layout_of(conn).indexes and not _is_small(conn, listed):
+    if limit > 0 and _MESSAGE_INDEX in features_of(conn).indexes and not _is_small(conn, listed):
         entries = _walk(conn, listed, offset + limit, through_lineage)
     if entries is None:
         entries = _survey(conn, listed, through_lineage)

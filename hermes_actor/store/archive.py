@@ -11,8 +11,8 @@ from hermes_actor.store.deletion import removable, remove_slice
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.messages import insert_all
 from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import chunks, in_list, scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.rows import chunks, placeholders, scalar
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.titles import claim_title, next_in_lineage
 from hermes_protocol.operations import (
     Imported,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["is_archived"]
 
 _COLUMNS = SessionRow.__struct_fields__
-_INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {in_list(len(_COLUMNS))}"
+_INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {placeholders(len(_COLUMNS))}"
 
 
 @applies(SessionArchive)
@@ -42,14 +42,14 @@ def archive(conn: Connection, op: SessionArchive) -> list[str]:
 
 def is_archived(conn: Connection, session_id: str) -> bool:
     """Whether a session is put away, by the column of the file or by our own mark."""
-    marked = layout_of(conn).is_archived
+    marked = features_of(conn).is_archived
     sql = f"SELECT 1 FROM sessions s WHERE s.id = ? AND {marked}"
     return scalar(conn, sql, (session_id,)) is not None
 
 
 def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool:
     """Set or clear the mark of one session: in its column, or where there is none, in our table."""
-    layout = layout_of(conn)
+    layout = features_of(conn)
     if layout.archived:
         sql = "UPDATE sessions SET archived = ? WHERE id = ? AND COALESCE(archived, 0) != ?"
         return conn.execute(sql, (int(archived), session_id, int(archived))).rowcount > 0
@@ -68,7 +68,7 @@ def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
     found = (
         session_id
         for part in chunks(op.ids, 500)
-        for session_id in removable(conn, f"id IN {in_list(len(part))}", part)
+        for session_id in removable(conn, f"id IN {placeholders(len(part))}", part)
     )
     return remove_slice(conn, found, op.max_rows)
 

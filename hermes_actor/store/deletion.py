@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_actor.store.filters import SELECT_FOUND
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, dicts, scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import (
     Pruned,
     SessionDelete,
@@ -46,7 +46,7 @@ def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
 
 def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
     """The sessions below *session_id* that worked for it and go with it, where files mark them."""
-    marked = layout_of(conn).delegates
+    marked = features_of(conn).delegates
     if marked is None:
         return []
     found, waiting = [session_id], [session_id]
@@ -63,7 +63,7 @@ def with_delegates(conn: Connection, rows: list[Row]) -> list[Row]:
     """What goes if *rows* are removed as ended sessions: all but those that an open delegate works
     for, each followed by its delegates, which have the key ``delegate_of``.
     """
-    if layout_of(conn).delegates is None:
+    if features_of(conn).delegates is None:
         return rows
     held = {session_id for (session_id,) in conn.execute(_held(conn))}
     found: dict[str, Row] = {}
@@ -79,7 +79,7 @@ def with_delegates(conn: Connection, rows: list[Row]) -> list[Row]:
 
 def _held(conn: Connection) -> str:
     """SQL query: the sessions for which an open delegate works, directly or through others."""
-    marked = layout_of(conn).delegates or "0"
+    marked = features_of(conn).delegates or "0"
     return f"""
         WITH RECURSIVE held(id) AS (
             SELECT s.parent_session_id FROM sessions s
@@ -96,7 +96,7 @@ def removable(
     conn: Connection, where: str, parameters: Sequence[Any], limit: int = -1
 ) -> list[Any]:
     """Ended sessions for which no open delegate works."""
-    if layout_of(conn).delegates is not None:
+    if features_of(conn).delegates is not None:
         where += f" AND id NOT IN ({_held(conn)})"
     sql = f"SELECT id FROM sessions WHERE ended_at IS NOT NULL AND id IS NOT NULL AND {where}"
     return [row[0] for row in conn.execute(f"{sql} LIMIT ?", (*parameters, limit)).fetchall()]
@@ -126,7 +126,7 @@ def remove(conn: Connection, session_id: Any) -> int:
     )
     gone = conn.execute("DELETE FROM messages WHERE session_id = ?", (session_id,))
     conn.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
-    if layout_of(conn).own_marks:
+    if features_of(conn).own_marks:
         conn.execute("DELETE FROM hermes_actor_archived WHERE session_id = ?", (session_id,))
     return 1 + gone.rowcount
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.rows import Row, dicts
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -86,7 +86,7 @@ def matching(
 
     *archived*: only such, only others, or (``None``) both. Raises :class:`MissingColumn`.
     """
-    layout = layout_of(conn)
+    layout = features_of(conn)
     present = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
     conditions, parameters = ["s.ended_at IS NOT NULL", "s.id IS NOT NULL"], list[Any]()
     for name, value in given.items():

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.errors import TooBig
+from hermes_actor.errors import ValueTooLarge
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import scalar
 from hermes_protocol.operations import SqlResult, SqlStatement
@@ -69,7 +69,7 @@ def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
 
 
 def _rows(cursor: sqlite3.Cursor) -> list[list[Value]]:
-    """All rows. Raises :class:`TooBig` when they are too many; the statement has run then."""
+    """All rows. Raises :class:`ValueTooLarge` if they are too many; the statement has run then."""
     rows: list[list[Value]] = []
     size = 0
     for row in cursor:
@@ -79,7 +79,7 @@ def _rows(cursor: sqlite3.Cursor) -> list[list[Value]]:
         if size > limits.ANSWER_MAX_BYTES:
             cursor.close()
             rows.clear()  # before the error: it keeps this frame for a while
-            raise TooBig(
+            raise ValueTooLarge(
                 f"the rows of a statement may take {limits.ANSWER_MAX_BYTES} bytes, and these take"
                 f" more; ask for fewer rows, or read them outside of the transaction"
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -46,7 +46,7 @@ def continuation(conn: Connection, session_id: str | None) -> str | None:
     Of several: the latest; where children are marked, one that was itself compressed, else one
     that is open, else the latest active.
     """
-    layout = layout_of(conn)
+    layout = features_of(conn)
     order = "c.started_at DESC"
     if layout.marks_children:
         order = f"c.end_reason IS 'compression' DESC, c.ended_at IS NULL DESC, {_ACTIVITY} DESC"
@@ -57,7 +57,7 @@ def continuation(conn: Connection, session_id: str | None) -> str | None:
 
 def continuations(conn: Connection, session_id: str) -> list[tuple[str, float]]:
     """All children in which the conversation may go on, each with its latest activity."""
-    sql = f"SELECT c.id, {_ACTIVITY} {_CHILDREN} AND {layout_of(conn).continues}"
+    sql = f"SELECT c.id, {_ACTIVITY} {_CHILDREN} AND {features_of(conn).continues}"
     return conn.execute(sql, (session_id,)).fetchall()
 
 
@@ -65,7 +65,7 @@ def continued(conn: Connection, session_id: str) -> str | None:
     """The session that *session_id* continues after a compression."""
     sql = (
         "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id"
-        f" WHERE c.id = ? AND {layout_of(conn).continues}"
+        f" WHERE c.id = ? AND {features_of(conn).continues}"
     )
     found: str | None = scalar(conn, sql, (session_id,))
     return found
@@ -133,7 +133,7 @@ def resume_target(conn: Connection, session_id: str) -> str:
     That is the first with a message; where children are marked, the deepest, over no branch,
     delegate or tool.
     """
-    layout = layout_of(conn)
+    layout = features_of(conn)
     newest = _NEWEST_CHILD.format(same=layout.same_conversation if layout.marks_children else "1")
     return walk_to_messages(
         session_id,

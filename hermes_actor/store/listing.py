@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.activity import Listed, by_activity
 from hermes_actor.store.lineage import compression_tip
-from hermes_actor.store.rows import Row, chunks, dicts, in_list
-from hermes_actor.store.schema_features import Layout, layout_of
+from hermes_actor.store.rows import Row, chunks, dicts, placeholders
+from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.telegram_topics import has_topics
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def list_rich(
 
     *workspace*: only those whose repository or working directory contains it, whatever the case.
     """
-    layout = layout_of(conn)
+    layout = features_of(conn)
     listed = _listed(layout, page.source, page.exclude_sources, page.include_children)
     if workspace is not None:
         listed = Listed(
@@ -105,7 +105,7 @@ def list_rich(
 
 def rich_row(conn: Connection, session_id: str) -> Row | None:
     """One row as a list shows it, not projected to its tip."""
-    rows = _rich_by_id(conn, layout_of(conn), [session_id])
+    rows = _rich_by_id(conn, features_of(conn), [session_id])
     return rows[0] if rows else None
 
 
@@ -131,11 +131,14 @@ def unlinked_telegram_sessions(conn: Connection, user_id: str, limit: int) -> li
         f" ORDER BY {_LAST_ACTIVE} DESC, s.started_at DESC LIMIT ?",
         (user_id, limit),
     ).fetchall()
-    return _rich_by_id(conn, layout_of(conn), [session_id for (session_id,) in ids])
+    return _rich_by_id(conn, features_of(conn), [session_id for (session_id,) in ids])
 
 
 def _listed(
-    layout: Layout, source: str | None, exclude: Sequence[str] | None, include_children: bool
+    layout: SchemaFeatures,
+    source: str | None,
+    exclude: Sequence[str] | None,
+    include_children: bool,
 ) -> Listed:
     conditions, parameters = [layout.listed], []
     if not include_children:
@@ -144,16 +147,16 @@ def _listed(
         conditions.append("s.source = ?")
         parameters.append(source)
     if exclude:
-        conditions.append(f"s.source NOT IN {in_list(len(exclude))}")
+        conditions.append(f"s.source NOT IN {placeholders(len(exclude))}")
         parameters.extend(exclude)
     return Listed(" AND ".join(conditions), tuple(parameters), source or None)
 
 
-def _preview(layout: Layout) -> str:
+def _preview(layout: SchemaFeatures) -> str:
     return _PREVIEW.format(visible=layout.visible)
 
 
-def _rich_by_id(conn: Connection, layout: Layout, ids: list[str]) -> list[Row]:
+def _rich_by_id(conn: Connection, layout: SchemaFeatures, ids: list[str]) -> list[Row]:
     select = f"SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(layout)} AS preview"
     rows = _by_id(conn, f"{select} FROM sessions s", ids)
     _finish_previews(rows)
@@ -164,7 +167,7 @@ def _by_id(conn: Connection, select: str, ids: list[str]) -> list[Row]:
     """Rows in the order of *ids*."""
     found: dict[Any, Row] = {}
     for part in chunks(ids, 500):
-        for row in dicts(conn, f"{select} WHERE s.id IN {in_list(len(part))}", part):
+        for row in dicts(conn, f"{select} WHERE s.id IN {placeholders(len(part))}", part):
             found[row["id"]] = row
     return [found[session_id] for session_id in ids if session_id in found]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_actor.store.message_codec import decode_content, decode_json
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, dicts, scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions import get_session
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
@@ -40,7 +40,7 @@ def _values(session_id: Any, row: MessageRow) -> tuple[Any, ...]:
 
 @applies(MessageAppend)
 def append(conn: Connection, op: MessageAppend) -> int:
-    done = conn.execute(_insert_sql(layout_of(conn).active), _values(op.session_id, op.message))
+    done = conn.execute(_insert_sql(features_of(conn).active), _values(op.session_id, op.message))
     assert done.lastrowid is not None
     conn.execute(
         "UPDATE sessions SET message_count = message_count + 1,"
@@ -58,7 +58,7 @@ def replace(conn: Connection, op: MessagesReplace) -> None:
 
 def insert_all(conn: Connection, session_id: Any, rows: list[MessageRow]) -> None:
     """Insert the messages of a session that has none, and set its counters."""
-    sql = _insert_sql(layout_of(conn).active)
+    sql = _insert_sql(features_of(conn).active)
     conn.executemany(sql, [_values(session_id, row) for row in rows])
     _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
 
@@ -71,7 +71,7 @@ def clear(conn: Connection, op: MessagesClear) -> None:
 
 def _remove(conn: Connection, session_id: Any) -> None:
     # Rows that were taken back or summarised away stay: only another program can bring them back.
-    only = " AND active = 1" if layout_of(conn).active else ""
+    only = " AND active = 1" if features_of(conn).active else ""
     conn.execute(f"DELETE FROM messages WHERE session_id = ?{only}", (session_id,))
 
 

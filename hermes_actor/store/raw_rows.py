@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hermes_actor.sqlite import connect_alone
-from hermes_actor.store.row_transfer import COPIED_TABLES, bookmark_of
+from hermes_actor.store.row_transfer import COPIED_TABLES, resume_token_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import OWN_SQL, SCHEMA_SQL, TOPICS_SQL
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "LOWEST", "PAGE_BYTES", "PAGE_ROWS", "Facts", "StoredRow",
+    "LOWEST", "PAGE_BYTES", "PAGE_ROWS", "StoreSummary", "StoredRow",
     "bounded", "columns_of", "facts", "indexed_count", "message_page", "session_page",
     "size_of", "table_rows",
 ]  # fmt: skip
@@ -41,7 +41,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _ARCHIVED = "hermes_actor_archived"
 
 
-class Facts(NamedTuple):
+class StoreSummary(NamedTuple):
     """What a migration must know of a store before it begins."""
 
     identity: str
@@ -67,19 +67,19 @@ def columns_of() -> dict[str, tuple[str, ...]]:
         }
 
 
-def facts(conn: Connection) -> Facts:
+def facts(conn: Connection) -> StoreSummary:
     sessions, messages, newest = conn.execute(
         "SELECT (SELECT COUNT(*) FROM sessions), COUNT(*), MAX(id) FROM messages"
     ).fetchone()
     last = scalar(conn, "SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
     file_id = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'file_id'")
-    return Facts(
+    return StoreSummary(
         f"file {bytes(file_id).hex()}",
         sessions,
         messages,
         newest,
         max(last or 0, newest or 0),
-        bookmark_of(conn),
+        resume_token_of(conn),
         tuple(_unknown(conn)),
     )
 
@@ -143,7 +143,7 @@ def size_of(row: StoredRow) -> int:
 
 def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
     """All rows of one of the small tables, by key; ``None`` if the store has no such table."""
-    if table == _ARCHIVED and layout_of(conn).archived:
+    if table == _ARCHIVED and features_of(conn).archived:
         # A newer file has a column for the mark, and no time of it.
         return conn.execute(
             "SELECT id, COALESCE(ended_at, started_at) FROM sessions"
@@ -157,7 +157,7 @@ def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
 
 def indexed_count(conn: Connection) -> int | None:
     """Messages in the full-text index of words; ``None`` if the store keeps no such table."""
-    if not layout_of(conn).words:
+    if not features_of(conn).words:
         return None
     # What is left of deleted messages does not count.
     sql = "SELECT COUNT(*) FROM messages_fts_docsize d JOIN messages m ON m.id = d.id"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.store.lineage import root_to_tip
 from hermes_actor.store.message_codec import JSON_COLUMNS, decode_content, decode_json
-from hermes_actor.store.rows import Row, in_list
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.rows import Row, placeholders
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -28,7 +28,8 @@ def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> 
     chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]
     rows = conn.execute(
         f"SELECT {', '.join(COLUMNS)} FROM messages m"
-        f" WHERE session_id IN {in_list(len(chain))} AND {layout_of(conn).visible} ORDER BY id",
+        f" WHERE session_id IN {placeholders(len(chain))}"
+        f" AND {features_of(conn).visible} ORDER BY id",
         chain,
     ).fetchall()
     return replayed((dict(zip(COLUMNS, row)) for row in rows), include_ancestors)  # noqa: B905

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_actor.errors import BadValue, ConstraintFailed
 from hermes_actor.store.deletion import remove
 from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import in_list, scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.rows import placeholders, scalar
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.telegram_topics import migrate as make_topics
 from hermes_protocol.operations import RowsCopy, TopicsMigrate
 from hermes_protocol.values import from_value
@@ -21,7 +21,7 @@ from hermes_protocol.values import from_value
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["BOOKMARK", "COPIED_TABLES", "TOPIC_TABLES", "bookmark_of", "check_bookmark"]
+__all__ = ["BOOKMARK", "COPIED_TABLES", "TOPIC_TABLES", "resume_token_of", "check_resume_token"]
 
 TOPIC_TABLES = ("telegram_dm_topic_mode", "telegram_dm_topic_bindings")
 COPIED_TABLES = (
@@ -33,7 +33,7 @@ BOOKMARK = "migration_"
 """Keys of ``hermes_actor_meta`` that hold how far a migration has come begin with it."""
 
 
-def bookmark_of(conn: Connection) -> dict[str, str]:
+def resume_token_of(conn: Connection) -> dict[str, str]:
     """How far the last migration into this file has come; empty if there was none."""
     found = conn.execute(
         "SELECT key, value FROM hermes_actor_meta WHERE key GLOB ?", (f"{BOOKMARK}*",)
@@ -41,7 +41,7 @@ def bookmark_of(conn: Connection) -> dict[str, str]:
     return {key.removeprefix(BOOKMARK): value for key, value in found}
 
 
-def check_bookmark(op: RowsCopy, kept: dict[str, str]) -> None:
+def check_resume_token(op: RowsCopy, kept: dict[str, str]) -> None:
     """Refuse a part that does not follow the one before it."""
     for key, value in op.expect.items():
         if kept.get(key, "") != value:
@@ -54,7 +54,7 @@ def check_bookmark(op: RowsCopy, kept: dict[str, str]) -> None:
 def copy_rows(conn: Connection, op: RowsCopy) -> int:
     if op.table not in COPIED_TABLES:
         raise BadValue(f"no table named {op.table!r} is ever copied")
-    check_bookmark(op, bookmark_of(conn))
+    check_resume_token(op, resume_token_of(conn))
     if op.table in TOPIC_TABLES:
         make_topics(conn, TopicsMigrate())
     _make_room(conn, op)
@@ -67,7 +67,7 @@ def copy_rows(conn: Connection, op: RowsCopy) -> int:
         _update(conn, op, rows)
     elif rows:
         names = ", ".join(op.columns)
-        sql = f"INSERT INTO {op.table} ({names}) VALUES {in_list(len(op.columns))}"
+        sql = f"INSERT INTO {op.table} ({names}) VALUES {placeholders(len(op.columns))}"
         conn.executemany(sql, rows)
     if op.table == "messages":
         _note_below_the_watermark(conn, op, rows)
@@ -101,7 +101,7 @@ def _update(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
 
 def _note_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
     """The indexer goes on from its watermark and would not come back for these."""
-    layout = layout_of(conn)
+    layout = features_of(conn)
     if not (rows and layout.deferrable and layout.stale and "id" in op.columns):
         return
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0

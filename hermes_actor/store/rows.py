@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Row", "chunks", "dicts", "first", "in_list", "lenient_text", "one_state", "scalar"]
+__all__ = [
+    "Row",
+    "chunks",
+    "dicts",
+    "first",
+    "placeholders",
+    "lenient_text",
+    "read_transaction",
+    "scalar",
+]
 
 Row = dict[str, Any]
 
@@ -56,7 +65,7 @@ def _decode(data: bytes) -> str:
 
 
 @contextmanager
-def one_state(conn: Connection) -> Iterator[None]:
+def read_transaction(conn: Connection) -> Iterator[None]:
     """All statements of the block see one state of the file."""
     conn.execute("BEGIN")
     try:
@@ -66,7 +75,7 @@ def one_state(conn: Connection) -> Iterator[None]:
             conn.execute("ROLLBACK")
 
 
-def in_list(count: int) -> str:
+def placeholders(count: int) -> str:
     """``(?, ?, …)`` with *count* places."""
     return "(" + ", ".join("?" * count) + ")"
 

@@ -13,7 +13,7 @@ from hermes_actor.store.schema import FTS_SHAPE, FTS_TRIGGERS, LEFTOVER, OWN_IND
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Layout", "layout_of"]
+__all__ = ["SchemaFeatures", "features_of"]
 
 
 _BELONGS = (
@@ -22,7 +22,7 @@ _BELONGS = (
 )  # fmt: skip
 
 
-class Layout(NamedTuple):
+class SchemaFeatures(NamedTuple):
     """The facts that queries and operations depend on."""
 
     active: bool
@@ -141,7 +141,7 @@ def _marked(alias: str, key: str) -> str:
     return f"(json_valid({config}) AND json_extract({config}, '$.{key}') IS NOT NULL)"
 
 
-def layout_of(conn: Connection) -> Layout:
+def features_of(conn: Connection) -> SchemaFeatures:
     """The layout of the file as *conn* sees it.
 
     Whoever begins a transaction or a read clears ``layout_checked``; the schema cookie is then
@@ -156,14 +156,14 @@ def layout_of(conn: Connection) -> Layout:
     return conn.layout
 
 
-def _read(conn: Connection) -> Layout:
+def _read(conn: Connection) -> SchemaFeatures:
     messages = {row[1] for row in conn.execute("PRAGMA table_info(messages)")}
     sessions = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
     objects = dict(
         conn.execute("SELECT name, sql FROM sqlite_master WHERE name GLOB 'messages_fts*'"
                      " OR name GLOB 'hermes_actor_*' OR name = 'messages'").fetchall()
     )  # fmt: skip
-    return Layout(
+    return SchemaFeatures(
         active="active" in messages,
         compacted="compacted" in messages,
         archived="archived" in sessions,

@@ -9,13 +9,13 @@ from hermes_actor.store.lineage import root_to_tip
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Relative", "family"]
+__all__ = ["TreeNode", "family"]
 
 _MAX_RELATIVES = 1000
 """A tree that a person looks at; a delegate with thousands of children is cut here."""
 
 
-class Relative(NamedTuple):
+class TreeNode(NamedTuple):
     """One session of a family tree."""
 
     id: str
@@ -25,10 +25,10 @@ class Relative(NamedTuple):
     end_reason: str | None
 
 
-def family(conn: Connection, session_id: str) -> list[Relative]:
+def family(conn: Connection, session_id: str) -> list[TreeNode]:
     """The tree of *session_id* in reading order: each session, then its children by start."""
     root = root_to_tip(conn, session_id)[0]
-    found: list[Relative] = []
+    found: list[TreeNode] = []
     seen: set[str] = set()
     waiting = [(root, 0)]
     while waiting and len(found) < _MAX_RELATIVES:
@@ -39,7 +39,7 @@ def family(conn: Connection, session_id: str) -> list[Relative]:
         if not row or current in seen:  # an unknown parent, or a cycle
             continue
         seen.add(current)
-        found.append(Relative(current, depth, *row[0]))
+        found.append(TreeNode(current, depth, *row[0]))
         children = conn.execute(
             "SELECT id FROM sessions WHERE parent_session_id = ? ORDER BY started_at DESC, id DESC",
             (current,),

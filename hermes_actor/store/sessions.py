@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hermes_actor.errors import SessionEnded, UnknownSession
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
 from hermes_protocol.operations import (
     Continued,
@@ -134,7 +134,7 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
     title = None if old["title"] is None else next_in_lineage(conn, old["title"])
     # A continuation starts at or after the end of its parent, even when the clock went back. A mark
     # of a branch or delegate says how the parent began; on its continuation it would cut the chain.
-    layout = layout_of(conn)
+    layout = features_of(conn)
     same = ", ".join(("source", "model", "system_prompt", *layout.belongs))
     conn.execute(
         f"""

@@ -10,7 +10,7 @@ from hermes_actor.errors import TitleInUse
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def queue_title(conn: Connection, op: TitleQueue) -> bool:
 
 def claim_title(conn: Connection, session_id: Any) -> None:
     """Give a session that was just created the title that was kept for it."""
-    if not layout_of(conn).own_marks:
+    if not features_of(conn).own_marks:
         return
     kept = queued_title(conn, session_id)
     if kept is None:
@@ -133,7 +133,7 @@ def claim_title(conn: Connection, session_id: Any) -> None:
 
 def queued_title(conn: Connection, session_id: Any) -> str | None:
     """The title that is kept for a session that does not exist yet."""
-    if not layout_of(conn).own_marks:
+    if not features_of(conn).own_marks:
         return None
     sql = "SELECT title FROM hermes_actor_titles WHERE session_id = ?"
     title: str | None = scalar(conn, sql, (session_id,))

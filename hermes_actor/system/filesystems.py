@@ -34,7 +34,7 @@ class FileSystem(NamedTuple):
         return self.kind in _NETWORK
 
     @property
-    def is_passing(self) -> bool:
+    def is_ephemeral(self) -> bool:
         """Whether its content is gone with the machine, or with a container."""
         return self.kind in _PASSING
 

@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING
 from hermes_actor.system.processes import is_alive
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["lock_holder", "owners", "snapshot_holders", "write_lock_holders", "write_openers"]
+__all__ = [
+    "lock_holder",
+    "owners",
+    "wal_read_lock_pids",
+    "write_lock_holders",
+    "processes_with_write_fd",
+]
 
 _READ_MARKS = range(123, 128)
 """Bytes of the shared memory that SQLite locks for a reader's snapshot (WAL_READ_LOCK(0..4))."""
@@ -29,7 +35,7 @@ _WRITE_LOCK = range(120, 121)
 """The byte that SQLite locks for a write transaction (WAL_WRITE_LOCK)."""
 
 
-def snapshot_holders(shm: Path) -> list[int]:
+def wal_read_lock_pids(shm: Path) -> list[int]:
     """Other processes that hold a snapshot of the WAL."""
     return _lock_holders(shm, _READ_MARKS)
 
@@ -58,7 +64,7 @@ def _lock_holders(shm: Path, marks: range) -> list[int]:
     return sorted(pids - {os.getpid(), 0, -1})
 
 
-def write_openers(db: Path) -> dict[int, str]:
+def processes_with_write_fd(db: Path) -> dict[int, str]:
     """Other processes that have *db* open for writing, with their names."""
     with contextlib.suppress(OSError):
         wanted = os.stat(db)
@@ -96,10 +102,10 @@ def _name_of(process: os.DirEntry[str]) -> str:
     return "?"
 
 
-def lock_holder(place: Place) -> int | None:
+def lock_holder(paths: StorePaths) -> int | None:
     """The process that owns *place* by its own words in the lock file, if the lock is held."""
     try:
-        with place.owner_lock.open("rb") as lock:
+        with paths.owner_lock.open("rb") as lock:
             pid = json.loads(lock.read())["pid"]
             # A process that lives may have given the lock up long ago. To try it is to hold it for
             # a moment, so it is tried only then, and whoever meets us there tries again.

@@ -138,14 +138,14 @@ def check(
     has_receipts: bool = True,
     structure: Iterable[str] = (),
     calm: float | None = None,
-    patience: float = 5.0,
+    timeout: float = 5.0,
 ) -> list[Violation]:
     """Every violation of every rule but ``cut``.
 
     *places* are those of all receipts, also of changes that leave no row (rule 8); *orphans* those
     of receipts whose row is missing (rule 7). Without *has_receipts* those two rules are not
     looked at. *structure* is what SQLite finds wrong with the file. From *calm* on there were no
-    faults, and *patience* is how many seconds an answer may take from then on.
+    faults, and *timeout* is how many seconds an answer may take from then on.
     """
     found: list[Violation] = [Violation("structure", text) for text in structure]
     present = _contents(writes, rows, found)
@@ -164,7 +164,7 @@ def check(
     _order(order, sent, found)
     _reads(reads, order, sent, writes, found)
     if calm is not None:
-        _liveness(writes, calm, patience, found)
+        _liveness(writes, calm, timeout, found)
     return found
 
 
@@ -374,10 +374,8 @@ def check_cut(
     return found
 
 
-def _liveness(
-    writes: Sequence[Write], calm: float, patience: float, found: list[Violation]
-) -> None:
+def _liveness(writes: Sequence[Write], calm: float, timeout: float, found: list[Violation]) -> None:
     for write in writes:
-        if write.ended > max(calm, write.began) + patience:
-            text = f"{_name(write)} has no answer {patience:g} s after the last fault"
+        if write.ended > max(calm, write.began) + timeout:
+            text = f"{_name(write)} has no answer {timeout:g} s after the last fault"
             found.append(Violation("stuck", text))

@@ -1,7 +1,8 @@
 """The show: a crew of writers and readers, and what is done to their actor meanwhile.
 
-Everything is bounded. Whatever happens, no process outlives the block of a :class:`Show`: workers
-end with their standard input, actors are ended by the process id that their lock file names.
+Everything is bounded. Whatever happens, no process outlives the block of a :class:`Scenario`:
+workers end with their standard input, actors are ended by the process id that their lock
+file names.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HandoffFailed, HermesActorError, NotRunning
-from hermes_actor.paths import place_of
-from hermes_actor.testing.writer_pool import Crew, History, Record, check
+from hermes_actor.paths import resolve_paths
+from hermes_actor.testing.writer_pool import History, Record, WriterPool, check
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Event", "Show", "end_actors"]
+__all__ = ["Event", "Scenario", "end_actors"]
 
 _SERVE_SECONDS = 30.0
 """As long as a call waits by default: if nobody serves by then, a write has failed too."""
@@ -65,14 +66,14 @@ class Event:
 
 
 @dataclass
-class Show:
+class Scenario:
     """A temporary home with its crew and its director. *hand_over* is the command's."""
 
     seconds: float
     writers: int
     readers: int
     seed: int
-    hand_over: Callable[[Place, str], dict[str, Any]]
+    request_handoff: Callable[[StorePaths, str], dict[str, Any]]
     events: list[Event] = field(init=False, default_factory=list)
     faults: list[str] = field(init=False, default_factory=list)
     acknowledged: int = field(init=False, default=0)
@@ -88,8 +89,10 @@ class Show:
 
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
-        self.place = place_of(self.home / "state.db")
-        self.crew = Crew(self.place.db, self.home / "records", self.seed, 2 * self.seconds + 60)
+        self.paths = resolve_paths(self.home / "state.db")
+        self.crew = WriterPool(
+            self.paths.db, self.home / "records", self.seed, 2 * self.seconds + 60
+        )
         self._rng = random.Random(self.seed)
         self._over = threading.Event()
         self._director = threading.Thread(target=self._direct, name="director", daemon=True)
@@ -111,7 +114,7 @@ class Show:
         try:
             self._over.set()
             self.crew.stop(2.0)
-            end_actors(self.place)
+            end_actors(self.paths)
             # Again if an actor that ends was about to write something.
             for _ in range(0 if self.keep else 5):
                 shutil.rmtree(self.home, ignore_errors=True)
@@ -162,9 +165,9 @@ class Show:
         self._director.join(_SERVE_SECONDS)
         self.crew.stop()
         self.poll()
-        end_actors(self.place)
+        end_actors(self.paths)
         self.faults += self.crew.faults
-        return check(self.place.db, self.crew.records)
+        return check(self.paths.db, self.crew.records)
 
     # --- the director ----------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ class Show:
     def _hand_off(self) -> None:
         event = self._begin("handoff", f"hand-off {self.done('handoff') + 1}")
         try:
-            told = self.hand_over(self.place, sys.executable)
+            told = self.request_handoff(self.paths, sys.executable)
         except HermesActorError as error:
             self._end(event, str(error), good=False)
             return
@@ -222,11 +225,11 @@ class Show:
     def _break(self) -> None:
         event = self._begin("broken", "broken update")
         try:
-            told = self.hand_over(self.place, str(self.home / "broken-python"))
+            told = self.request_handoff(self.paths, str(self.home / "broken-python"))
         except HandoffFailed:
             served = self._await_served()
             # It must be the broken build that has failed, and for that reason.
-            good = served == self.pid and _MISSING in self.place.log.read_text()
+            good = served == self.pid and _MISSING in self.paths.log.read_text()
             self._end(event, f"rolled back, {served} serves on", good=good)
         except HermesActorError as error:
             self._end(event, str(error), good=False)
@@ -244,7 +247,7 @@ class Show:
 
         def ask() -> None:
             with contextlib.suppress(HermesActorError):
-                self.hand_over(self.place, sys.executable)
+                self.request_handoff(self.paths, sys.executable)
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
@@ -279,11 +282,11 @@ class Show:
         give_up = time.monotonic() + _SERVE_SECONDS
         while time.monotonic() < give_up and not self._over.is_set():
             with contextlib.suppress(HermesActorError, OSError):
-                found = ask_status(self.place)
+                found = ask_status(self.paths)
                 if found and found["phase"] == "serving" and found["pid"] != other_than:
                     return int(found["pid"])
             time.sleep(0.01)
-        raise NotRunning(f"nobody serves {self.place.db}")
+        raise NotRunning(f"nobody serves {self.paths.db}")
 
     def _prepare_broken_build(self) -> None:
         """An update that was cut short: a copy of this package that lacks a module."""
@@ -300,7 +303,7 @@ class Show:
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def end_actors(place: Place) -> None:
+def end_actors(paths: StorePaths) -> None:
     """End the actors of a store, one after the other, until nobody holds its owner lock.
 
     Returns when they are gone, or after 20 s.
@@ -309,7 +312,7 @@ def end_actors(place: Place) -> None:
     insist = time.monotonic() + _END_SECONDS
     give_up = insist + _END_SECONDS
     while time.monotonic() < give_up:
-        pid = _owner(place)
+        pid = _owner(paths)
         if pid is None and not any(map(_lives, told)):
             return
         number = signal.SIGTERM if time.monotonic() < insist else signal.SIGKILL
@@ -331,9 +334,9 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _owner(place: Place) -> int | None:
+def _owner(paths: StorePaths) -> int | None:
     """The process that the lock file names, if somebody holds the lock."""
-    with contextlib.suppress(OSError), place.owner_lock.open("rb") as file:
+    with contextlib.suppress(OSError), paths.owner_lock.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

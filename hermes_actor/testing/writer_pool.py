@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
 from hermes_actor.sqlite import connect_reader
 from hermes_actor.system.descriptors import is_readable
@@ -35,7 +35,7 @@ from hermes_actor.testing import history
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Crew", "History", "Look", "Record", "check"]
+__all__ = ["WriterPool", "History", "Look", "Record", "check"]
 
 _LOOK_SECONDS = 0.02
 """Between two looks of a reader."""
@@ -147,7 +147,7 @@ def _write(order: _Order, tell: Callable[[tuple[Any, ...]], None]) -> Iterator[N
 
 def _read(order: _Order, tell: Callable[[tuple[Any, ...]], None]) -> Iterator[None]:
     tails: dict[Path, _Tail] = {}
-    reader = Reader(place_of(Path(order.db)))
+    reader = Reader(resolve_paths(Path(order.db)))
     yield
     while not _ended(_LOOK_SECONDS):
         for path in Path(order.folder).glob("writer-*"):
@@ -200,7 +200,7 @@ def main() -> int:
 # --- their parent ---------------------------------------------------------------------------------
 
 
-class Crew:
+class WriterPool:
     """Writers and readers of one store. Their records lie in *folder*."""
 
     def __init__(self, db: Path, folder: Path, seed: object, at_most: float) -> None:
@@ -263,12 +263,12 @@ class Crew:
                 self.looks += [Look(*line) for line in tail.lines()]
         return new
 
-    def stop(self, patience: float = _STOP_SECONDS) -> None:
-        """Have all of them finish what they do and end; insist after *patience* seconds."""
+    def stop(self, timeout: float = _STOP_SECONDS) -> None:
+        """Have all of them finish what they do and end; insist after *timeout* seconds."""
         for worker in self._workers.values():
             assert worker.stdin is not None
             worker.stdin.close()
-        give_up = time.monotonic() + patience
+        give_up = time.monotonic() + timeout
         for name, worker in self._workers.items():
             assert worker.stdout is not None
             try:

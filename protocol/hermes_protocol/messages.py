@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 __all__ = [
     "MAGIC",
@@ -125,14 +125,14 @@ class Request(_Message, frozen=True, kw_only=True, tag="request"):
 
     ``seq`` counts from 1 without gaps. ``after`` is the highest ``commit_no`` that the client knew
     when it first sent this seq. ``acked_through``: the client has the answers up to this seq, so
-    their receipts may go. ``patience`` is in seconds, from the arrival of the frame.
+    their receipts may go. ``timeout`` is in seconds, from the arrival of the frame.
     """
 
     seq: Seq
     operation: Raw
     after: int = 0
     acked_through: int = 0
-    patience: float | None = None
+    timeout: float | None = field(default=None, name="patience")
 
 
 class Ok(_Message, frozen=True, kw_only=True, tag="ok"):
@@ -188,7 +188,7 @@ class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
 
     ask: int
     through: int
-    patience: float | None = None
+    timeout: float | None = field(default=None, name="patience")
     verify: bool = False
     damaged: int | None = None
 
@@ -204,13 +204,13 @@ class Maintain(_Message, frozen=True, kw_only=True, tag="maintain"):
     is. ``rebuild-index`` rebuilds both full-text indexes, beginning empty; they fill between
     changes. ``reindex`` rebuilds the other indexes. Another task is answered with ``unsupported``.
 
-    A task does not begin after the connection has ended, nor after ``patience``.
+    A task does not begin after the connection has ended, nor after ``timeout``.
     """
 
     ask: int
     task: str
     path: str = ""
-    patience: float | None = None
+    timeout: float | None = field(default=None, name="patience")
     expected: str = ""
 
 
@@ -223,7 +223,7 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
 
     ask: int
     lease: int
-    patience: float | None = None
+    timeout: float | None = field(default=None, name="patience")
 
 
 class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):

@@ -27,12 +27,12 @@ from disks.recording import Recording, Sent
 from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import sqlite3
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import decode_operation
@@ -62,12 +62,12 @@ class Bench:
         self, path: Path, *, seed: int = 0, with_wal: bool = True, fault: Fault | None = None
     ) -> None:
         self.seed = seed
-        self.place = place_of(path)
+        self.place = resolve_paths(path)
         self.vfs = RecordingVfs()
         self.vfs.fault = fault
         self.clock = 0.0
         self._seqs: dict[bytes, int] = {}
-        self.seams = Seams(
+        self.env = Environment(
             monotonic=self._now,
             sleep=self._sleep,
             write_again=self._write_again,
@@ -93,7 +93,7 @@ class Bench:
             self.vfs.check("sync", Path(path).name)
         except Exception as error:
             raise OSError(errno.EIO, "Input/output error") from error
-        Seams().write_again(path)
+        Environment().write_again(path)
         if Path(path).exists():
             name, data = Path(path).name, Path(path).read_bytes()
             self.log.extend([("write", name, 0, data), ("sync", name)])
@@ -106,7 +106,7 @@ class Bench:
 
     def open(self, *, anchored: bool = True) -> None:
         """Open the file and pass the barrier."""
-        self.writer = Writer(self.place, self.seams, anchored=anchored)
+        self.writer = Writer(self.place, self.env, anchored=anchored)
         self.writer.recover()
         self.note_state()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_actor.engine import open_database, recovery, write_connection
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
-from hermes_actor.engine.meta_table import get_own, set_own
+from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
@@ -53,7 +53,7 @@ def _reply_before_commit() -> None:
         if commit_no is None:
             commit(self, commit_no, writes)
             return
-        set_own(self.conn, "commit_no", commit_no)
+        set_internal(self.conn, "commit_no", commit_no)
         self.commit_no = commit_no
         owed.append((self, commit_no, writes))
 
@@ -91,17 +91,17 @@ def _barrier(*, fold: bool, boot: bool) -> Callable[[], None]:
     """One half of the start-up barrier, or neither, and the WAL is not written once more."""
 
     def patch() -> None:
-        plain = recovery.pass_barrier
+        plain = recovery.run_startup_recovery
 
-        def half(conn: Connection, seams: Any, *arguments: Any, **options: Any) -> int:
-            if get_own(conn, "epoch") is None or (boot and fold):
-                return plain(conn, seams, *arguments, **options)
+        def half(conn: Connection, env: Any, *arguments: Any, **options: Any) -> int:
+            if get_internal(conn, "epoch") is None or (boot and fold):
+                return plain(conn, env, *arguments, **options)
             if fold:
-                run_checkpoint(conn, Action.TRUNCATE, seams, 1.0)
-            epoch = get_own(conn, "epoch") or 0
+                run_checkpoint(conn, Action.TRUNCATE, env, 1.0)
+            epoch = get_internal(conn, "epoch") or 0
             if boot:
                 conn.execute("BEGIN IMMEDIATE")
-                set_own(conn, "epoch", epoch + 1)
+                set_internal(conn, "epoch", epoch + 1)
                 conn.execute("COMMIT")
                 epoch += 1
             return epoch
@@ -122,7 +122,7 @@ def _go_on_after_failed_sync() -> None:
 
 def _wal_not_written_again() -> None:
     """After a failed sync the WAL is folded back as the page cache shows it."""
-    plain = recovery.pass_barrier
+    plain = recovery.run_startup_recovery
 
     def careless(*arguments: Any, **options: Any) -> int:
         return plain(*arguments, **options | {"after_failure": False})

@@ -17,12 +17,12 @@ from pathlib import Path
 from disks.bench import digest_of, request_of
 from disks.power_cuts import Image
 from disks.recording import Promises
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.fulltext import broken_parts
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import HermesActorError, OutcomeUnknown
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import sqlite3
 from hermes_protocol.framing import decode_operation
 from hermes_protocol.operations import MessageAppend
@@ -93,7 +93,7 @@ class Judge:
 
     def _open_and_judge(self, path: Path, promises: Promises) -> None:
         writer = Writer(
-            place_of(path), Seams(sleep=lambda _seconds: None, start=lambda work: work())
+            resolve_paths(path), Environment(sleep=lambda _seconds: None, start=lambda work: work())
         )
         try:
             demand(writer.recover(), "the barrier is not passed")

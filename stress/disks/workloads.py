@@ -17,7 +17,7 @@ from disks.bench import Bench, Workload
 from disks.power_cuts import Image
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
 
 __all__ = ["WITHOUT_WAL", "WORKLOADS", "append", "create", "prepare", "steady"]
@@ -226,7 +226,7 @@ def prepare(name: str, path: Path) -> Image:
     if name in OLD_VERSIONS:
         build(path, OLD_VERSIONS[name])
     else:
-        writer = Writer(place_of(path))
+        writer = Writer(resolve_paths(path))
         writer.recover()
         writer.close()
     return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}

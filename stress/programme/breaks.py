@@ -39,7 +39,7 @@ def _decode_errors_only() -> None:
 
 def _no_guard() -> None:
     """Nobody looks whether the files are still the same, and somebody opens one of them."""
-    from hermes_actor.engine.file_identity import Guard
+    from hermes_actor.engine.file_identity import FileIdentityGuard
     from hermes_actor.engine.write_connection import WriteConnection
 
     plain = WriteConnection.checkpoint
@@ -47,20 +47,20 @@ def _no_guard() -> None:
     def checkpoint(self: WriteConnection, *arguments: Any) -> None:
         plain(self, *arguments)
         # Closing it drops every lock that SQLite has on the file in this process.
-        os.close(os.open(self.place.db, os.O_RDONLY))
+        os.close(os.open(self.paths.db, os.O_RDONLY))
 
-    _put(Guard, "intact", lambda _self: True)
+    _put(FileIdentityGuard, "intact", lambda _self: True)
     _put(WriteConnection, "checkpoint", checkpoint)
 
 
 def _two_owners() -> None:
     """In a hand-off the successor gets everything while the old actor has the file open."""
-    from hermes_actor.actor.writer_thread import Writing
+    from hermes_actor.actor.writer_thread import WriterThread
 
-    async def stop(_self: Writing) -> None:
+    async def stop(_self: WriterThread) -> None:
         return
 
-    _put(Writing, "stop", stop)
+    _put(WriterThread, "stop", stop)
 
 
 def _receipts_by_the_clock() -> None:
@@ -188,21 +188,21 @@ def _forgetful() -> None:
     """Who opens a store begins without receipts."""
     from hermes_actor.engine.write_connection import WriteConnection
 
-    plain = WriteConnection.pass_barrier
+    plain = WriteConnection.run_startup_recovery
 
-    def pass_barrier(self: WriteConnection, deadline: float) -> None:
+    def run_startup_recovery(self: WriteConnection, deadline: float) -> None:
         if not self.recovered:
             plain(self, deadline)
             self.conn.execute("DELETE FROM hermes_actor_receipts")
 
-    _put(WriteConnection, "pass_barrier", pass_barrier)
+    _put(WriteConnection, "pass_barrier", run_startup_recovery)
 
 
 def _shared_connection() -> None:
     """After a fork a child takes itself for its parent."""
-    from hermes_actor.client.actor_client import Channel
+    from hermes_actor.client.actor_client import ActorClient
 
-    _put(Channel, "after_fork", lambda _self: None)
+    _put(ActorClient, "after_fork", lambda _self: None)
 
 
 def _not_synced() -> None:
@@ -249,11 +249,11 @@ def _open_doors() -> None:
 
 def _old_floor() -> None:
     """What a connection was told at its beginning is not looked at."""
-    from hermes_actor.actor.requests import Desk
+    from hermes_actor.actor.requests import RequestTracker
     from hermes_actor.engine.receipts import NO_FLOOR
 
-    ticket = Desk._ticket
-    _put(Desk, "_ticket", lambda *words: ticket(*words)._replace(floor=NO_FLOOR))
+    ticket = RequestTracker._ticket
+    _put(RequestTracker, "_ticket", lambda *words: ticket(*words)._replace(floor=NO_FLOOR))
 
 
 def _never_rebuilt() -> None:
@@ -308,10 +308,10 @@ def _late_maintenance() -> None:
 
     _put(Maintain, "__init__", wanted)
 
-    def at_once(place: Any, make: Any, patience: float, *, name: str) -> bytes:
+    def at_once(paths: Any, make: Any, timeout: float, *, name: str) -> bytes:
         core = control.ClientCore(name=name)
-        deadline = time.monotonic() + patience
-        sock = control.dial(place, deadline)
+        deadline = time.monotonic() + timeout
+        sock = control.dial(paths, deadline)
         reply, question = core.ask(make)
         try:
             sock.sendall(core.hello() + question)
@@ -356,16 +356,16 @@ def _told_no() -> None:
 
 def _lost_reader() -> None:
     """A reader that an exception has ended is waited for by all others."""
-    from hermes_actor.client.connection import Line, _Waiter
+    from hermes_actor.client.connection import ActorConnection, _Waiter
 
-    take_part = Line._take_part
+    take_part = ActorConnection._take_part
 
-    def trusting(self: Line, me: _Waiter, deadline: float) -> float | None:
+    def trusting(self: ActorConnection, me: _Waiter, deadline: float) -> float | None:
         if self._reader is not None:
             self._reader.until = float("inf")
         return take_part(self, me, deadline)
 
-    def work(self: Line, done: Any, deadline: float, steps: Any = ()) -> None:
+    def work(self: ActorConnection, done: Any, deadline: float, steps: Any = ()) -> None:
         me = _Waiter(done, steps)
         while True:
             with self.held:
@@ -374,8 +374,8 @@ def _lost_reader() -> None:
                 return
             me.wait(seconds)
 
-    _put(Line, "_take_part", trusting)
-    _put(Line, "_work", work)
+    _put(ActorConnection, "_take_part", trusting)
+    _put(ActorConnection, "_work", work)
 
 
 def _blocking_sends() -> None:
@@ -403,9 +403,9 @@ def _few_descriptors() -> None:
 
     plain = spawn._wait_ready
 
-    def wait_ready(place: Any, ready: Any, *words: Any) -> None:
+    def wait_ready(paths: Any, ready: Any, *words: Any) -> None:
         select.select([ready], [], [], 0)
-        plain(place, ready, *words)
+        plain(paths, ready, *words)
 
     _put(spawn, "_wait_ready", wait_ready)
 

@@ -28,7 +28,7 @@ SOURCE = "stress"
 """The source of every session of a history."""
 
 OPEN_SECONDS = 60.0
-"""The patience of everybody at the beginning, before their own begins to count."""
+"""The timeout of everybody at the beginning, before their own begins to count."""
 
 WINDOW = 16
 """Of so many of the newest rows a read takes the digest."""
@@ -51,7 +51,7 @@ class Order(NamedTuple):
     """A writer sends up to so many changes at once."""
     large: float = 0.0
     """The share of changes that are too large for one frame."""
-    patience: float = 30.0
+    timeout: float = 30.0
     look: float = 0.08
     """Seconds between two reads."""
     forks: float = 0.0
@@ -188,20 +188,20 @@ _opened: list[Any] = []
 """Stores on servers, for as long as this process lives."""
 
 
-def _channel(db: str, patience: float = OPEN_SECONDS) -> Any:
+def _channel(db: str, timeout: float = OPEN_SECONDS) -> Any:
     """The way to the writer of a file, or to a server if *db* is a URL."""
     if "://" in db:
         from hermes_actor import SessionDB
 
-        _opened.append(SessionDB(db, patience=patience))
+        _opened.append(SessionDB(db, timeout=timeout))
         return _opened[-1]._port
     from hermes_actor.client.shared_clients import share
-    from hermes_actor.paths import place_of
+    from hermes_actor.paths import resolve_paths
 
-    return share(place_of(Path(db)), patience)
+    return share(resolve_paths(Path(db)), timeout)
 
 
-def _place(answer: Any, result: int) -> int:
+def _paths(answer: Any, result: int) -> int:
     """Where a change stands in the order; a server tells only the ids of messages, which grow."""
     steps = getattr(answer, "steps", None)
     return steps[-1].commit_no if steps else result
@@ -256,7 +256,7 @@ class Writer:
             self._record("i", number, time.monotonic(), zlib.crc32(text.encode()))
         try:
             with self._struck():
-                answers = self._channel.send(sent, self._order.patience)
+                answers = self._channel.send(sent, self._order.timeout)
         except BaseException as error:
             for number, _ in texts:
                 self._failed(number, error)
@@ -268,7 +268,7 @@ class Writer:
             except BaseException as error:
                 self._failed(number, error)
             else:
-                self._record("o", number, time.monotonic(), _place(answer, result), result)
+                self._record("o", number, time.monotonic(), _paths(answer, result), result)
 
     def _failed(self, number: int, error: BaseException) -> None:
         executed = getattr(error, "executed", "unknown")
@@ -309,9 +309,9 @@ def visit(order: Order, name: str, record: Recorder) -> None:
     while not over(0.02):
         began = time.monotonic()
         try:
-            channel = _channel(order.db, order.patience)
+            channel = _channel(order.db, order.timeout)
             try:
-                channel.submit(MetaSet(key=name, value="visited"), order.patience)
+                channel.submit(MetaSet(key=name, value="visited"), order.timeout)
             finally:
                 channel.release()
         except HermesActorError:
@@ -328,10 +328,10 @@ def read(order: Order, name: str, record: Recorder) -> None:
     """Snapshots, one after the other: how far the order of changes is, and what is there."""
     from hermes_actor.client.reader import Reader
     from hermes_actor.errors import HermesActorError
-    from hermes_actor.paths import place_of
+    from hermes_actor.paths import resolve_paths
 
     path = Path(order.db)
-    reader = Reader(place_of(path))
+    reader = Reader(resolve_paths(path))
     os.write(1, b".")
     while not over(order.look):
         began = time.monotonic()
@@ -353,7 +353,7 @@ def look(conn: Any) -> tuple[int, int, int, int] | None:
     own = conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_meta'").fetchall()
     if not own:
         return None
-    ((place,),) = conn.execute("SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'")
+    ((paths,),) = conn.execute("SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'")
     ((rows,),) = conn.execute(
         "SELECT COALESCE(SUM(message_count), 0) FROM sessions WHERE source = ?", (SOURCE,)
     )
@@ -363,7 +363,7 @@ def look(conn: Any) -> tuple[int, int, int, int] | None:
         (SOURCE, WINDOW),
     ).fetchall()
     payloads = [zlib.crc32(text.encode()) for (text,) in reversed(last)]
-    return place, rows, len(payloads), digest_of(payloads)
+    return paths, rows, len(payloads), digest_of(payloads)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def hold(order: Order, name: str, record: Recorder) -> None:
     from hermes_actor import SessionDB
 
     rng, number = random.Random(f"{order.seed} {name}"), 0
-    db = SessionDB(Path(order.db), mode="actor", patience=OPEN_SECONDS)
+    db = SessionDB(Path(order.db), mode="actor", timeout=OPEN_SECONDS)
     # A process that was killed may have used the same name before.
     name = f"{name} {os.getpid()}"
     os.write(1, b".")

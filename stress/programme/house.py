@@ -16,7 +16,7 @@ from support.actors import actor_pid, actors_of, end_actors
 
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from programme import PYTHONPATH, ROOT
 
 __all__ = ["House"]
@@ -35,7 +35,7 @@ class House:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.path = folder / "state.db"
-        self.place = place_of(self.path)
+        self.paths = resolve_paths(self.path)
         self.python = folder / "python"
         self.once = folder / "once"
         self._orders = folder / "orders"
@@ -108,20 +108,20 @@ class House:
         """Who says that it owns the store, if it lives."""
         return actor_pid(self.path)
 
-    def serves(self, patience: float = 60.0, other_than: int | None = None) -> int:
+    def serves(self, timeout: float = 60.0, other_than: int | None = None) -> int:
         """Wait until somebody serves, as it says itself; its pid."""
-        give_up = time.monotonic() + patience
+        give_up = time.monotonic() + timeout
         while time.monotonic() < give_up:
             with contextlib.suppress(HermesActorError, OSError):
-                found = ask_status(self.place)
+                found = ask_status(self.paths)
                 if found and found["phase"] == "serving" and found["pid"] != other_than:
                     return int(found["pid"])
             time.sleep(0.005)
-        raise TimeoutError(f"nobody serves {self.path} within {patience:g} s; see {self.place.log}")
+        raise TimeoutError(f"nobody serves {self.path} within {timeout:g} s; see {self.paths.log}")
 
     def kill(self, pid: int) -> None:
         """``kill -9``, noted in the log: the victim cannot tell that it has the file no longer."""
-        with self.place.log.open("a") as log:
+        with self.paths.log.open("a") as log:
             log.write(f"killed pid {pid}\n")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -148,15 +148,15 @@ class House:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def wait_for(self, fact: Callable[[], bool], patience: float = 60.0) -> None:
+    def wait_for(self, fact: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until something is so; while the file is being replaced nobody can look."""
-        give_up = time.monotonic() + patience
+        give_up = time.monotonic() + timeout
         while time.monotonic() < give_up:
             with contextlib.suppress(sqlite3.Error):
                 if fact():
                     return
             time.sleep(0.01)
-        raise TimeoutError(f"it does not come true within {patience:g} s")
+        raise TimeoutError(f"it does not come true within {timeout:g} s")
 
     def note(self, text: str) -> None:
         """Write down, beside the history, what is done to the house from now on."""
@@ -166,7 +166,7 @@ class House:
     def log_count(self, text: str) -> int:
         """How often something is in the log of the actors."""
         with contextlib.suppress(FileNotFoundError):
-            return self.place.log.read_text(errors="replace").count(text)
+            return self.paths.log.read_text(errors="replace").count(text)
         return 0
 
     @contextlib.contextmanager

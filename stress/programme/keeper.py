@@ -50,7 +50,7 @@ class Keeper:
 
         self._order, self._name, self._record = order, name, record
         self._rng = random.Random(f"{order.seed} {name}")
-        self._db = SessionDB(Path(order.db), mode="actor", patience=OPEN_SECONDS)
+        self._db = SessionDB(Path(order.db), mode="actor", timeout=OPEN_SECONDS)
         self._sessions: dict[str, list[tuple[str, str]]] = {}
         """The messages of each session: the word that only this one has, and its text."""
         self._number = 0

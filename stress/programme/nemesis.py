@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from support.actors import actors_of
 
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import HermesActorError
 from programme.house import House
 
@@ -53,7 +53,7 @@ class Nemesis:
 
     def hand_off(self) -> None:
         with contextlib.suppress(HermesActorError, OSError):
-            hand_over(self._house.place, str(self._house.python))
+            request_handoff(self._house.paths, str(self._house.python))
 
     def hand_off_with_a_stop(self) -> None:
         """Somebody is stopped in the middle of a hand-off, and goes on later."""

@@ -152,7 +152,7 @@ def judge(
     final: Final,
     *,
     calm: float | None = None,
-    patience: float = 30.0,
+    timeout: float = 30.0,
     gaps: bool = True,
     receipts: bool = True,
     answered: bool = False,
@@ -172,7 +172,7 @@ def judge(
         has_receipts=receipts,
         structure=final.structure,
         calm=calm,
-        patience=patience,
+        timeout=timeout,
     )
     if calm is not None and answered:
         found += [

@@ -70,7 +70,7 @@ def act_when_told(sign: Path) -> None:
     def commit_and_err(self: WriteConnection, *arguments: Any) -> None:
         commit(self, *arguments)
         if sign.exists():
-            STRAYS[sign.read_text()](str(self.place.db))
+            STRAYS[sign.read_text()](str(self.paths.db))
             sign.unlink()
 
     WriteConnection.commit = commit_and_err  # type: ignore[method-assign]

@@ -33,7 +33,7 @@ OUT_OF_TIME = ("DeadlineExceeded", "OutcomeUnknown", "SpawnFailed")
 
 _READY_SECONDS = 90.0
 _STOP_SECONDS = 60.0
-"""A worker may be in the middle of a call, whose patience is 30 s."""
+"""A worker may be in the middle of a call, whose timeout is 30 s."""
 
 
 class Workload:
@@ -67,8 +67,8 @@ class Workload:
         give_up = time.monotonic() + _READY_SECONDS
         assert self._process.stdout is not None
         for _ in range(self._workers):
-            patience = max(0.0, give_up - time.monotonic())
-            if not select.select([self._process.stdout], [], [], patience)[0] or (
+            timeout = max(0.0, give_up - time.monotonic())
+            if not select.select([self._process.stdout], [], [], timeout)[0] or (
                 not self._process.stdout.read(1)
             ):
                 raise TimeoutError(f"a client does not come up: {self.last_words()}")
@@ -77,9 +77,9 @@ class Workload:
         """The end of what these processes have said on standard error."""
         return self._errors.read_text()[-2000:] or "it has said nothing"
 
-    def goes_on(self, changes: int = 20, patience: float = 60.0) -> None:
+    def goes_on(self, changes: int = 20, timeout: float = 60.0) -> None:
         """Wait until so many more changes are in the file."""
-        give_up, reached = time.monotonic() + patience, None
+        give_up, reached = time.monotonic() + timeout, None
         while True:
             # While the files are not what they should be, nobody can look.
             with contextlib.suppress(sqlite3.Error):
@@ -88,22 +88,22 @@ class Workload:
                 if now >= reached:
                     return
             if time.monotonic() > give_up:
-                raise TimeoutError(f"no {changes} changes within {patience:g} s")
+                raise TimeoutError(f"no {changes} changes within {timeout:g} s")
             time.sleep(0.003)
 
-    def everyone_returns(self, kind: str = "w", patience: float = 60.0) -> None:
+    def everyone_returns(self, kind: str = "w", timeout: float = 60.0) -> None:
         """Wait until every worker of a kind has ended a call, or a look, that begins from now on.
 
         Raises ``TimeoutError`` if one of them does not.
         """
-        now, give_up = time.monotonic(), time.monotonic() + patience
+        now, give_up = time.monotonic(), time.monotonic() + timeout
         files = [*self._records.glob(f"{self._name}{kind}*")]
         while files:
             if returned(files[-1], now):
                 files.pop()
                 continue
             if time.monotonic() > give_up:
-                raise TimeoutError(f"{files[-1].name} has not returned within {patience:g} s")
+                raise TimeoutError(f"{files[-1].name} has not returned within {timeout:g} s")
             time.sleep(0.02)
 
     def signal(self, number: int) -> None:

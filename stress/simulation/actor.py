@@ -20,14 +20,14 @@ from hermes_actor import limits
 from hermes_actor.actor.conversation import Conversation, welcome
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.actor.requests import Desk
-from hermes_actor.engine.environment import Seams
+from hermes_actor.actor.requests import RequestTracker
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Job, Stop
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import Closed, HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import _connect, sqlite3
 from hermes_protocol.framing import frame
 from simulation.lockstep import Killed, LockStep
@@ -89,7 +89,7 @@ class Actor:
         self, folder: Path, now: Callable[[], float], disk: Disk, die_at: str | None = None
     ) -> None:
         """*now* is simulated time; *die_at* names the failpoint at which the process is killed."""
-        self.place = place_of(folder / "state.db")
+        self.paths = resolve_paths(folder / "state.db")
         self.mailbox = Mailbox()
         self.writer: Writer | None = None
         self.broken = False
@@ -100,22 +100,22 @@ class Actor:
         self._connections: list[Connection] = []
         self._now, self._looks, self._quiet = now, 0, 0
         replace(hermes_actor.actor.requests, "time", SimpleNamespace(monotonic=now))
-        self._lock = OwnerLock.acquire(self.place)
+        self._lock = OwnerLock.acquire(self.paths)
         self.steps = LockStep(self._life)
 
     # --- in its thread ---------------------------------------------------------------------------
 
     def _life(self) -> None:
         try:
-            self.writer = Writer(self.place, self._seams(), somebody_waits=self.mailbox.waiting)
+            self.writer = Writer(self.paths, self._env(), somebody_waits=self.mailbox.waiting)
             self.writer.recover(limits.RECOVER_AT_START_SECONDS)
             serve(self.writer, self, on_broken=self._stop_at_once, clock=self._monotonic)
         except Killed:
             self.killed = True
             raise
 
-    def _seams(self) -> Seams:
-        return Seams(
+    def _env(self) -> Environment:
+        return Environment(
             monotonic=self._monotonic,
             sleep=self._sleep,
             connect_writer=self._connect,
@@ -183,12 +183,12 @@ class Actor:
         """The process is gone. If it was killed, its files go on as the page cache has them."""
         self.steps.kill()
         if self.killed or self.broken:
-            for file in self.place.db.parent.glob("state.db*"):
+            for file in self.paths.db.parent.glob("state.db*"):
                 if not file.name.endswith("-shm"):
                     shutil.copy(file, folder / file.name)
             folder.joinpath(".state.db.actor").mkdir(mode=0o700, exist_ok=True)
-            if self.place.fsync_failed.exists():
-                place_of(folder / "state.db").fsync_failed.touch()
+            if self.paths.fsync_failed.exists():
+                resolve_paths(folder / "state.db").fsync_failed.touch()
         for conn in self._connections:
             conn.close()
         self._lock.release()
@@ -208,7 +208,7 @@ class ActorEnd:
         self._conversation = Conversation()
         self._listening = True
         self._send = send
-        self.desk = Desk(actor.mailbox, Metrics(), self._answer, lambda: None)
+        self.desk = RequestTracker(actor.mailbox, Metrics(), self._answer, lambda: None)
         actor.ends.append(self)
 
     def _answer(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ from disks.breaks import replace
 from hermes_actor.client.core import ClientCore
 from hermes_actor.engine import maintenance
 from hermes_actor.engine.indexer import newest_id
-from hermes_actor.engine.meta_table import set_own
+from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
@@ -46,7 +46,7 @@ def _index_skips_rows() -> None:
 
     def advance(conn: Any, watermark: int, *_: Any) -> int:
         newest = newest_id(conn)
-        set_own(conn, "watermark", newest)
+        set_internal(conn, "watermark", newest)
         return newest
 
     replace(maintenance, "advance", advance)
@@ -68,7 +68,7 @@ def _reply_before_commit() -> None:
 
 def _number_from_memory() -> None:
     """``commit_no`` is not read again when the file is opened by the next owner."""
-    plain = WriteConnection.pass_barrier
+    plain = WriteConnection.run_startup_recovery
 
     def barrier(self: WriteConnection, deadline: float) -> None:
         before = self.recovered

@@ -275,7 +275,7 @@ class World:
     def verdict(self, calm: float) -> list[str]:
         recorded = Recorded(list(self.writes.values()), self.reads, [], [], [])
         with contextlib.closing(connect_reader(self.path)) as conn:
-            found = judge(recorded, final_state(conn), calm=calm, patience=CALM_SECONDS)
+            found = judge(recorded, final_state(conn), calm=calm, timeout=CALM_SECONDS)
         return [*self.errors, *map(str, found)]
 
 
@@ -295,16 +295,16 @@ def simulate(program: Program, folder: Path) -> Verdict:
             actors.start_soon(world.drive)
             clients = [Client(world, f"w{n}", steps) for n, steps in enumerate(program.clients)]
             longest = max(client.pauses for client in clients) + HOUR * len(program.faults)
-            with trio.move_on_after(longest + PROGRAM_SECONDS) as patience:
+            with trio.move_on_after(longest + PROGRAM_SECONDS) as timeout:
                 async with trio.open_nursery() as nursery:
                     for client in clients:
                         nursery.start_soon(client.run)
                     nursery.start_soon(world.spoil, program.faults)
-            if patience.cancelled_caught:
+            if timeout.cancelled_caught:
                 world.errors.append("stuck: a client has no answer long after the last fault")
-            with trio.move_on_after(CALM_SECONDS) as patience:
+            with trio.move_on_after(CALM_SECONDS) as timeout:
                 await world.finish()
-            if patience.cancelled_caught:
+            if timeout.cancelled_caught:
                 world.errors.append("stuck: the actor does not drain")
                 world._kill(None)
             actors.cancel_scope.cancel()

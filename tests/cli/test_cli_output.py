@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 COMMANDS = {
     "export": lambda to: ("sessions", "export", to),
@@ -130,17 +130,17 @@ def test_full_device_is_named(write, device):
 
 def names_of(home):
     """Every name that leads to the store or its side files."""
-    place = place_of(home.db_path)
-    place.folder.mkdir(mode=0o700, exist_ok=True)
-    note = place.folder / "note"
+    paths = resolve_paths(home.db_path)
+    paths.folder.mkdir(mode=0o700, exist_ok=True)
+    note = paths.folder / "note"
     note.write_text("x")
     link, hard = home.path / "soft", home.path / "hard"
-    link.symlink_to(place.db)
-    os.link(place.db, hard)
+    link.symlink_to(paths.db)
+    os.link(paths.db, hard)
     (home.path / "sub").mkdir()
     around = home.path / "sub" / ".." / "state.db"
-    inside = [note, place.folder / "new", place.folder / "log"]
-    return [*place.files, link, hard, around, *inside]
+    inside = [note, paths.folder / "new", paths.folder / "log"]
+    return [*paths.files, link, hard, around, *inside]
 
 
 def test_store_is_never_an_output(home, write):
@@ -234,7 +234,7 @@ def test_folder_of_documents(home):
 
 def test_side_folder_takes_no_documents(home):
     home.add("s", "a question")
-    folder = place_of(home.db_path).folder
+    folder = resolve_paths(home.db_path).folder
     before = sorted(path.name for path in folder.iterdir())
     for given in (folder, folder / "sub"):
         done = export_md(home, given)

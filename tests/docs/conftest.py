@@ -1,5 +1,5 @@
 import pytest
-from support.actors import end_actor, wait_nobody
+from support.actors import stop_actor, wait_nobody
 
 
 @pytest.fixture
@@ -8,5 +8,5 @@ def home(tmp_path):
     yield tmp_path
     for folder in tmp_path.glob(".*.actor"):
         path = folder.with_name(folder.name.removeprefix(".").removesuffix(".actor"))
-        end_actor(path)
+        stop_actor(path)
         wait_nobody(path)

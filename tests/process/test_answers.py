@@ -11,7 +11,7 @@ from support.served import served
 from support.wire import Wire, keep_writer_busy, request, select, status
 
 from hermes_actor import SessionDB
-from hermes_actor.errors import TooBig
+from hermes_actor.errors import ValueTooLarge
 from hermes_protocol import operations as ops
 
 MEGABYTE = 1_000_000
@@ -103,7 +103,7 @@ def test_answers_that_nobody_takes_are_bounded_for_all_clients_together(path, ac
 )
 def test_answer_that_is_too_large_is_refused(path, actor, db, sql):
     before = peak_memory(actor.pid)
-    with pytest.raises(TooBig) as caught:
+    with pytest.raises(ValueTooLarge) as caught:
         db._port.submit(ops.SqlStatement(sql=sql), 60.0)
     assert caught.value.executed == "no"
     assert query(path, "SELECT COUNT(*) FROM t") == [(0,)]
@@ -112,7 +112,7 @@ def test_answer_that_is_too_large_is_refused(path, actor, db, sql):
         conn.execute("INSERT INTO t VALUES (1)")
         conn.execute(sql).fetchall()
 
-    with pytest.raises(TooBig):
+    with pytest.raises(ValueTooLarge):
         db._execute_write(in_transaction)
     assert query(path, "SELECT COUNT(*) FROM t") == [(0,)]
     assert peak_memory(actor.pid) < before + 300 * MEGABYTE

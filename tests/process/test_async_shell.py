@@ -10,7 +10,7 @@ import time
 
 import anyio
 import pytest
-from support.actors import actor_pid, contents, end_actor
+from support.actors import actor_pid, contents, stop_actor
 from support.processes import run_python
 
 from hermes_actor import AsyncSessionDB, SessionDB, limits
@@ -56,7 +56,7 @@ async def test_many_tasks_write_exactly_once_and_each_in_its_order(path):
 async def kill_now_and_then(path, number, times, stop):
     for _ in range(times):
         await anyio.sleep(0.2)
-        end_actor(path, number)
+        stop_actor(path, number)
     await anyio.sleep(0.2)
     stop.set()
 
@@ -139,19 +139,19 @@ async def test_message_of_20_megabytes(path):
 
 
 @pytest.mark.anyio
-async def test_patience_ends_while_the_actor_is_stopped(path):
+async def test_timeout_ends_while_the_actor_is_stopped(path):
     blocking = SessionDB(path, mode="actor")
     async with AsyncSessionDB(blocking) as db:
         await db.create_session("s", "cli")
         pid = actor_pid(path)
         os.kill(pid, signal.SIGSTOP)
         try:
-            blocking._patience = 0.3
+            blocking._timeout = 0.3
             with pytest.raises(OutcomeUnknown):
                 await db.append_message("s", "user", "who knows")
         finally:
             os.kill(pid, signal.SIGCONT)
-        blocking._patience = SECONDS
+        blocking._timeout = SECONDS
         await db.append_message("s", "user", "after")
     blocking.close()
     assert contents(path, "s") in (["after"], ["who knows", "after"])
@@ -160,7 +160,7 @@ async def test_patience_ends_while_the_actor_is_stopped(path):
 @pytest.mark.anyio
 async def test_actor_is_started_once_for_all_tasks(path):
     async with AsyncSessionDB(path, mode="actor") as db:
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as tasks:
                 for n in range(50):
@@ -271,7 +271,7 @@ def write_while_actors_are_killed(path, kills):
     for _ in range(kills):
         for n in range(50):
             db.set_meta("k", str(n))
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
     for n in range(50):
         db.set_meta("k", str(n))
     db.close()
@@ -304,13 +304,13 @@ def test_follower_starts_the_next_actor_and_resumes(path):
     db.set_meta("k", "1")
     with db.subscribe(after=0) as changes:
         assert told(changes, 1) == [1]
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
         assert changes.get(1.0) is None  # connects again
         assert actor_pid(path) is not None
         for n in (2, 3):
             db.set_meta("k", str(n))
         assert told(changes, 3) == [2, 3]
-        end_actor(path, signal.SIGTERM)
+        stop_actor(path, signal.SIGTERM)
         db.set_meta("k", "4")
         change = changes.get(SECONDS)
         assert change in (Changed(commit_no=4, op="meta.set"), Gap(after=3, through=4))
@@ -328,7 +328,7 @@ async def test_async_follower_survives_killed_actors(path):
                     for n in range(200):
                         await db.set_meta("k", str(n))
                         if n % 50 == 25:
-                            end_actor(path, signal.SIGKILL)
+                            stop_actor(path, signal.SIGKILL)
 
                 tasks.start_soon(write)
                 reached = 0

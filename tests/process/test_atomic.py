@@ -17,7 +17,7 @@ import json, sys, time
 from pathlib import Path
 from hermes_actor import SessionDB
 from hermes_actor.client.reader import Reader
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 path, mode, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 
@@ -25,7 +25,7 @@ path, mode, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 class Reading(SessionDB):
     # Reads as every SessionDB does. In embedded mode only the owner may have more than that.
     def __init__(self):
-        self._reader, self._port = Reader(place_of(path)), None
+        self._reader, self._port = Reader(resolve_paths(path)), None
 
 
 db = SessionDB(path, mode=mode) if mode == "actor" else Reading()

@@ -21,7 +21,7 @@ from support.wire import Wire, append, create, select
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.versions import is_newer
 
 # Places in the event loop: readers, asks, followers, callbacks, and everything that is periodic.
@@ -31,34 +31,34 @@ LOOP = [
     "hermes_actor.actor.connection:Connection._finish_sending",
     "hermes_actor.actor.connection:Connection.send_frame",
     "hermes_actor.actor.connection:Connection._answer_the_rest",
-    "hermes_actor.actor.frame_reader:Inbox._receive",
+    "hermes_actor.actor.frame_reader:FrameReader._receive",
     "hermes_actor.actor.conversation:Conversation.next_message",
-    "hermes_actor.actor.connections:Reception.welcome",
-    "hermes_actor.actor.requests:Desk.request",
-    "hermes_actor.actor.requests:Desk.catch_up",
-    "hermes_actor.actor.requests:Desk.maintain",
-    "hermes_actor.actor.requests:Desk.lease",
-    "hermes_actor.actor.requests:Desk.forget",
+    "hermes_actor.actor.connections:ConnectionSet.welcome",
+    "hermes_actor.actor.requests:RequestTracker.request",
+    "hermes_actor.actor.requests:RequestTracker.catch_up",
+    "hermes_actor.actor.requests:RequestTracker.maintain",
+    "hermes_actor.actor.requests:RequestTracker.lease",
+    "hermes_actor.actor.requests:RequestTracker.forget",
     "hermes_actor.actor.server:describe",
     "hermes_actor.actor.server:Server.hand_off",
-    "hermes_actor.actor.change_feed:Followers.feed",
-    "hermes_actor.actor.change_feed:Followers._wake",
+    "hermes_actor.actor.change_feed:ChangeFeed.feed",
+    "hermes_actor.actor.change_feed:ChangeFeed._wake",
     "hermes_actor.actor.outbox:Outbox.flush",
     "hermes_actor.actor.timers:is_gone",
-    "hermes_actor.actor.status:write_openers",
+    "hermes_actor.actor.status:processes_with_write_fd",
     "hermes_actor.actor.mailbox:Mailbox.take_expired",
     "hermes_actor.actor.socket_activation:socket_id",
-    "hermes_actor.actor.sd_notify:Supervisor.tick",
+    "hermes_actor.actor.sd_notify:ServiceManager.tick",
     "hermes_actor.actor.connection:peer_credentials",
 ]
 
 # Places in the writer's thread.
 WRITER = [
-    "hermes_actor.actor.frame_reader:Inbox._admit",
+    "hermes_actor.actor.frame_reader:FrameReader._admit",
     "hermes_actor.engine.jobs:Job.take",
     "hermes_actor.engine.jobs:Request.decoded",
-    "hermes_actor.actor.requests:Desk._reply",
-    "hermes_actor.actor.requests:Desk._answer_ask",
+    "hermes_actor.actor.requests:RequestTracker._reply",
+    "hermes_actor.actor.requests:RequestTracker._answer_ask",
     "hermes_actor.actor.metrics:Metrics.batch",
     "hermes_actor.actor.metrics:Metrics.answered",
     "hermes_actor.engine.writer:Writer.run_batch",
@@ -75,7 +75,7 @@ WRITER = [
     "hermes_actor.engine.maintenance:Upkeep.checkpoint_if_due",
     "hermes_actor.engine.loop:maintain",
     "hermes_actor.engine.write_connection:WriteConnection.begin",
-    "hermes_actor.engine.write_connection:set_own",
+    "hermes_actor.engine.write_connection:set_internal",
 ]
 
 
@@ -104,7 +104,7 @@ def stir(path, number):
             {"t": "lease.open", "ask": -5, "lease": 3},
             {"t": "lease.run", "ask": -6, "lease": 3, "statement": select("SELECT 1")},
             {"t": "lease.commit", "seq": 3, "lease": 3},
-            {"t": "request", "seq": 4, "operation": append(session, "late"), "patience": 0.0},
+            {"t": "request", "seq": 4, "operation": append(session, "late"), "timeout": 0.0},
             {"t": "bye"},
         )
         wire.until_end()
@@ -150,11 +150,11 @@ def test_unexpected_error_ends_one_thing_alone(path, tmp_path, where, monkeypatc
 
 
 ATTEMPT = [
-    "hermes_actor.actor.handoff.child:Successor.__init__",
-    "hermes_actor.actor.handoff.child:Successor.ready",
-    "hermes_actor.actor.handoff.child:Successor.hand",
-    "hermes_actor.actor.handoff.child:Successor.serving",
-    "hermes_actor.actor.handoff.coordinator:Succession.dismiss_predecessor",
+    "hermes_actor.actor.handoff.child:SuccessorProcess.__init__",
+    "hermes_actor.actor.handoff.child:SuccessorProcess.ready",
+    "hermes_actor.actor.handoff.child:SuccessorProcess.hand",
+    "hermes_actor.actor.handoff.child:SuccessorProcess.serving",
+    "hermes_actor.actor.handoff.coordinator:HandoffCoordinator.dismiss_predecessor",
 ]
 
 
@@ -172,7 +172,7 @@ def test_unexpected_error_in_a_hand_off_is_a_failed_hand_off(path, tmp_path, whe
         assert "RuntimeError: injected" in actor.last_words()
         with closing(SessionDB(path, mode="actor")) as db:
             db.set_meta("k", "after")
-        found = wait_for(lambda: ask_status(place_of(path)))
+        found = wait_for(lambda: ask_status(resolve_paths(path)))
         assert found["pid"] == actor.pid
         assert any("injected" in text for text in found["degraded"])
 
@@ -237,7 +237,7 @@ def test_home_that_cannot_be_looked_at_refuses_until_it_can(path, tmp_path, code
         wait_for(lambda: os.strerror(code) in actor.last_words())
         seq, refused = 2, {}
         while not refused:
-            answer = wire.do(seq, append("s", "text"), patience=5.0)
+            answer = wire.do(seq, append("s", "text"), timeout=5.0)
             refused = answer if answer["t"] == "failed" else {}
             seq += 1
         assert os.strerror(code) in refused["message"]
@@ -255,7 +255,7 @@ def test_commit_whose_files_cannot_be_looked_at_is_unknown_and_answered_when_the
     flag = tmp_path / "blind"
     prelude = f"""
 import os
-from hermes_actor.engine.file_identity import Guard
+from hermes_actor.engine.file_identity import FileIdentityGuard
 from hermes_actor.engine.write_connection import WriteConnection
 committing = []
 def commit(self, *args, really=WriteConnection.commit, **kwargs):
@@ -286,7 +286,7 @@ WriteConnection.commit, Guard.intact = commit, intact
 def test_two_errors_at_once_do_not_add_up(path, tmp_path):
     """Many clients meet the same error at the same time."""
     flag = tmp_path / "raise now"
-    where = "hermes_actor.actor.requests:Desk.maintain"
+    where = "hermes_actor.actor.requests:RequestTracker.maintain"
     prelude = around(where, f"if os.path.exists({str(flag)!r}): raise RuntimeError('injected')")
     with serving(path, prelude=prelude) as actor:
         flag.touch()
@@ -318,7 +318,7 @@ def test_actor_whose_terminal_is_gone_serves(path):
     with subprocess.Popen(words, stdout=theirs, stderr=subprocess.DEVNULL) as process:
         os.close(theirs)
         try:
-            wait_for(lambda: ask_status(place_of(path)))
+            wait_for(lambda: ask_status(resolve_paths(path)))
             with closing(SessionDB(path, mode="actor")) as db:
                 db.set_meta("k", "v")
                 assert db._port.statistics()["pid"] == process.pid
@@ -331,7 +331,7 @@ def test_look_for_foreign_writers_keeps_nobody_waiting(path, tmp_path):
     """There may be tens of thousands of descriptors to look at: it is done in a thread."""
     begun = tmp_path / "begun"
     slow = around(
-        "hermes_actor.actor.status:write_openers",
+        "hermes_actor.actor.status:processes_with_write_fd",
         f"open({str(begun)!r}, 'w').close(); time.sleep(600)",
     )
     with serving(path, prelude=slow) as actor, closing(Wire(path)) as wire:
@@ -356,7 +356,7 @@ def test_ask_that_meets_a_foreign_lock_is_refused(path, task):
         foreign.execute("BEGIN IMMEDIATE")
         with serving(path) as actor, closing(Wire(path)) as wire, closing(Wire(path)) as other:
             assert wire.welcome["phase"] == "recovering"
-            wire.send({"t": "maintain", "ask": -1, "task": task, "path": str(copy), "patience": 1})
+            wire.send({"t": "maintain", "ask": -1, "task": task, "path": str(copy), "timeout": 1})
             answer = wire.answer(-1)
             assert answer["code"] in ("busy", "deadline"), answer
             assert answer.get("executed", "no") == "no"

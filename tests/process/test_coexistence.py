@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from support.actors import actor_pid, end_actor
+from support.actors import actor_pid, stop_actor
 from support.files import FTS_TABLES, TRIGGERS, names, query
 from support.peer import peer, run_peer
 
@@ -292,7 +292,7 @@ def test_write_waits_for_the_lock_of_the_peer(path, ours):
 
 
 def test_impatient_write_is_told_about_the_lock(path, ours, open_actor):
-    impatient = open_actor(patience=0.2)
+    impatient = open_actor(timeout=0.2)
     with peer(path, HOLD, "until told") as other:
         assert other.hear() == "held"
         with pytest.raises(Busy, match=r"^database is locked: another program is writing") as busy:
@@ -322,7 +322,7 @@ CHANGES = {
 def test_no_change_says_locked_in_other_words_than_busy(path, ours, open_actor):
     ours.append_message("ours", "user", "walrus")
     ours.end_session("ours", "done")
-    impatient = open_actor(patience=0.1)
+    impatient = open_actor(timeout=0.1)
     kinds = {}
     with peer(path, HOLD, "until told") as other:
         assert other.hear() == "held"
@@ -384,7 +384,7 @@ def test_file_of_a_clean_end_works_in_the_peer(path, ours):
     last = ours.append_message("other", "user", "last walrus")
     assert hits(ours, "walrus")
     ours.close()
-    end_actor(path)
+    stop_actor(path)
     assert names(path, "trigger") == TRIGGERS
     answer = run_peer(path, USE, "ours", "walrus")
     assert answer == WORKS | {
@@ -456,7 +456,7 @@ def kill_all(path, clients):
     for name, client in clients.items():
         client.kill()
         acknowledged[name] = int(client.communicate()[0].splitlines()[-1])
-    end_actor(path, signal.SIGKILL)
+    stop_actor(path, signal.SIGKILL)
     return acknowledged
 
 
@@ -494,6 +494,6 @@ def test_file_of_a_killed_actor_works_in_the_peer(path, ours):
     code = "tell([m['id'] for m in SessionDB(path).search_messages(sys.argv[2])])"
     assert run_peer(path, code, text) == [number]
     ours.close()
-    end_actor(path)
+    stop_actor(path)
     assert_indexed_once(path)
     assert_sound(path)

@@ -19,7 +19,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.client.control import ask
 from hermes_actor.errors import NotAllowed, Unsupported
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 
 def store(path, *texts):
@@ -219,7 +219,7 @@ def test_only_a_copy_in_the_private_folder_is_taken(path, tmp_path):
 
         def send(task, file):
             return ask(
-                place_of(path),
+                resolve_paths(path),
                 lambda n: wire.Maintain(ask=n, task=task, path=str(file)),
                 10,
                 name="t",

@@ -74,7 +74,7 @@ def test_interrupted_show_leaves_nothing(number):
     assert process.returncode == (130 if number is signal.SIGINT else -number), told
     assert "Traceback" not in told
     assert not Path(home).exists()
-    wait_for(lambda: not processes_of(home), patience=5)
+    wait_for(lambda: not processes_of(home), timeout=5)
 
 
 # --- the check -------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Played:
 
     history = GOOD
 
-    def __init__(self, seconds, writers, readers, seed, hand_over):
+    def __init__(self, seconds, writers, readers, seed, request_handoff):
         self.seconds, self.writers, self.readers, self.seed = seconds, writers, readers, seed
         self.crew = SimpleNamespace(looks=[Look(10, [], 0.0, 0.002)])
         self.events, self.faults, self.home = events(), [], Path("the home")
@@ -185,7 +185,7 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch):
-    monkeypatch.setattr(stage, "Show", Played)
+    monkeypatch.setattr(stage, "Scenario", Played)
     return lambda **values: [monkeypatch.setattr(Played, *item) for item in values.items()]
 
 

@@ -13,7 +13,7 @@ from support.wire import Wire, append, create, request, select
 
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import ActorBroken
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 ROWS = 12
 OURS = [f"walrus {n}" for n in range(ROWS)]
@@ -27,7 +27,7 @@ def take_over(path):
 def epoch_of(path):
     """The epoch that the actor itself tells, once it serves."""
     with suppress(OSError, ValueError):
-        return json.loads(place_of(path).owner_lock.read_text())["epoch"]
+        return json.loads(resolve_paths(path).owner_lock.read_text())["epoch"]
     return 0
 
 

@@ -254,7 +254,7 @@ import os, random, signal, string, sys, threading
 from pathlib import Path
 from support.child import tell
 from hermes_actor import SessionDB
-from hermes_actor.recovery.backup import back_up
+from hermes_actor.recovery.backup import create_backup
 
 path, forks, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 mode = "embedded" if kind in ("embedded", "lease", "large") else "actor"
@@ -286,7 +286,7 @@ KINDS = {
     "lease": lambda number: db._execute_write(put_in_a_lease),
     # Indexed aside, in a thread of the writer's.
     "large": lambda number: db.append_message("s", "user", large) and db.search_messages("line"),
-    "backup": lambda number: back_up(path, path.with_name(f"copy-{number}.db")),
+    "backup": lambda number: create_backup(path, path.with_name(f"copy-{number}.db")),
 }
 
 

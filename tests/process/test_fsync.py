@@ -15,7 +15,7 @@ from support.wire import Wire, append, create, request, status
 
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import Busy, DeadlineExceeded
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 ROWS = 12
 OURS = [f"walrus {n}" for n in range(ROWS)]
@@ -23,8 +23,8 @@ BATCH = [f"batch {n}" for n in range(5)]
 
 
 @pytest.fixture
-def place(path):
-    return place_of(path)
+def paths(path):
+    return resolve_paths(path)
 
 
 @pytest.fixture
@@ -52,25 +52,25 @@ def send_batch(wire):
     return wire.until_end()
 
 
-def test_nothing_of_the_batch_is_acknowledged(path, place, client):
+def test_nothing_of_the_batch_is_acknowledged(path, paths, client):
     with served(path, prelude(path)) as actor, Wire(path) as wire:
         fill(wire)
         epoch = own(path, "epoch")
-        before = place.db.read_bytes()
+        before = paths.db.read_bytes()
         sign_for(path).touch()
         assert [answer for answer in send_batch(wire) if answer["t"] == "ok"] == []
         assert actor.exit_code() == exit_codes.FSYNC_FAILED
-        assert place.fsync_failed.exists()
+        assert paths.fsync_failed.exists()
         # It has neither folded the WAL back nor closed anything.
-        assert place.db.read_bytes() == before
-        assert place.wal.stat().st_size > 0
+        assert paths.db.read_bytes() == before
+        assert paths.wal.stat().st_size > 0
         assert not path.with_name("closed").exists()
         assert "disk I/O error" in actor.last_words()
 
     # The next start goes through the barrier, takes the mark away and serves.
     db = client()
     db.append_message("s", "user", "after")
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
     assert own(path, "epoch") == epoch + 1
     there = contents(path, "s")
     # Nobody could tell whether the batch was kept, but it is one transaction.
@@ -78,7 +78,7 @@ def test_nothing_of_the_batch_is_acknowledged(path, place, client):
     assert db.get_session("s")["message_count"] == len(there)
 
 
-def test_client_sends_it_again_and_it_is_applied_once(path, place, client):
+def test_client_sends_it_again_and_it_is_applied_once(path, paths, client):
     with served(path, prelude(path)) as actor:
         db = client()
         db.create_session("s", "cli")
@@ -89,7 +89,7 @@ def test_client_sends_it_again_and_it_is_applied_once(path, place, client):
         assert actor.exit_code() == exit_codes.FSYNC_FAILED
     assert [m["id"] for m in db.get_messages("s")][ROWS:] == ids
     assert contents(path, "s") == [*OURS, *BATCH]
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_client_sends_it_again_and_it_is_applied_once(path, place, client):
     ],
     ids=["index", "checkpoint", "one checkpoint"],
 )
-def test_sync_that_fails_in_upkeep(path, place, client, moment, once):
+def test_sync_that_fails_in_upkeep(path, paths, client, moment, once):
     """Nobody waits for it, and the same holds: stop, and let the next one begin with care."""
     with served(path, prelude(path, moment, once)) as actor, Wire(path) as wire:
         sign_for(path).touch()
@@ -109,18 +109,18 @@ def test_sync_that_fails_in_upkeep(path, place, client, moment, once):
         wire.send(*(request(seq, append("s", f"walrus {seq}")) for seq in range(2, 60)))
         assert actor.exit_code() == exit_codes.FSYNC_FAILED
         acknowledged = {answer["seq"] for answer in wire.until_end() if answer["t"] == "ok"}
-        assert place.fsync_failed.exists()
+        assert paths.fsync_failed.exists()
     db = client()
     db.create_session("s", "cli")
     db.append_message("s", "user", "after")
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
     there = contents(path, "s")
     assert {f"walrus {seq}" for seq in acknowledged if seq > 1} <= set(there)
     assert len(there) == len(set(there))
     assert len(db.search_messages("walrus", limit=100)) == len(there) - 1
 
 
-def test_sync_that_fails_in_the_barrier(path, place, client):
+def test_sync_that_fails_in_the_barrier(path, paths, client):
     """The next owner's care fails too: it stops in the same way, and the one after it serves."""
     with served(path), Wire(path) as wire:
         fill(wire)
@@ -128,15 +128,15 @@ def test_sync_that_fails_in_the_barrier(path, place, client):
     sign_for(path).touch()
     with served(path, prelude(path, "barrier.after_checkpoint"), serves=False) as actor:
         assert actor.exit_code() == exit_codes.FSYNC_FAILED
-        assert place.fsync_failed.exists()
+        assert paths.fsync_failed.exists()
     db = client()
     db.append_message("s", "user", "after")
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
     assert own(path, "epoch") > epoch
     assert contents(path, "s") == [*OURS, "after"]
 
 
-def test_embedded_writer_tells_its_callers(path, place):
+def test_embedded_writer_tells_its_callers(path, paths):
     code = """
     import os, sys
     from pathlib import Path
@@ -158,11 +158,11 @@ def test_embedded_writer_tells_its_callers(path, place):
     kinds = [classes[0].rpartition(".")[2] for classes in told]
     assert kinds == ["OutcomeUnknown", "ActorBroken"]
     assert read[0] == "walrus"
-    assert place.fsync_failed.exists()
+    assert paths.fsync_failed.exists()
     db = SessionDB(path, mode="embedded")
     db.append_message("s", "user", "after")
     db.close()
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
     assert [text for text in contents(path, "s") if text != "void"] == ["walrus", "after"]
 
 
@@ -185,8 +185,8 @@ def pinned(path):
             yield reader
 
 
-def test_owner_after_a_failed_sync_waits_for_the_reader(path, place, client, pinned):
-    place.fsync_failed.touch()
+def test_owner_after_a_failed_sync_waits_for_the_reader(path, paths, client, pinned):
+    paths.fsync_failed.touch()
     with served(path, SOON), ThreadPoolExecutor() as threads:
         db = client()
         waiting = threads.submit(db.append_message, "s", "user", "waited")
@@ -195,30 +195,30 @@ def test_owner_after_a_failed_sync_waits_for_the_reader(path, place, client, pin
         time.sleep(1.0)
         assert not waiting.done()
         assert status(path)["phase"] == "recovering"
-        assert place.fsync_failed.exists()
+        assert paths.fsync_failed.exists()
         # Reads go on.
         assert [m["content"] for m in db.get_messages("s")] == [*OURS, "last"]
         pinned.rollback()
         assert waiting.result() == ROWS + 2
         assert status(path)["phase"] == "serving"
-        assert not place.fsync_failed.exists()
+        assert not paths.fsync_failed.exists()
     assert contents(path, "s") == [*OURS, "last", "waited"]
 
 
-def test_owner_after_a_failed_sync_serves_by_itself_when_the_reader_leaves(path, place, pinned):
+def test_owner_after_a_failed_sync_serves_by_itself_when_the_reader_leaves(path, paths, pinned):
     """Nobody has to write for that."""
-    place.fsync_failed.touch()
+    paths.fsync_failed.touch()
     with served(path, SOON):
         assert status(path)["phase"] == "recovering"
         pinned.rollback()
         wait_for(lambda: status(path)["phase"] == "serving")
-        assert not place.fsync_failed.exists()
+        assert not paths.fsync_failed.exists()
 
 
-def test_impatient_write_meanwhile_is_not_executed(path, place, client, pinned):
-    place.fsync_failed.touch()
+def test_impatient_write_meanwhile_is_not_executed(path, paths, client, pinned):
+    paths.fsync_failed.touch()
     with served(path, SOON):
-        impatient = client(patience=0.5)
+        impatient = client(timeout=0.5)
         with pytest.raises((Busy, DeadlineExceeded)) as caught:
             impatient.append_message("s", "user", "too late")
         assert caught.value.executed == "no"
@@ -227,7 +227,7 @@ def test_impatient_write_meanwhile_is_not_executed(path, place, client, pinned):
     assert contents(path, "s") == [*OURS, "last"]
 
 
-def test_owner_after_a_mere_kill_serves_at_once_and_names_the_reader(path, place, client, pinned):
+def test_owner_after_a_mere_kill_serves_at_once_and_names_the_reader(path, paths, client, pinned):
     with served(path, SOON):
         db = client()
         db.append_message("s", "user", "at once")

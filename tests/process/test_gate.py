@@ -11,7 +11,7 @@ from support.wire import Wire, append, create, hello, request
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 HANDOFF = {"t": "handoff", "ask": -1, "python": sys.executable, "wait": True}
 
@@ -81,7 +81,7 @@ def test_status_is_answered_while_a_drain_takes_long(path):
         os.kill(old.pid, signal.SIGTERM)
         wait_for(lambda: logged(path, "draining"))
         # Asked before it listens again, answered when it does; the request waits for the next one.
-        found = ask_status(place_of(path), 30.0)
+        found = ask_status(resolve_paths(path), 30.0)
         assert found is not None
         assert (found["pid"], found["phase"]) == (old.pid, "draining")
         with closing(SessionDB(path, mode="actor")) as late:

@@ -13,16 +13,16 @@ from support.load import check_owners, load
 from support.wire import status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import Unsupported
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 LONG = bool(os.environ.get("HERMES_ACTOR_LONG"))
 HANDOFFS = 200 if LONG else 20
 
 
 def succeed(path, python=sys.executable):
-    return hand_over(place_of(path), str(python))["pid"]
+    return request_handoff(resolve_paths(path), str(python))["pid"]
 
 
 def held(pid):

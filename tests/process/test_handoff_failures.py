@@ -32,13 +32,13 @@ from support.load import check_owners, kill, load, owners
 from support.wire import Wire, append, create, hello, request, status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.client.control import ask_status
-from hermes_actor.paths import place_of
-from hermes_actor.recovery.backup import back_up
+from hermes_actor.paths import resolve_paths
+from hermes_actor.recovery.backup import create_backup
 
-INHERIT = "hermes_actor.actor.handoff.receiver:Predecessor.inherit"
-TELL_SERVING = "hermes_actor.actor.handoff.receiver:Predecessor.tell_serving"
+INHERIT = "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit"
+TELL_SERVING = "hermes_actor.actor.handoff.receiver:PredecessorLink.tell_serving"
 MIGRATE = "hermes_actor.engine.migrations:migrate"
 OUTDATED = "def _is_current(conn): return False"
 HALF_DONE = "args[0].execute('CREATE TABLE half_done (x)'); args[1](0.4)"
@@ -64,7 +64,7 @@ def handoff(path, python, *options):
 
 def succeed(path, python=sys.executable):
     """A hand-off that works, and who serves then."""
-    pid = hand_over(place_of(path), str(python))["pid"]
+    pid = request_handoff(resolve_paths(path), str(python))["pid"]
     found = status(path)
     assert (found["pid"], found["phase"]) == (pid, "serving")
     assert (found["handoff"], failed_updates(found)) == (None, [])
@@ -374,7 +374,7 @@ def test_sign_of_life_gives_more_time(path, build, tmp_path):
     hurry.touch()
     with serving(path, prelude=while_there(hurry, SUCCESSOR_SERVING_SECONDS=3.0)) as old:
         SessionDB(path).close()
-        new = hand_over(place_of(path), str(build.python))["pid"]
+        new = request_handoff(resolve_paths(path), str(build.python))["pid"]
         assert actor_pid(path) == new != old.pid
 
 
@@ -390,7 +390,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
             wait_for(lambda: logged(path, "cannot be ended"))
             (stuck,) = actors_of(path) - {old.pid}
             # Not ready: whoever comes is told why, and waits.
-            found = ask_status(place_of(path))
+            found = ask_status(resolve_paths(path))
             assert found["pid"] == old.pid
             assert f"pid {stuck}" in found["phase"]
             assert "cannot be ended" in found["phase"]
@@ -657,7 +657,7 @@ def test_handoff_while_a_backup_runs(path, tmp_path):
     before = []
     with serving(path) as old, load(path) as running:
         running.goes_on()
-        back_up(path, copy, hand_over_once)
+        create_backup(path, copy, hand_over_once)
     assert check_owners(path) == [old.pid, *pids]
     copied = contents(copy, "writer 0")
     # What it began with, whatever came after.

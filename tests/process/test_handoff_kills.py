@@ -15,18 +15,18 @@ from support.load import check_owners, kill, load
 from support.wire import status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import HermesActorError, OutcomeUnknown
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 LONG = bool(os.environ.get("HERMES_ACTOR_LONG"))
 KILLS = 40 if LONG else 4
 
-HANDOFF = "hermes_actor.actor.handoff.attempt:HandOff"
-SUCCESSOR = "hermes_actor.actor.handoff.child:Successor"
-INHERIT = "hermes_actor.actor.handoff.receiver:Predecessor.inherit"
-TELL_SERVING = "hermes_actor.actor.handoff.receiver:Predecessor.tell_serving"
-STOP_WRITING = "hermes_actor.actor.writer_thread:Writing.stop"
+HANDOFF = "hermes_actor.actor.handoff.attempt:HandoffAttempt"
+SUCCESSOR = "hermes_actor.actor.handoff.child:SuccessorProcess"
+INHERIT = "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit"
+TELL_SERVING = "hermes_actor.actor.handoff.receiver:PredecessorLink.tell_serving"
+STOP_WRITING = "hermes_actor.actor.writer_thread:WriterThread.stop"
 
 # While the old actor has the descriptors alone, its successor can only end with it.
 ALONE = {
@@ -51,7 +51,7 @@ def build(tmp_path):
 def hand_over_to_the_end(path, python):
     """Ask for a hand-off in which whoever is asked may not live to answer."""
     with pytest.raises(OutcomeUnknown):
-        hand_over(place_of(path), str(python))
+        request_handoff(resolve_paths(path), str(python))
 
 
 @pytest.mark.parametrize("step", ALONE)
@@ -78,7 +78,7 @@ def test_old_actor_is_killed_after_it_gave_everything_away(path, build, step):
         assert found["version"] == NEWER
         assert actors_of(path) == {found["pid"]}
         # It is an actor like any other: it can hand over itself.
-        new = hand_over(place_of(path), str(build.python))["pid"]
+        new = request_handoff(resolve_paths(path), str(build.python))["pid"]
         running.goes_on()
     assert check_owners(path) == [old.pid, found["pid"], new]
 

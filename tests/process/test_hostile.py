@@ -44,7 +44,7 @@ def unharmed(path, neighbour):
     assert neighbour._port.statistics()["pid"] == pid == actor_pid(path)
     wait_for(lambda: len(neighbour._port.statistics()["connections"]) == 1)
     # Every byte of the budget has been given back.
-    wait_for(lambda: neighbour._port.statistics()["queue"]["bytes"] == 0, patience=10)
+    wait_for(lambda: neighbour._port.statistics()["queue"]["bytes"] == 0, timeout=10)
 
 
 def body(message):
@@ -96,7 +96,7 @@ BAD_LATER = {
     "seq over 63 bits": frame({**REQUEST, "seq": 2**64 - 1}),
     "seq as text": frame({**REQUEST, "seq": "1"}),
     "seq as float": frame({**REQUEST, "seq": 1.5}),
-    "patience as text": frame({**REQUEST, "patience": "long"}),
+    "timeout as text": frame({**REQUEST, "timeout": "long"}),
     "bad UTF-8": framed(body(REQUEST).replace(b"request", b"reque\xff\xfe")),
     "a length of a string that is a lie": framed(b"\x81\xa1t\xdb\xff\xff\xff\xff"),
     "a length of a map that is a lie": framed(b"\xdf\xff\xff\xff\xff"),
@@ -260,7 +260,7 @@ def strange_frames(seed):
     chance = random.Random(seed)
     good = [
         frame(request(1, append("chance", "x" * 50))),
-        frame(request(1, create("chance"), after=3, acked_through=9, patience=0.5)),
+        frame(request(1, create("chance"), after=3, acked_through=9, timeout=0.5)),
         frame({"t": "catch-up", "ask": -1, "through": 5}),
         frame({"t": "lease.open", "ask": -1, "lease": 7}),
         frame({"t": "lease.commit", "seq": 7, "lease": 7}),

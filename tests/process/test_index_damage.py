@@ -5,7 +5,7 @@ import time
 from contextlib import closing
 
 import pytest
-from support.actors import end_actor, wait_for
+from support.actors import stop_actor, wait_for
 from support.files import FTS_TABLES, TRIGGERS, names, query, raw
 from support.index_damage import LEAVES, damage, overwrite
 
@@ -202,7 +202,7 @@ def test_damaged_messages_are_not_taken_for_a_damaged_index(open_store, path):
         for _ in range(20):
             db.append_message("kept", "user", TEXT.format("x " * 300))
         assert len(found(db)) == 26
-    end_actor(path)
+    stop_actor(path)
     leaves = "SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf' ORDER BY path"
     overwrite(path, query(path, leaves)[2][0])
     db = open_store(path)
@@ -241,7 +241,7 @@ def test_search_right_after_another_program_has_emptied_an_index(db, path, kind)
 def test_index_that_was_emptied_while_nobody_served_it(open_store, path, kind):
     with closing(open_store(path)) as db:
         fill(db)
-    end_actor(path)
+    stop_actor(path)
     EMPTIED[kind](path)
     assert found(open_store(path)) == [1, 2, 3, 4, 5, 6]
     assert_index_is_true(path)
@@ -251,7 +251,7 @@ def test_index_that_was_emptied_while_nobody_served_it(open_store, path, kind):
 def test_damage_of_a_file_that_nobody_serves(open_store, path, kind):
     with closing(open_store(path)) as db:
         fill(db)
-    end_actor(path)
+    stop_actor(path)
     DAMAGE[kind](path)
     db = open_store(path)
     wanted = KEPT | replace(db)

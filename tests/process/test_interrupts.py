@@ -94,10 +94,10 @@ from support.child import tell
 from support.interrupts import everywhere, open_descriptors
 from hermes_actor import SessionDB
 from hermes_actor.client import spawn, spawn_environment
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.system import descriptors
 
-place, python = place_of(Path(sys.argv[1])), sys.executable
+place, python = resolve_paths(Path(sys.argv[1])), sys.executable
 # Stands for an actor that serves at once, and ends.
 quick = place.db.with_name("quick")
 quick.write_text(f"""#!{python} -SI
@@ -121,7 +121,7 @@ for lines in everywhere(start, spawn, spawn_environment, descriptors):
 gc.collect()
 after = open_descriptors()
 sys.executable = python
-db = SessionDB(place.db, patience=60.0)
+db = SessionDB(place.db, timeout=60.0)
 db.create_session("s", "cli")
 tell({"lines": lines, "before": before, "after": after, "found": db.session_count()})
 '''

@@ -9,11 +9,11 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from support.actors import actor_pid, end_actor, wait_for
+from support.actors import actor_pid, stop_actor, wait_for
 
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import connect_reader
 
 CLIENTS = 8
@@ -46,7 +46,7 @@ def start(path: Path, name: str) -> subprocess.Popen:
 
 def serves(path: Path) -> bool:
     with suppress(HermesActorError, OSError):
-        return (ask_status(place_of(path)) or {}).get("phase") == "serving"
+        return (ask_status(resolve_paths(path)) or {}).get("phase") == "serving"
     return False
 
 
@@ -78,7 +78,7 @@ def test_acknowledged_writes_survive_exactly_once_and_in_order(tmp_path):
         out, _ = client.communicate(timeout=60)
         assert client.returncode == 0
         told[name] = [tuple(pair) for pair in json.loads(out)]
-    end_actor(path)
+    stop_actor(path)
     for name, acknowledged in told.items():
         assert len(acknowledged) > KILLS
         assert rows(path, name) == acknowledged
@@ -96,7 +96,7 @@ def test_client_finds_or_starts_the_next_actor_by_itself(tmp_path):
     db.create_session("s", "cli")
     first = actor_pid(path)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-        end_actor(path, number)
+        stop_actor(path, number)
         assert db.append_message("s", "user", number.name) > 0
     assert actor_pid(path) not in (None, first)
     assert [m["content"] for m in db.get_messages("s")] == ["SIGKILL", "SIGTERM", "SIGINT"]

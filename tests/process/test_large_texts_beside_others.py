@@ -7,13 +7,13 @@ import string
 from contextlib import closing
 
 import pytest
-from support.actors import actor_pid, end_actor, wait_for, wait_gone
+from support.actors import actor_pid, stop_actor, wait_for, wait_gone
 from support.files import FTS_TABLES, query, raw
 from support.served import served
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 RANDOM = random.Random(9)
 SIZE = 1_500_000
@@ -27,7 +27,7 @@ def text(word, size=SIZE):
 @pytest.fixture
 def path(tmp_path):
     yield tmp_path / "state.db"
-    end_actor(tmp_path / "state.db")
+    stop_actor(tmp_path / "state.db")
 
 
 def ids(db, word):
@@ -35,7 +35,7 @@ def ids(db, word):
 
 
 def aside(path):
-    return (ask_status(place_of(path)) or {})["index"]["aside"]
+    return (ask_status(resolve_paths(path)) or {})["index"]["aside"]
 
 
 def settled(path):

@@ -14,9 +14,9 @@ from support.actors import (
     actor_pid,
     actors_of,
     contents,
-    end_actor,
     folder_of,
     own,
+    stop_actor,
     wait_for,
     wait_gone,
     wait_nobody,
@@ -135,7 +135,7 @@ def test_actor_ends_when_its_home_is_deleted(tmp_path):
         db.create_session("u", "cli")
         assert db.get_session("s") is None
         assert db.get_session("u") is not None
-    end_actor(path)
+    stop_actor(path)
     wait_nobody(path)
 
 
@@ -152,7 +152,7 @@ def test_writes_into_a_deleted_home_are_not_acknowledged(tmp_path):
         wait_gone(pid)
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("u", "cli")
-    end_actor(path)
+    stop_actor(path)
     wait_nobody(path)
 
 
@@ -172,7 +172,7 @@ def test_actor_of_a_home_that_was_made_anew_ends_and_leaves_its_successor_alone(
         assert new != old
         if told:
             os.kill(old, signal.SIGTERM)
-        wait_for(lambda: actors_of(path) == {new}, patience=10)
+        wait_for(lambda: actors_of(path) == {new}, timeout=10)
         # Its end has taken nothing away from the one that serves now.
         with closing(Wire(path)) as wire:
             assert wire.welcome["pid"] == new
@@ -316,7 +316,7 @@ def test_status_tells_by_its_exit_code_whether_somebody_serves(path):
 
 def test_status_of_a_killed_actor_is_not_running(path):
     with closing(SessionDB(path, mode="actor")):
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
         assert command("status", "--db", path).returncode == 3
 
 

@@ -23,7 +23,7 @@ from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.receipts import Ticket
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
 
 _COUNT = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c"
@@ -84,7 +84,7 @@ def runs(actor):
 def test_statement_is_interrupted_when_others_wait(path, store, sql):
     actor, other = store(limits(LEASE_TOTAL_SECONDS=NEVER))
     with closing(Wire(path)) as wire:
-        wire.send(request(1, select(sql), patience=NEVER))
+        wire.send(request(1, select(sql), timeout=NEVER))
         runs(actor)
         assert other.do(4, append("s", "behind"))["t"] == "ok"
         assert "others wait" in refused(wire.answer(1))
@@ -125,7 +125,7 @@ def test_statement_ends_with_its_transaction(path, store, sql):
 def test_statement_ends_at_its_deadline(path, store, sql):
     _, other = store(limits(STATEMENT_BESIDE_OTHERS_SECONDS=NEVER))
     with closing(Wire(path)) as wire:
-        wire.send(request(1, select(sql), patience=0.3))
+        wire.send(request(1, select(sql), timeout=0.3))
         refused(wire.answer(1))
         assert other.do(4, append("s", "behind"))["t"] == "ok"
 
@@ -149,7 +149,7 @@ def test_drain_does_not_wait_for_a_statement(path, store, sql, leased):
             wire.send({"t": "lease.open", "ask": -1, "lease": 1})
             wire.send({"t": "lease.run", "ask": -2, "lease": 1, "statement": select(sql)})
         else:
-            wire.send(request(1, select(sql), patience=NEVER))
+            wire.send(request(1, select(sql), timeout=NEVER))
         runs(actor)
         os.kill(actor.pid, signal.SIGTERM)
         # One that runs alone is answered; a transaction ends with its connection.
@@ -161,7 +161,7 @@ def test_drain_does_not_wait_for_a_statement(path, store, sql, leased):
 def test_hand_off_does_not_wait_for_a_statement(path, store):
     actor, _ = store(limits(LEASE_TOTAL_SECONDS=NEVER))
     with closing(Wire(path)) as wire, closing(Wire(path)) as asking:
-        wire.send(request(1, select(_COUNT), patience=NEVER))
+        wire.send(request(1, select(_COUNT), timeout=NEVER))
         runs(actor)
         asking.send({"t": "handoff", "ask": -1, "python": sys.executable, "wait": True})
         assert asking.answer(-1)["t"] == "done"
@@ -177,13 +177,13 @@ def was_taken(found):
     return not found["queue"]["count"] and 4 in [one["requests"] for one in found["connections"]]
 
 
-@pytest.mark.parametrize("patience", [float("nan"), float("inf"), 1e308])
-def test_drain_does_not_wait_for_a_foreign_lock(path, store, patience):
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 1e308])
+def test_drain_does_not_wait_for_a_foreign_lock(path, store, timeout):
     """However long a client wants to wait for another program."""
     actor, other = store()
     with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
-        other.send(request(4, append("s", "behind"), patience=patience))
+        other.send(request(4, append("s", "behind"), timeout=timeout))
         wait_for(lambda: was_taken(status(path)))
         os.kill(actor.pid, signal.SIGTERM)
         answer = other.answer(4)
@@ -195,15 +195,15 @@ def test_drain_does_not_wait_for_a_foreign_lock(path, store, patience):
 
 def test_timeout_that_is_no_number_is_the_default_one(path, store):
     _, other = store()
-    for seq, patience in ((4, float("nan")), (5, float("inf")), (6, 1e308)):
-        assert other.do(seq, append("s", "text"), patience=patience)["t"] == "ok"
+    for seq, timeout in ((4, float("nan")), (5, float("inf")), (6, 1e308)):
+        assert other.do(seq, append("s", "text"), timeout=timeout)["t"] == "ok"
 
 
 @contextlib.contextmanager
 def owned(folder, **options):
     """A writer in this process."""
-    lock = OwnerLock.acquire(place_of(folder / "state.db"))
-    writer = Writer(place_of(folder / "state.db"), on_epoch=lock.describe, **options)
+    lock = OwnerLock.acquire(resolve_paths(folder / "state.db"))
+    writer = Writer(resolve_paths(folder / "state.db"), on_epoch=lock.describe, **options)
     try:
         yield writer
     finally:
@@ -272,7 +272,7 @@ def test_transaction_ends_soon_after_others_begin_to_wait(path, store, way):
         assert wire.answer(-1)["t"] == "done"
         wire.send(lease_run(-2, "INSERT INTO state_meta VALUES ('of', 'the lease')"))
         assert wire.answer(-2)["t"] == "done"
-        other.send(request(4, append("s", "behind"), patience=NEVER))
+        other.send(request(4, append("s", "behind"), timeout=NEVER))
         ask = -2
         while way == "short statements":
             ask -= 1

@@ -17,7 +17,7 @@ from support.wire import frame, status
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import Busy
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 
 @pytest.fixture(params=[b"bad\xff", b"\xed\xa0\x80", b"\xc3"], ids=["byte", "surrogate", "cut"])
@@ -39,7 +39,7 @@ def locale(monkeypatch):
 def test_error_that_quotes_the_path_reaches_the_client(odd):
     with serving(odd) as actor:
         with (
-            closing(SessionDB(odd, mode="actor", patience=3)) as db,
+            closing(SessionDB(odd, mode="actor", timeout=3)) as db,
             closing(sqlite3.connect(odd, isolation_level=None)) as foreign,
         ):
             db.create_session("s", "cli")
@@ -56,7 +56,7 @@ def test_error_that_quotes_the_path_reaches_the_client(odd):
 def test_status_names_the_store(odd):
     with closing(SessionDB(odd, mode="actor")) as db:
         db.create_session("s", "cli")
-        found = ask_status(place_of(odd))
+        found = ask_status(resolve_paths(odd))
         assert found["database"].endswith("/state.db")
         assert found == json.loads(json.dumps(found))
         assert status(odd)["database"] == found["database"]
@@ -122,11 +122,11 @@ def impostor(path, says):
 import contextlib, socket, sys
 from pathlib import Path
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.paths import address_of, place_of
-place = place_of(Path(sys.argv[1]))
+from hermes_actor.paths import socket_address, resolve_paths
+place = resolve_paths(Path(sys.argv[1]))
 lock = OwnerLock.acquire(place)
 listener = socket.socket(socket.AF_UNIX)
-with address_of(place) as address:
+with socket_address(place) as address:
     listener.bind(address)
 listener.listen()
 print("ready", flush=True)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from support.actors import end_actor
+from support.actors import stop_actor
 from support.files import write_lock
 from support.old_files import build
 from support.wire import Wire, hello, status
@@ -89,10 +89,10 @@ def test_client_that_cannot_wait_is_told_the_phase(path):
         ready = start_detached(path)
         wait_for_socket(path)
         try:
-            SessionDB(path, patience=0.2)
+            SessionDB(path, timeout=0.2)
         except TimeoutError as error:
             told = str(error)
         foreign.execute("ROLLBACK")
     lines(ready)
     assert WAITING in told or "(opening)" in told
-    end_actor(path)
+    stop_actor(path)

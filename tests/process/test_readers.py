@@ -12,16 +12,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from support.actors import actor_pid, contents, end_actor, own, wait_for
+from support.actors import actor_pid, contents, own, stop_actor, wait_for
 from support.processes import TESTS, run_python
 from support.wire import Wire, append, request, status
 
 from hermes_actor import SessionDB
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import connect_reader
-from hermes_actor.system.lock_inspection import snapshot_holders
+from hermes_actor.system.lock_inspection import wal_read_lock_pids
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_actor_starts_and_serves_although_a_reader_holds_an_old_snapshot(path, d
     db.append_message("s", "user", "before")
     with process(SLEEPER, path) as sleeper:
         db.append_message("s", "user", "not seen by the sleeper")
-        first = end_actor(path, signal.SIGKILL)
+        first = stop_actor(path, signal.SIGKILL)
         db.append_message("s", "user", "after")
         found = status(path)
         assert found["pid"] != first
@@ -91,7 +91,7 @@ def test_drain_does_not_wait_for_a_reader(path, db):
     db.append_message("s", "user", "before")
     with process(SLEEPER, path) as sleeper:
         db.append_message("s", "user", "after")
-        end_actor(path)
+        stop_actor(path)
         # Nothing is lost by what could not be folded back.
         assert contents(path, "s") == ["before", "after"]
         assert sleeper.communicate("go on\n", timeout=60)[0] == "True\n"
@@ -271,7 +271,7 @@ def test_last_reader_that_closes_leaves_the_wal_of_a_killed_actor_to_the_next(pa
     for n in range(20):
         db.append_message("s", "user", str(n))
     db._reader.close()
-    killed = end_actor(path, signal.SIGKILL)
+    killed = stop_actor(path, signal.SIGKILL)
     before, whole = identities(path), digest(path)
     assert run_python(OPEN_READ_CLOSE, path) == 20
     assert identities(path) == before
@@ -331,7 +331,7 @@ def test_crowd_of_threads_shares_a_bounded_number_of_connections(path, db):
 
 
 def test_read_says_so_when_all_connections_stay_in_use(path, db):
-    reader, go_on = Reader(place_of(path), patience=0.3), threading.Event()
+    reader, go_on = Reader(resolve_paths(path), timeout=0.3), threading.Event()
     with closing(reader), ThreadPoolExecutor(16) as threads:
         busy = [threads.submit(reader.query, lambda _conn: go_on.wait(60)) for _ in range(16)]
         wait_for(lambda: reader._free.empty())
@@ -369,4 +369,4 @@ def test_interrupted_read_pins_no_snapshot_however_long_its_error_is_kept(path, 
     for n in range(20):
         db.append_message("s", "user", str(n))
     with process(INTERRUPTED, path):
-        assert snapshot_holders(Path(f"{path}-shm")) == []
+        assert wal_read_lock_pids(Path(f"{path}-shm")) == []

@@ -13,7 +13,7 @@ from support.served import served
 from support.wire import Wire, append, create, keep_writer_busy, request, status
 
 from hermes_actor import SessionDB, limits
-from hermes_actor.errors import BadValue, ConstraintFailed, TooBig, Unsupported
+from hermes_actor.errors import BadValue, ConstraintFailed, Unsupported, ValueTooLarge
 
 MEGABYTE = 1_000_000
 
@@ -124,7 +124,7 @@ def test_requests_that_wait_are_decoded_one_at_a_time(path, actor):
         before = peak_memory(actor.pid)
         with write_lock(path):
             # As many as the share of a client allows, so that they are taken together.
-            wire.send(*(request(seq, operation, patience=60.0) for seq in range(2, 10)))
+            wire.send(*(request(seq, operation, timeout=60.0) for seq in range(2, 10)))
             wait_for(lambda: status(path)["queue"]["bytes"] > 7 * MEGABYTE)
         assert [wire.answer(seq)["t"] for seq in range(2, 10)] == ["ok"] * 8
     assert peak_memory(actor.pid) < before + 25 * MEGABYTE
@@ -207,7 +207,7 @@ def test_client_refuses_an_operation_that_no_actor_takes(path, db, monkeypatch):
     pipeline.__enter__()
     pipeline.append_message("s", "tool", "small")
     pipeline.append_message("s", "tool", "x" * 3_100_000)
-    with pytest.raises(TooBig) as caught:
+    with pytest.raises(ValueTooLarge) as caught:
         pipeline.__exit__(None, None, None)
     assert caught.value.executed == "no"
     assert query(path, "SELECT COUNT(*) FROM messages") == [(0,)]

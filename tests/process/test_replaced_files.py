@@ -29,11 +29,11 @@ from support.wire import create as create_session
 from hermes_actor import SessionDB, exit_codes, limits
 from hermes_actor.engine import write_connection
 from hermes_actor.engine.checkpoint import Action
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError, OutcomeUnknown
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol.operations import MetaSet, SessionCreate
 
 ROWS = 12
@@ -89,10 +89,10 @@ def fill(db):
         db.append_message("s", "user", text)
 
 
-def settle(db, place):
+def settle(db, paths):
     """Wait until the actor has done its upkeep: what it does next is what it is asked for."""
     assert len(db.search_messages("walrus", limit=100)) == ROWS
-    wait_for(lambda: time.time() - place.wal.stat().st_mtime > 0.3)
+    wait_for(lambda: time.time() - paths.wal.stat().st_mtime > 0.3)
 
 
 @contextmanager
@@ -113,8 +113,8 @@ def standing_still(actor):
 
 
 @pytest.fixture
-def place(path):
-    return place_of(path)
+def paths(path):
+    return resolve_paths(path)
 
 
 @pytest.fixture
@@ -170,13 +170,13 @@ def assert_nothing_is_acknowledged(wire, actor):
 # (a) The WAL is removed and nobody has written.
 
 
-def test_removed_wal_is_folded_back_and_the_actor_goes_on(path, place, client):
+def test_removed_wal_is_folded_back_and_the_actor_goes_on(path, paths, client):
     with served(path) as actor:
         db = client()
         fill(db)
         wanted = list(OURS)
         for n in range(3):
-            place.wal.unlink()
+            paths.wal.unlink()
             for k in range(5):
                 db.append_message("s", "user", f"round {n}.{k}")
                 wanted.append(f"round {n}.{k}")
@@ -191,7 +191,7 @@ def test_removed_wal_is_folded_back_and_the_actor_goes_on(path, place, client):
     assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
 
 
-def test_readers_see_everything_after_the_wal_was_removed(path, place, client):
+def test_readers_see_everything_after_the_wal_was_removed(path, paths, client):
     """Their connections still hold the WAL that is gone."""
     with served(path):
         db = client()
@@ -199,7 +199,7 @@ def test_readers_see_everything_after_the_wal_was_removed(path, place, client):
         wanted = list(OURS)
         assert [m["content"] for m in db.get_messages("s")] == wanted
         for n in range(3):
-            place.wal.unlink()
+            paths.wal.unlink()
             for k in range(8):
                 db.append_message("s", "user", f"round {n}.{k}")
                 wanted.append(f"round {n}.{k}")
@@ -209,7 +209,7 @@ def test_readers_see_everything_after_the_wal_was_removed(path, place, client):
 
 
 @pytest.mark.parametrize("opener", ["mode=ro", "mode=rw"])
-def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, place, client, opener):
+def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, paths, client, opener):
     """Opening a database is enough to make an empty WAL. Still nobody has written."""
     code = """
     import json, sqlite3, sys
@@ -224,9 +224,9 @@ def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, plac
         db = client()
         fill(db)
         with standing_still(actor):
-            place.wal.unlink()
+            paths.wal.unlink()
             run_python(code, path, opener)
-            assert place.wal.stat().st_size == 0
+            assert paths.wal.stat().st_size == 0
         write_on(db, path)
         assert texts(path) == OURS
 
@@ -234,15 +234,15 @@ def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, plac
 # (b) The WAL is removed and somebody else writes.
 
 
-def test_foreign_writer_after_the_wal_was_removed(path, place, client, tmp_path):
+def test_foreign_writer_after_the_wal_was_removed(path, paths, client, tmp_path):
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         acknowledged, epoch = own(path, "commit_no"), own(path, "epoch")
         with standing_still(actor):
-            shutil.copy(place.db, tmp_path / "salvage.db")
-            place.wal.unlink()
-            place.shm.unlink()
+            shutil.copy(paths.db, tmp_path / "salvage.db")
+            paths.wal.unlink()
+            paths.shm.unlink()
             found, messages = write_foreign(path)
         assert found < acknowledged
         assert_nothing_is_acknowledged(wire, actor)
@@ -272,7 +272,7 @@ def command(path, *arguments):
     return done.returncode, done.stdout
 
 
-def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, other):
+def test_what_was_acknowledged_comes_back_from_the_orphan(path, paths, client, other):
     """The file was replaced by another one; the orphan alone has what was acknowledged."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
@@ -281,7 +281,7 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, o
         db.set_session_title("s", "walruses")
         before = db.export_session("s")
         with standing_still(actor):
-            rename_over(place, other)
+            rename_over(paths, other)
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
         (orphan,) = orphans(path)
@@ -314,14 +314,14 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, place, client, o
         assert len(db.get_messages("s")) == len(messages)
 
 
-def test_more_messages_of_a_session_come_back(path, place, client, tmp_path):
+def test_more_messages_of_a_session_come_back(path, paths, client, tmp_path):
     """The WAL was removed and somebody else wrote: the session is there, its last part is not."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         with standing_still(actor):
-            place.wal.unlink()
-            place.shm.unlink()
+            paths.wal.unlink()
+            paths.shm.unlink()
             write_foreign(path)
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
@@ -332,7 +332,7 @@ def test_more_messages_of_a_session_come_back(path, place, client, tmp_path):
         assert keys(path) >= FOREIGN
 
 
-def test_second_orphan_of_the_same_epoch_is_saved_too(path, place, client):
+def test_second_orphan_of_the_same_epoch_is_saved_too(path, paths, client):
     """An older copy of a store brings its epochs back."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
@@ -340,8 +340,8 @@ def test_second_orphan_of_the_same_epoch_is_saved_too(path, place, client):
         taken = path.with_name(f"state.db.orphan-wal.{own(path, 'epoch')}")
         taken.write_bytes(b"of another time")
         with standing_still(actor):
-            place.wal.unlink()
-            place.shm.unlink()
+            paths.wal.unlink()
+            paths.shm.unlink()
             write_foreign(path)
         assert_nothing_is_acknowledged(wire, actor)
         first, second = orphans(path)
@@ -350,15 +350,15 @@ def test_second_orphan_of_the_same_epoch_is_saved_too(path, place, client):
         assert taken.read_bytes() == b"of another time"
 
 
-def test_foreign_writer_after_an_empty_wal_was_removed(path, place, client):
+def test_foreign_writer_after_an_empty_wal_was_removed(path, paths, client):
     """Everything was in the database; the shared memory now tells of frames that we cannot read."""
     with served(path, QUIET) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         assert len(db.search_messages("walrus", limit=100)) == ROWS
-        wait_for(lambda: place.wal.stat().st_size == 0)
+        wait_for(lambda: paths.wal.stat().st_size == 0)
         with standing_still(actor):
-            place.wal.unlink()
+            paths.wal.unlink()
             assert write_foreign(path)[1] == ROWS
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
@@ -366,17 +366,17 @@ def test_foreign_writer_after_an_empty_wal_was_removed(path, place, client):
         assert texts(path) == OURS
 
 
-def test_checkpoint_does_not_write_over_a_file_with_another_wal(path, place, client):
+def test_checkpoint_does_not_write_over_a_file_with_another_wal(path, paths, client):
     """Nobody asks for a change; the actor would fold its WAL back by itself."""
     with served(path, QUIET.replace("0.05", "1.5")) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         db.set_meta("ours", "v")
-        settle(db, place)
+        settle(db, paths)
         with standing_still(actor):
-            assert place.wal.stat().st_size > 0
-            place.wal.unlink()
-            place.shm.unlink()
+            assert paths.wal.stat().st_size > 0
+            paths.wal.unlink()
+            paths.shm.unlink()
             write_foreign(path, "fold")
             assert keys(path) >= FOREIGN
 
@@ -404,35 +404,35 @@ def copy_over(file):
 
 
 INTACT = {
-    "wal replaced": lambda place: copy_over(place.wal),
-    "shm replaced": lambda place: copy_over(place.shm),
-    "shm removed": lambda place: place.shm.unlink(),
-    "lock replaced": lambda place: copy_over(place.owner_lock),
-    "lock removed": lambda place: place.owner_lock.unlink(),
+    "wal replaced": lambda paths: copy_over(paths.wal),
+    "shm replaced": lambda paths: copy_over(paths.shm),
+    "shm removed": lambda paths: paths.shm.unlink(),
+    "lock replaced": lambda paths: copy_over(paths.owner_lock),
+    "lock removed": lambda paths: paths.owner_lock.unlink(),
 }
 
 
 @pytest.mark.parametrize("kind", INTACT)
-def test_side_file_is_replaced(path, place, client, kind):
+def test_side_file_is_replaced(path, paths, client, kind):
     """Database and WAL have it all, so nothing may be missing."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         with standing_still(actor):
-            INTACT[kind](place)
+            INTACT[kind](paths)
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
         assert texts(path)[:ROWS] == OURS
 
 
-def test_foreign_writer_after_the_shared_memory_was_removed(path, place, client):
+def test_foreign_writer_after_the_shared_memory_was_removed(path, paths, client):
     """Both write one WAL and do not see each other: whoever comes second must not write."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
-        settle(db, place)
+        settle(db, paths)
         with standing_still(actor):
-            place.shm.unlink()
+            paths.shm.unlink()
             assert write_foreign(path)[1] == ROWS
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
@@ -440,50 +440,50 @@ def test_foreign_writer_after_the_shared_memory_was_removed(path, place, client)
         assert keys(path) >= FOREIGN
 
 
-def test_readers_see_what_is_written_after_the_shared_memory_was_removed(path, place, client):
+def test_readers_see_what_is_written_after_the_shared_memory_was_removed(path, paths, client):
     """A connection with the removed one sees neither the frames nor the locks of the writer."""
     with served(path, QUIET):
         db = client()
         fill(db)
-        settle(db, place)
-        wait_for(lambda: place.wal.stat().st_size == 0)
+        settle(db, paths)
+        wait_for(lambda: paths.wal.stat().st_size == 0)
         assert [m["content"] for m in db.get_messages("s")] == OURS
-        place.shm.unlink()
+        paths.shm.unlink()
         for n in range(3):
             db.append_message("s", "user", f"more {n}")
             assert len(db.get_messages("s")) == ROWS + n + 1
         assert texts(path) == [*OURS, "more 0", "more 1", "more 2"]
 
 
-def without_side_files(place):
-    place.wal.unlink()
-    place.shm.unlink()
+def without_side_files(paths):
+    paths.wal.unlink()
+    paths.shm.unlink()
 
 
-def rename_over(place, other):
-    without_side_files(place)
-    os.replace(other, place.db)
+def rename_over(paths, other):
+    without_side_files(paths)
+    os.replace(other, paths.db)
 
 
-def rename_over_beside_the_wal(place, other):
-    os.replace(other, place.db)
+def rename_over_beside_the_wal(paths, other):
+    os.replace(other, paths.db)
 
 
-def delete_and_make_anew(place, other):
-    without_side_files(place)
-    place.db.unlink()
-    shutil.copy(other, place.db)
+def delete_and_make_anew(paths, other):
+    without_side_files(paths)
+    paths.db.unlink()
+    shutil.copy(other, paths.db)
 
 
 @pytest.mark.parametrize("replace", [rename_over, rename_over_beside_the_wal, delete_and_make_anew])
-def test_database_is_replaced(path, place, client, other, replace):
+def test_database_is_replaced(path, paths, client, other, replace):
     """The next actor serves the file that is there, unmixed with what was there before."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         assert len(db.get_messages("s")) == ROWS
         with standing_still(actor):
-            replace(place, other)
+            replace(paths, other)
         assert_nothing_is_acknowledged(wire, actor)
         (orphan,) = orphans(path)
         assert orphan.stat().st_mode & 0o777 == 0o600
@@ -494,13 +494,13 @@ def test_database_is_replaced(path, place, client, other, replace):
         assert len(db.search_messages("okapi", limit=100)) == 30
 
 
-def test_database_is_deleted(path, place, client):
+def test_database_is_deleted(path, paths, client):
     """The actor of a file that is gone ends, and the next change begins a new one."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         with standing_still(actor):
-            for file in (place.db, place.wal, place.shm):
+            for file in (paths.db, paths.wal, paths.shm):
                 file.unlink()
         wire.send(request(1, append("s", "void")))
         assert [message for message in wire.until_end() if message["t"] == "ok"] == []
@@ -520,19 +520,19 @@ def test_database_is_deleted(path, place, client):
 @pytest.mark.parametrize("removed", [["db"], ["db", "wal"], ["db", "wal", "shm"]], ids="+".join)
 @pytest.mark.parametrize("idle", [False, True], ids=["under load", "idle"])
 def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
-    path, place, client, removed, idle
+    path, paths, client, removed, idle
 ):
     """Most of it is in the database and not in the log, as in every store that is not new."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
         db.set_meta("x", "y" * 1_000_000)
-        settle(db, place)
+        settle(db, paths)
         wait_for(lambda: any("complete" in key for key in wire.status()["checkpoints"]))
         db.append_message("s", "user", "in the log")
         with standing_still(actor):
             for name in removed:
-                getattr(place, name).unlink()
+                getattr(paths, name).unlink()
         if not idle:
             wire.send(request(1, append("s", "void")))
         assert [message for message in wire.until_end() if message["t"] == "ok"] == []
@@ -585,27 +585,27 @@ def said(path, *arguments):
     yield done.stderr
 
 
-def test_empty_log_is_not_saved(path, place, client):
+def test_empty_log_is_not_saved(path, paths, client):
     """Everything was in the database: nothing is missing, and nobody need look for it."""
     with served(path, QUIET) as actor, Wire(path) as wire:
         db = client()
         fill(db)
-        settle(db, place)
-        wait_for(lambda: place.wal.stat().st_size == 0)
+        settle(db, paths)
+        wait_for(lambda: paths.wal.stat().st_size == 0)
         with standing_still(actor):
-            place.owner_lock.unlink()
+            paths.owner_lock.unlink()
         assert_nothing_is_acknowledged(wire, actor)
         write_on(db, path)
     assert [p for p in orphans(path) if p.stat().st_size == 0] == []
 
 
-def test_second_owner_after_the_lock_was_removed(path, place, client):
+def test_second_owner_after_the_lock_was_removed(path, paths, client):
     """The lock cannot keep them apart any more; the first one must find out before it answers."""
     with served(path) as first, Wire(path) as wire:
         db = client()
         fill(db)
         with standing_still(first):
-            place.owner_lock.unlink()
+            paths.owner_lock.unlink()
             with served(path) as second:
                 fresh = run_python(
                     """
@@ -649,7 +649,7 @@ def writer(path, during, monkeypatch):
         if name == "commit.before" and during:
             during.pop()()
 
-    writer = Writer(place_of(path), Seams(failpoint=failpoint))
+    writer = Writer(resolve_paths(path), Environment(failpoint=failpoint))
     yield writer
     writer.core._close_connections()
 
@@ -662,16 +662,16 @@ def errors(outcomes):
     return [outcome.error for outcome in outcomes]
 
 
-def contents(place):
-    return {file.name: file.read_bytes() for file in (place.db, place.wal) if file.exists()}
+def contents(paths):
+    return {file.name: file.read_bytes() for file in (paths.db, paths.wal) if file.exists()}
 
 
 @pytest.mark.parametrize("removed", [["wal"], ["wal", "shm"]], ids="+".join)
-def test_writer_folds_back(writer, path, place, removed):
+def test_writer_folds_back(writer, path, paths, removed):
     assert errors(writer.run_batch(put("1", "2"))) == [None, None]
     epoch = writer.epoch
     for name in removed:
-        getattr(place, name).unlink()
+        getattr(paths, name).unlink()
     outcomes = writer.run_batch(put("3", "4"))
     assert errors(outcomes) == [None, None]
     assert [outcome.commit_no for outcome in outcomes] == [3, 4]
@@ -703,10 +703,10 @@ def create(name):
     return SessionCreate(id=name, source="cli", started_at=1.0)
 
 
-def test_writer_waits_for_a_reader_to_fold_back(writer, path, place, reader):
+def test_writer_waits_for_a_reader_to_fold_back(writer, path, paths, reader):
     """Found by the programme: half of a WAL was folded back, and the database was damaged."""
     fill_around(writer, reader)
-    place.wal.unlink()
+    paths.wal.unlink()
     leaves = threading.Timer(0.3, reader.execute, ["ROLLBACK"])
     leaves.start()
     assert errors(writer.run_batch(put("2"))) == [None]
@@ -716,11 +716,11 @@ def test_writer_waits_for_a_reader_to_fold_back(writer, path, place, reader):
     assert orphans(path) == []
 
 
-def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, place, reader, monkeypatch):
+def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, paths, reader, monkeypatch):
     """The reader stays. Whoever comes next finds a whole database, and all of it."""
     monkeypatch.setattr(limits, "FOLD_BACK_SECONDS", 0.1)
     fill_around(writer, reader)
-    place.wal.unlink()
+    paths.wal.unlink()
     (error,) = errors(writer.run_batch(put("2")))
     assert error.executed in ("no", "unknown")
     assert orphans(path) == []
@@ -735,7 +735,7 @@ def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, place, reader,
 
 
 def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
-    writer, path, place, during, monkeypatch
+    writer, path, paths, during, monkeypatch
 ):
     """It is committed by then. Told as not executed, it would be made again."""
     assert errors(writer.run_batch(put("1"))) == [None]
@@ -747,7 +747,7 @@ def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
         raise error
 
     def remove():
-        place.wal.unlink()
+        paths.wal.unlink()
         monkeypatch.setattr(write_connection, "run_checkpoint", full)
 
     during.append(remove)
@@ -759,7 +759,7 @@ def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
 
 
 def test_full_disk_when_the_orphan_is_saved_stops_the_writer(
-    writer, path, place, other, monkeypatch
+    writer, path, paths, other, monkeypatch
 ):
     assert errors(writer.run_batch(put("1"))) == [None]
     os.replace(other, path)
@@ -775,10 +775,10 @@ def test_full_disk_when_the_orphan_is_saved_stops_the_writer(
 
 
 @pytest.mark.parametrize("when", ["before", "during"])
-def test_writer_stops_for_good(writer, path, place, during, when):
+def test_writer_stops_for_good(writer, path, paths, during, when):
     def replace():
-        place.wal.unlink()
-        place.shm.unlink()
+        paths.wal.unlink()
+        paths.shm.unlink()
         write_foreign(path)
 
     assert errors(writer.run_batch(put("1", "2"))) == [None, None]
@@ -797,26 +797,26 @@ def test_writer_stops_for_good(writer, path, place, during, when):
     (orphan,) = orphans(path)
     assert orphan.stat().st_mode & 0o777 == 0o600
     # From here on it neither writes nor closes: both would put stale pages over theirs.
-    there, again = contents(place), writer.run_batch(put("6"))
+    there, again = contents(paths), writer.run_batch(put("6"))
     assert [type(error) for error in errors(again)] == [ActorBroken]
     assert errors(again)[0].executed == "no"
     writer.checkpoint_if_due(waiting=False)
     writer.idle_slice()
     writer.close()
-    assert contents(place) == there
+    assert contents(paths) == there
     assert keys(path) == FOREIGN
 
 
 @pytest.mark.parametrize("where", ["wal", "db"])
-def test_wal_that_was_moved_away_is_saved_too(writer, path, place, where, tmp_path):
+def test_wal_that_was_moved_away_is_saved_too(writer, path, paths, where, tmp_path):
     """It has another name now; the writer knows it by its descriptor."""
     (tmp_path / "trash").mkdir()
     assert errors(writer.run_batch(put("1", "2"))) == [None, None]
-    shutil.copy(place.db, tmp_path / "salvage.db")
-    for file in (place.wal, place.shm, place.db)[: 2 if where == "wal" else 3]:
+    shutil.copy(paths.db, tmp_path / "salvage.db")
+    for file in (paths.wal, paths.shm, paths.db)[: 2 if where == "wal" else 3]:
         os.replace(file, tmp_path / "trash" / file.name)
     if where == "db":
-        shutil.copy(tmp_path / "salvage.db", place.db)
+        shutil.copy(tmp_path / "salvage.db", paths.db)
     write_foreign(path)
     (error,) = errors(writer.run_batch(put("3")))
     assert error.executed in ("no", "unknown")
@@ -838,11 +838,11 @@ def embedded(path):
     db.close()
 
 
-def test_embedded_writer_and_its_readers_go_on(embedded, path, place):
+def test_embedded_writer_and_its_readers_go_on(embedded, path, paths):
     wanted = list(OURS)
     for n in range(2):
         assert [m["content"] for m in embedded.get_messages("s")] == wanted
-        place.wal.unlink()
+        paths.wal.unlink()
         for k in range(5):
             embedded.append_message("s", "user", f"round {n}.{k}")
             wanted.append(f"round {n}.{k}")
@@ -854,7 +854,7 @@ def test_embedded_writer_and_its_readers_go_on(embedded, path, place):
 
 
 @pytest.mark.parametrize("noticed", ["late", "at once"])
-def test_embedded_writer_tells_its_callers(path, place, noticed):
+def test_embedded_writer_tells_its_callers(path, paths, noticed):
     """And the file is not harmed by what a process that lives on still holds.
 
     Also when the writer could fold back what was removed before the foreign program came: its

@@ -16,8 +16,8 @@ from support.actors import (
     actors_of,
     contents,
     descriptors,
-    end_actor,
     folder_of,
+    stop_actor,
     wait_for,
     wait_nobody,
 )
@@ -86,7 +86,7 @@ def touch(uid):
             sock.connect(str(path.with_name(".state.db.actor") / "sock"))
             return sock.recv(100).decode()
 
-        tell([outcome(bare), outcome(lambda: SessionDB(path, mode="actor", patience=2).close())])
+        tell([outcome(bare), outcome(lambda: SessionDB(path, mode="actor", timeout=2).close())])
 
     child, said = in_child(uid, work)
     answer = said.read()
@@ -118,7 +118,7 @@ try:
 finally:
     os.kill(actor, signal.SIGTERM)
     results["code"] = os.waitpid(actor, 0)[1]
-results["start"] = outcome(lambda: SessionDB(path, mode="actor", patience=2).close())
+results["start"] = outcome(lambda: SessionDB(path, mode="actor", timeout=2).close())
 tell(results)
 """
 
@@ -171,7 +171,7 @@ def test_root_does_not_serve_in_the_home_of_another_user(open_folder):
 def try_to_open(path):
     """Open and write; it may be refused, with an error of ours and nothing done."""
     try:
-        with closing(SessionDB(path, mode="actor", patience=10)) as db:
+        with closing(SessionDB(path, mode="actor", timeout=10)) as db:
             db.create_session("s", "cli")
     except HermesActorError as error:
         assert error.executed == "no"
@@ -182,7 +182,7 @@ def try_to_open(path):
 def make_store(path):
     """A store that nobody serves at the moment."""
     SessionDB(path, mode="actor").close()
-    end_actor(path)
+    stop_actor(path)
 
 
 @pytest.mark.parametrize("name", ["owner.lock", "start.lock", "log", "sock"])
@@ -212,7 +212,7 @@ def test_symbolic_link_in_the_folder_is_not_followed(path, name, target):
         wait_nobody(path)
     # The state ends by itself when its cause is gone.
     (folder_of(path) / name).unlink(missing_ok=True)
-    end_actor(path)
+    stop_actor(path)
     assert try_to_open(path) is None
 
 
@@ -225,7 +225,7 @@ def test_socket_that_leads_to_another_actor_is_not_used(path, tmp_path):
         (folder_of(path) / "sock").symlink_to(folder_of(other) / "sock")
         try_to_open(path)
         assert [row["id"] for row in db.search_sessions()] == ["other"]
-    end_actor(other)
+    stop_actor(other)
 
 
 # --- the folder itself ------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_log_and_status_hold_no_text_of_messages(path):
             with pytest.raises(HermesActorError):
                 call()
         bad = request(1, append("s", SECRET))
-        for message in ({**bad, "seq": -1}, {**bad, "t": "?"}, {**bad, "patience": SECRET}):
+        for message in ({**bad, "seq": -1}, {**bad, "t": "?"}, {**bad, "timeout": SECRET}):
             with closing(Wire(path)) as wire:
                 wire.send(message)
                 wire.until_end()
@@ -361,10 +361,10 @@ def test_log_and_status_hold_no_text_of_messages(path):
                 assert sock.recv(1) == b""
         assert SECRET not in str(status(path))
         # One that dies, and one that ends in good order, have more to say.
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
         db.append_message("s", "user", SECRET)
         assert db.search_messages(SECRET)
-    end_actor(path)
+    stop_actor(path)
     assert len(contents(path, "s")) == 2
     for entry in folder_of(path).iterdir():
         assert SECRET.encode() not in entry.read_bytes(), entry.name
@@ -378,7 +378,7 @@ def test_stranger_who_sits_on_the_socket_first_is_not_believed(path):
         stranger.bind(str(folder_of(path) / "sock"))
         stranger.listen(8)
         with pytest.raises(DeadlineExceeded) as caught:
-            SessionDB(path, mode="actor", patience=0.5)
+            SessionDB(path, mode="actor", timeout=0.5)
         assert caught.value.executed == "no"
     # He has left, and the first who comes starts the real one.
     wait_for(lambda: try_to_open(path) is None)

@@ -10,7 +10,7 @@ from support.actors import actors_of, folder_of, wait_nobody
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import Unsupported
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 
 def settle(path, text):
@@ -49,7 +49,7 @@ def test_a_broken_file_costs_nobody_a_change(path):
     """Many programs share it; the actor goes on with the defaults and says so in its log."""
     settle(path, "actor:\n  private_sql: false\n bad\n")
     write_sql(path)
-    assert ask_status(place_of(path))["phase"] == "serving"
+    assert ask_status(resolve_paths(path))["phase"] == "serving"
     assert "config.yaml, line 3" in (folder_of(path) / "log").read_text()
 
 

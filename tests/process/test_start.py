@@ -19,9 +19,9 @@ from support.actors import (
     actors_of,
     contents,
     descriptors,
-    end_actor,
     folder_of,
     own,
+    stop_actor,
     wait_for,
     wait_nobody,
 )
@@ -32,7 +32,7 @@ from support.wire import Wire, connect, status
 import hermes_actor
 import hermes_protocol
 from hermes_actor import SessionDB
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 CLIENTS = 50
 
@@ -73,12 +73,12 @@ def test_fifty_processes_that_start_at_once_have_one_actor(path):
 
 
 def test_who_waits_for_a_start_uses_an_actor_that_serves_meanwhile(path):
-    """Found by the kill loop: the last of a crowd waited for the lock until its patience ended."""
-    place = place_of(path)
-    place.folder.mkdir(mode=0o700)
-    with place.start_lock.open("w") as held, ThreadPoolExecutor() as threads:
+    """Found by the kill loop: the last of a crowd waited for the lock until its timeout ended."""
+    paths = resolve_paths(path)
+    paths.folder.mkdir(mode=0o700)
+    with paths.start_lock.open("w") as held, ThreadPoolExecutor() as threads:
         fcntl.flock(held, fcntl.LOCK_EX)
-        db = threads.submit(SessionDB, path, mode="actor", patience=20.0)
+        db = threads.submit(SessionDB, path, mode="actor", timeout=20.0)
         with served(path), closing(db.result()) as client:
             client.set_meta("k", "v")
             assert client.get_meta("k") == "v"
@@ -87,7 +87,7 @@ def test_who_waits_for_a_start_uses_an_actor_that_serves_meanwhile(path):
 def test_stale_socket_is_no_obstacle(path):
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
-        first = end_actor(path, signal.SIGKILL)
+        first = stop_actor(path, signal.SIGKILL)
     assert stat.S_ISSOCK((folder_of(path) / "sock").stat().st_mode)
     with pytest.raises(ConnectionRefusedError):
         connect(path)
@@ -108,11 +108,11 @@ def test_path_of_the_socket_may_be_longer_than_the_kernel_allows(tmp_path):
             pytest.raises(OSError, match="AF_UNIX path too long"),
         ):
             direct.connect(str(folder_of(path) / "sock"))
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
         db.append_message("s", "user", "again")
     assert contents(path, "s") == ["again"]
     assert status(path)["epoch"] == 2
-    end_actor(path)
+    stop_actor(path)
     assert not (folder_of(path) / "sock").exists()
 
 
@@ -128,7 +128,7 @@ def test_two_stores_have_two_actors(tmp_path):
     for number, path in enumerate(paths):
         assert actors_of(path) == {actor_pid(path)}
         assert contents(path, "s") == [str(number)]
-        end_actor(path)
+        stop_actor(path)
 
 
 def test_two_spellings_of_a_path_have_one_actor(path):
@@ -320,7 +320,7 @@ def test_starter_that_is_killed_while_it_starts_is_followed_by_the_next(path, mo
             # Where two were started, one finds the other and leaves.
             wait_for(lambda: len(actors_of(path)) == 1)
             assert actors_of(path) == {db._port.statistics()["pid"]}
-        end_actor(path, signal.SIGKILL)
+        stop_actor(path, signal.SIGKILL)
         wait_nobody(path)
     assert contents(path, "s") == [moment] * 3
 
@@ -358,13 +358,13 @@ else:
     (folder / "log").symlink_to(path.parent / "elsewhere")
 before, answers = open_descriptors(), []
 for _ in range(10):
-    answers.append(outcome(lambda: SessionDB(path, patience=20.0)))
+    answers.append(outcome(lambda: SessionDB(path, timeout=20.0)))
 after = open_descriptors()
 # The state ends by itself when its cause is gone.
 sys.executable = python
 if kind not in EXECUTABLES:
     (folder / "log").rename(folder / "other")
-db = SessionDB(path, patience=60.0)
+db = SessionDB(path, timeout=60.0)
 db.create_session("s", "cli")
 tell({"answers": answers, "before": before, "after": after})
 """.replace("__file__", repr(__file__))
@@ -446,7 +446,7 @@ sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from hermes_actor import SessionDB
 
-db = SessionDB(Path(sys.argv[1]), patience=60.0)
+db = SessionDB(Path(sys.argv[1]), timeout=60.0)
 db.create_session("s", "cli")
 print(db._port.statistics()["pid"])
 """

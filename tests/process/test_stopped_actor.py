@@ -22,7 +22,7 @@ CLIENT = Path(hermes_actor.client.__file__).parent
 
 @pytest.fixture
 def db(path):
-    db = SessionDB(path, mode="actor", patience=SECONDS)
+    db = SessionDB(path, mode="actor", timeout=SECONDS)
     db.create_session("s", "cli")
     yield db
     db.close()
@@ -51,7 +51,7 @@ def test_every_thread_returns_and_is_told_the_truth(db, path):
             assert str(path) in str(error)
 
     with stopped(path) as pid:
-        db._patience = 1.0
+        db._timeout = 1.0
         sizes = {"large": 900_000, "parts": 5_000_000, "small": 1, "other": 2}
         threads = [threading.Thread(target=write, args=one, daemon=True) for one in sizes.items()]
         for thread in threads:
@@ -62,8 +62,8 @@ def test_every_thread_returns_and_is_told_the_truth(db, path):
         with pytest.raises((OutcomeUnknown, DeadlineExceeded), match=f"pid {pid}"):
             db.set_meta("k", "v")
         with pytest.raises(DeadlineExceeded, match=f"pid {pid}"):
-            SessionDB(path, mode="actor", patience=0.5)._port.statistics()
-    db._patience = SECONDS
+            SessionDB(path, mode="actor", timeout=0.5)._port.statistics()
+    db._timeout = SECONDS
     db.append_message("s", "user", "after")
     found = Counter(contents(path, "s"))
     assert found["after"] == 1
@@ -80,7 +80,7 @@ from pathlib import Path
 from support.child import tell
 from hermes_actor import SessionDB
 
-db = SessionDB(Path(sys.argv[1]), mode="actor", patience=600)
+db = SessionDB(Path(sys.argv[1]), mode="actor", timeout=600)
 db.create_session("s", "cli")
 pid = db._port.statistics()["pid"]
 os.kill(pid, signal.SIGSTOP)

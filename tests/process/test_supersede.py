@@ -5,7 +5,7 @@ import signal
 from contextlib import closing, suppress
 
 import pytest
-from support.actors import contents, end_actor, own, wait_for
+from support.actors import contents, own, stop_actor, wait_for
 from support.files import query, write_lock
 from support.wire import Wire, append, create, frame, hello, request, status
 
@@ -27,7 +27,7 @@ def served(path, db):
 
 def crash(path, db):
     """``kill -9``; somebody else then has the next actor started."""
-    end_actor(path, signal.SIGKILL)
+    stop_actor(path, signal.SIGKILL)
     db.set_meta("crashed", "yes")
 
 

@@ -22,10 +22,10 @@ from support.actors import (
     actor_pid,
     actors_of,
     contents,
-    end_actor,
     end_actors,
     folder_of,
     own,
+    stop_actor,
     wait_for,
     wait_gone,
 )
@@ -36,9 +36,9 @@ from support.wire import Wire, append, request
 
 from hermes_actor import SessionDB
 from hermes_actor import limits as client_limits
-from hermes_actor.cli.handoff import hand_over
-from hermes_actor.errors import Owned
-from hermes_actor.paths import place_of
+from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.errors import AlreadyOwned
+from hermes_actor.paths import resolve_paths
 
 # --- the manager that the test plays -------------------------------------------------------------
 
@@ -178,7 +178,7 @@ def test_whoever_serves_after_a_hand_off_is_the_main_process(path, manager):
     old = manager.start(path, watchdog=0.4).pid
     assert manager.ready() == old
     write(path, "a")
-    new = hand_over(place_of(path), sys.executable)["pid"]
+    new = request_handoff(resolve_paths(path), sys.executable)["pid"]
     heard = manager.hear_until("RELOADING")
     pid, message = heard[-1]
     assert pid == old
@@ -202,7 +202,7 @@ def test_whoever_serves_after_a_hand_off_is_the_main_process(path, manager):
 def test_old_actor_that_takes_back_is_the_main_process_again(path, manager):
     old = manager.start(path).pid
     assert manager.ready() == old
-    new = hand_over(place_of(path), sys.executable)["pid"]
+    new = request_handoff(resolve_paths(path), sys.executable)["pid"]
     assert manager.ready() == new
     os.kill(new, signal.SIGKILL)
     assert manager.ready() == old
@@ -213,7 +213,7 @@ def test_hand_off_that_fails_early_is_not_even_mentioned(path, manager):
     old = manager.start(path).pid
     assert manager.ready() == old
     with pytest.raises(Exception, match="cannot be started"):
-        hand_over(place_of(path), str(path.with_name("no python")))
+        request_handoff(resolve_paths(path), str(path.with_name("no python")))
     assert manager.hears_nothing(0.3)
 
 
@@ -249,7 +249,7 @@ def test_actor_that_is_started_on_demand_has_nobody_to_tell(path, manager, monke
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
     pid = write(path, "x")
     assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
-    end_actor(path)
+    stop_actor(path)
     assert manager.hears_nothing(0.3)
 
 
@@ -284,7 +284,7 @@ def test_clients_of_a_service_that_waits_are_told_who_owns_the_store(path, manag
     with closing(SessionDB(path, mode="embedded")):
         small = "from hermes_actor import limits\nlimits.OWNED_SECONDS = 0.2\n"
         service = manager.start(path, prelude=small)
-        with pytest.raises(Owned, match=f"process {os.getpid()} "):
+        with pytest.raises(AlreadyOwned, match=f"process {os.getpid()} "):
             SessionDB(path, mode="actor")
     assert manager.ready() == service.pid
     assert write(path, "x") == service.pid
@@ -337,7 +337,7 @@ def test_socket_of_the_manager_outlives_a_successor_too(path, manager):
     inode = manager.listen(path)
     service = manager.start(path)
     assert manager.ready() == service.pid
-    new = hand_over(place_of(path), sys.executable)["pid"]
+    new = request_handoff(resolve_paths(path), sys.executable)["pid"]
     os.kill(service.pid, signal.SIGTERM)
     assert service.wait(60) == 0
     assert write(path, "a") == new
@@ -364,7 +364,7 @@ def test_variables_of_the_listener_go_no_further(path, manager):
     manager.listen(path)
     service = manager.start(path)
     assert manager.ready() == service.pid
-    new = hand_over(place_of(path), sys.executable)["pid"]
+    new = request_handoff(resolve_paths(path), sys.executable)["pid"]
     names = {entry.split(b"=")[0] for entry in environment(new)}
     assert not {name for name in names if name.startswith(b"LISTEN_")}
     assert b"WATCHDOG_PID" not in names
@@ -515,7 +515,7 @@ def test_actor_that_was_ended_with_a_service_is_back_within_a_second(path):
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
         for number in range(5):
-            end_actor(path, signal.SIGKILL)
+            stop_actor(path, signal.SIGKILL)
             began = time.monotonic()
             db.append_message("s", "user", str(number))
             times.append(time.monotonic() - began)

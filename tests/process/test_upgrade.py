@@ -21,9 +21,9 @@ from support.load import check_owners, load
 from support.wire import Wire, status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import hand_over
+from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.client.control import ask_status
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 HERE = "import asyncio, sys; from pathlib import Path; path = Path(sys.argv[1])\n"
 BLOCKING = (
@@ -78,7 +78,7 @@ def started(path):
 
 def serves(path, version):
     """Wait until it is this version that serves. Whoever asks may be sent away meanwhile."""
-    wait_for(lambda: (ask_status(place_of(path)) or {}).get("version") == version)
+    wait_for(lambda: (ask_status(resolve_paths(path)) or {}).get("version") == version)
 
 
 # --- a newer program -----------------------------------------------------------------------------
@@ -121,7 +121,9 @@ def test_newer_client_that_may_not_ask_works_with_the_older_actor(
 
 def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
     """Its programs work with the old actor, however many of them come."""
-    newer.around("hermes_actor.actor.handoff.receiver:Predecessor.inherit", before="os._exit(9)")
+    newer.around(
+        "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit", before="os._exit(9)"
+    )
     with serving(path) as old, load(path) as running:
         for number in range(4):
             use(newer, path, session=str(number))
@@ -192,7 +194,7 @@ def test_other_code_of_the_same_version_is_handed_over_only_when_asked_for(path,
         running.goes_on()
         found = status(path)
         assert (found["pid"], found["handoff"]) == (old.pid, None)
-        told = hand_over(place_of(path), str(checkout.python))
+        told = request_handoff(resolve_paths(path), str(checkout.python))
         after = status(path)
         assert after["pid"] == told["pid"]
         assert after["version"] == found["version"]
@@ -254,7 +256,7 @@ def test_actor_that_knows_of_a_failed_update_stays(tmp_path, newer, monkeypatch)
     assert done.returncode == 0
     assert "degraded: update failed, still serving" in done.stdout
     # Once the code is mended it goes on as usual.
-    new = hand_over(place_of(path), sys.executable)["pid"]
+    new = request_handoff(resolve_paths(path), sys.executable)["pid"]
     assert new != pid
     wait_nobody(path)
 

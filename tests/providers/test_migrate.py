@@ -226,7 +226,7 @@ KILLED = """
     import os, signal, sys
     from hermes_actor.providers.migration import endpoint
     endpoint._PART_ROWS = 7
-    flush, left = endpoint.Parts.flush, int(sys.argv[1])
+    flush, left = endpoint.BatchWriter.flush, int(sys.argv[1])
 
     def flush_and_die(self, bookmark=None):
         global left
@@ -235,7 +235,7 @@ KILLED = """
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    endpoint.Parts.flush = flush_and_die
+    endpoint.BatchWriter.flush = flush_and_die
     from hermes_actor.cli import run
     sys.exit(run(sys.argv[2:]))
 """
@@ -390,7 +390,7 @@ def test_number_that_a_server_cannot_keep_is_told(source, tmp_path, migrate):
 def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
     """The later one goes on; the earlier one is refused at its next part."""
     monkeypatch.setattr(endpoint, "_PART_ROWS", 7)
-    flush, nested = endpoint.Parts.flush, []
+    flush, nested = endpoint.BatchWriter.flush, []
 
     def flush_and_meet(self, bookmark=None):
         flush(self, bookmark)
@@ -400,7 +400,7 @@ def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
                 answer.result()
             assert migrate(source, target)["messages"] == 36
 
-    monkeypatch.setattr(endpoint.Parts, "flush", flush_and_meet)
+    monkeypatch.setattr(endpoint.BatchWriter, "flush", flush_and_meet)
     assert "another migration into this store has begun" in migrate(source, target, code=1)
     assert exported(address(target)) == exported(embedded(source))
 

@@ -122,7 +122,7 @@ def test_settings_that_contradict_each_other_are_refused(home, text, words):
 def test_there_is_no_way_back_to_the_file(home, tmp_path):
     home(f"sessiondb:\n  dsn: postgresql://me:{SECRET}@/db?host={tmp_path}\n")
     with pytest.raises(OpenError):
-        SessionDB(patience=0.1)
+        SessionDB(timeout=0.1)
     assert not (tmp_path / "state.db").exists()
 
 
@@ -165,7 +165,7 @@ def test_no_error_and_no_log_repeats_a_password(scheme, caplog):
     caplog.set_level(logging.DEBUG)
     url = f"{scheme}://me:{SECRET}@127.0.0.1:1/db"
     with pytest.raises(OpenError) as caught:
-        SessionDB(url, patience=0.1)
+        SessionDB(url, timeout=0.1)
     error = caught.value
     while error is not None:
         assert SECRET not in str(error)
@@ -187,13 +187,13 @@ def test_several_servers_of_mysql_are_refused_in_words(hosts):
     assert SECRET not in str(caught.value)
     # A comma elsewhere is none between hosts.
     with pytest.raises(OpenError, match="does not answer"):
-        SessionDB(f"mysql://me:{SECRET},x@127.0.0.1:1/db?program_name=a,b", patience=0.1)
+        SessionDB(f"mysql://me:{SECRET},x@127.0.0.1:1/db?program_name=a,b", timeout=0.1)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_a_parameter_that_nobody_knows_is_refused_in_words(scheme):
     with pytest.raises(BadConfig):
-        SessionDB(f"{scheme}://me:{SECRET}@127.0.0.1:1/db?colour=red", patience=0.1)
+        SessionDB(f"{scheme}://me:{SECRET}@127.0.0.1:1/db?colour=red", timeout=0.1)
 
 
 # --- drivers and third parties ---------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_third_party_is_found_by_its_entry_point(tmp_path, monkeypatch):
         "class Elsewhere(SQLiteSessionDBProvider):\n"
         "    provider = 'elsewhere'\n"
         "    @classmethod\n"
-        "    def from_url(cls, url, *, settings=None, patience=30.0):\n"
+        "    def from_url(cls, url, *, settings=None, timeout=30.0):\n"
         "        from pathlib import Path\n"
         "        return cls(Path(url.removeprefix('elsewhere://')), mode='embedded')\n"
     )

@@ -21,12 +21,12 @@ from hermes_actor.errors import (
     OutcomeUnknown,
     PermissionDenied,
     TitleInUse,
-    TooBig,
     Unreachable,
     Unsupported,
+    ValueTooLarge,
 )
 from hermes_actor.providers.sql import receipts, registry, schema, tables
-from hermes_actor.providers.sql.dialect import Judgement, Way
+from hermes_actor.providers.sql.dialect import Classification, Way
 from hermes_actor.providers.sql.session_db import ServerSessionDB
 from hermes_actor.store.dispatch import APPLY
 from hermes_protocol import operations as ops
@@ -134,7 +134,7 @@ def test_a_pipeline_is_applied_once_although_its_connection_is_lost(monkeypatch,
 
 
 def test_a_change_that_cannot_be_asked_about_is_unknown(monkeypatch, stores, db):
-    hasty = stores.open("store", patience=0.2)
+    hasty = stores.open("store", timeout=0.2)
     lose(monkeypatch, hasty, 10**6, after_commit=True)
     with pytest.raises(OutcomeUnknown) as caught:
         hasty.append_message("s", "user", "x")
@@ -221,7 +221,7 @@ def test_a_server_that_is_restarted(kind):
 
 
 def test_a_row_that_somebody_holds(stores, db):
-    hasty = stores.open("store", patience=1.0)
+    hasty = stores.open("store", timeout=1.0)
     with engine_of(db).begin() as conn:
         conn.execute(sqlalchemy.select(tables.sessions.c.id).with_for_update())
         with pytest.raises((DeadlineExceeded, Busy)) as caught:
@@ -232,7 +232,7 @@ def test_a_row_that_somebody_holds(stores, db):
 
 
 def test_a_pool_that_is_used_up(url):
-    db = type(SessionDB(url))(url, settings={"pool_size": 1, "connect_timeout": 0.1}, patience=0.3)
+    db = type(SessionDB(url))(url, settings={"pool_size": 1, "connect_timeout": 0.1}, timeout=0.3)
     with engine_of(db).connect(), pytest.raises(Busy, match="pool"):
         db.create_session("a", "cli")
     db.create_session("a", "cli")
@@ -241,7 +241,7 @@ def test_a_pool_that_is_used_up(url):
 
 def test_nobody_there(kind):
     with pytest.raises(Unreachable):
-        SessionDB(f"{kind}://me@127.0.0.1:1/db", patience=0.1)
+        SessionDB(f"{kind}://me@127.0.0.1:1/db", timeout=0.1)
 
 
 def test_a_database_that_is_not_there(url):
@@ -258,7 +258,7 @@ def test_a_user_that_the_server_does_not_know(url):
 
 
 def test_an_id_that_no_index_can_hold(db):
-    with pytest.raises(TooBig):
+    with pytest.raises(ValueTooLarge):
         db.create_session("".join(f"{n:x}" for n in range(20_000)), "cli")
     assert db.session_count() == 1
 
@@ -495,7 +495,7 @@ def test_a_change_stays_unknown_until_a_try_gets_past_its_note(monkeypatch, db):
     lost = sqlalchemy.exc.OperationalError("COMMIT", None, Exception("gone"), True)
     ways = iter([Way.RECONNECT, Way.AGAIN, Way.RAISE])
     busy = Busy("the note is locked")
-    monkeypatch.setattr(database, "_judge", lambda _error: Judgement(next(ways), busy))
+    monkeypatch.setattr(database, "_judge", lambda _error: Classification(next(ways), busy))
 
     def apply(*_arguments):
         if not tried:

@@ -103,7 +103,7 @@ def test_a_server_that_crashes_under_load(server, url, open_):
     crew.wait_for_more()
     writes, errors = crew.end()
     assert violations(db, writes) == []
-    # A crash is over long before anybody loses patience.
+    # A crash is over long before anybody loses timeout.
     assert errors == []
 
 
@@ -136,9 +136,9 @@ def cut_all(server, run):
     return len(found)
 
 
-def test_writers_without_patience_get_typed_errors_in_a_crash(server, url, open_):
+def test_writers_without_timeout_get_typed_errors_in_a_crash(server, url, open_):
     db = open_()
-    crew = Crew(url, 2, patience=0.5)
+    crew = Crew(url, 2, timeout=0.5)
     crew.wait_for_more()
     crash(server)
     time.sleep(1.5)
@@ -223,7 +223,7 @@ def test_no_connection_left_on_the_server(server, url, db):
                 run("ALTER ROLE few NOSUPERUSER")
             there = url.replace("hermes@", "few@")
         with pytest.raises(Busy) as caught:
-            SessionDB(there, patience=0.5)
+            SessionDB(there, timeout=0.5)
         assert caught.value.executed == "no"
 
 
@@ -273,7 +273,7 @@ def test_a_server_that_takes_no_changes(server, agent):
 
     with (
         contextlib.closing(SessionDB(agent)) as db,
-        contextlib.closing(SessionDB(agent, patience=0.5)) as hasty,
+        contextlib.closing(SessionDB(agent, timeout=0.5)) as hasty,
     ):
         db.append_message("s", "user", "before")
         read_only("on")
@@ -314,7 +314,7 @@ def test_a_standby_is_read_and_takes_changes_after_its_promotion(server, tmp_pat
         there = primary.replace(
             quote(str(server.folder), safe=""), quote(str(standby.folder), safe="")
         )
-        with contextlib.closing(SessionDB(there, patience=1.0)) as db:
+        with contextlib.closing(SessionDB(there, timeout=1.0)) as db:
             assert texts(db) == ["replicated"]
             with pytest.raises(ReadOnly):
                 db.append_message("s", "user", "refused")

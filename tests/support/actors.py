@@ -23,17 +23,17 @@ def actor_pid(path: Path) -> int | None:
     return None
 
 
-def end_actor(path: Path, number: int = signal.SIGTERM, patience: float = 20.0) -> int | None:
+def stop_actor(path: Path, number: int = signal.SIGTERM, timeout: float = 20.0) -> int | None:
     """End the actor and wait until it is gone; its pid."""
     pid = actor_pid(path)
     if pid is not None and pid != os.getpid():
         os.kill(pid, number)
-        wait_gone(pid, patience)
+        wait_gone(pid, timeout)
     return pid
 
 
-def wait_gone(pid: int, patience: float = 60.0) -> None:
-    give_up = time.monotonic() + patience
+def wait_gone(pid: int, timeout: float = 60.0) -> None:
+    give_up = time.monotonic() + timeout
     while _lives(pid):
         assert time.monotonic() < give_up, f"process {pid} does not end"
         time.sleep(0.005)
@@ -70,9 +70,9 @@ def _actors_of(path: Path) -> set[int]:
     return found
 
 
-def wait_for(fact: Callable[[], T], patience: float = 60.0) -> T:
+def wait_for(fact: Callable[[], T], timeout: float = 60.0) -> T:
     """Look again and again until something is true; what it was."""
-    give_up = time.monotonic() + patience
+    give_up = time.monotonic() + timeout
     while not (found := fact()):
         assert time.monotonic() < give_up, "it does not come true"
         time.sleep(0.005)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hermes_actor import __version__, limits
-from hermes_actor.paths import Place
+from hermes_actor.paths import StorePaths
 from hermes_protocol import messages as wire
 from hermes_protocol.framing import FrameBuffer, decode_client, decode_operation, frame
 from hermes_protocol.operations import Staged, StagePart
@@ -23,8 +23,8 @@ class AnsweringActor:
     after so many more requests.
     """
 
-    def __init__(self, place: Place, *, window: int = 64, backlog: int = 128) -> None:
-        place.folder.mkdir(mode=0o700, exist_ok=True)
+    def __init__(self, paths: StorePaths, *, window: int = 64, backlog: int = 128) -> None:
+        paths.folder.mkdir(mode=0o700, exist_ok=True)
         self.applied: list[str] = []
         self.heard: list[Any] = []
         self.reads, self.answers = threading.Event(), threading.Event()
@@ -32,14 +32,14 @@ class AnsweringActor:
         self.answers.set()
         self.cut = 0
         self._window = window
-        self._place = place
+        self._paths = paths
         self._receipts: dict[tuple[bytes, int], bytes] = {}
         self._parts: dict[tuple[bytes, int], list[bytes]] = {}
         self._connections: dict[socket.socket, _Connection] = {}
         self._selector = selectors.DefaultSelector()
         self._stop, self._stopped = socket.socketpair()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(place.sock))
+        self._listener.bind(str(paths.sock))
         self._listener.listen(backlog)
         self._listener.setblocking(False)
         for sock in (self._listener, self._stopped):
@@ -54,7 +54,7 @@ class AnsweringActor:
         for sock in (*self._connections, self._listener, self._stop, self._stopped):
             sock.close()
         self._selector.close()
-        self._place.sock.unlink()
+        self._paths.sock.unlink()
 
     def _run(self) -> None:
         while True:

@@ -79,7 +79,7 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
     from hermes_actor.engine import write_connection, writer
     from hermes_actor.sqlite import Connection
 
-    plain_seams, plain_init = writer.Seams, write_connection.WriteConnection.__init__
+    plain_seams, plain_init = writer.Environment, write_connection.WriteConnection.__init__
     plain_close = Connection.close
     cores = []
 
@@ -102,7 +102,7 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
         plain_init(self, *args, **kwargs)
 
     write_connection.WriteConnection.__init__ = init  # type: ignore[method-assign]
-    writer.Seams = lambda: plain_seams(failpoint=failpoint)  # type: ignore[assignment,misc]
+    writer.Environment = lambda: plain_seams(failpoint=failpoint)  # type: ignore[assignment,misc]
 
 
 def sign_for(path: Path) -> Path:

@@ -33,9 +33,9 @@ class Terminal:
     def screen(self, *, colours: bool = False) -> str:
         return self.tmux("capture-pane", "-p", "-t", "0", *(["-e"] if colours else []))
 
-    def wait_for(self, text: str, patience: float = 60.0) -> str:
+    def wait_for(self, text: str, timeout: float = 60.0) -> str:
         """Look until *text* is on the screen; the screen."""
-        give_up = time.monotonic() + patience
+        give_up = time.monotonic() + timeout
         while text not in (screen := self.screen()):
             assert time.monotonic() < give_up, f"{text!r} does not appear:\n{screen}"
             time.sleep(0.05)

@@ -25,8 +25,8 @@ WRITER = """
     import json, os, select, sys, time, zlib
     from hermes_actor import SessionDB
     from hermes_actor.errors import HermesActorError
-    url, name, seen, patience = sys.argv[1:5]
-    db = SessionDB(url, patience=float(patience))
+    url, name, seen, timeout = sys.argv[1:5]
+    db = SessionDB(url, timeout=float(timeout))
     db.ensure_session(name, "weather")
     number = 0
     with open(seen, "w", buffering=1) as history:
@@ -52,16 +52,16 @@ WRITER = """
 class Crew:
     """Processes that write, each to a session of its own, until they are told to end."""
 
-    def __init__(self, url, count, patience=30.0):
+    def __init__(self, url, count, timeout=30.0):
         self.url = url
         self.folder = Path(tempfile.mkdtemp(prefix="hermes-actor-weather-"))
         self.names = [f"writer-{number}" for number in range(count)]
-        self.processes = [self._start(name, patience) for name in self.names]
+        self.processes = [self._start(name, timeout) for name in self.names]
         for process in self.processes:
             assert process.stdout.readline() == b"ready\n", process.stderr.read()
 
-    def _start(self, name, patience):
-        words = [self.url, name, str(self.folder / name), str(patience)]
+    def _start(self, name, timeout):
+        words = [self.url, name, str(self.folder / name), str(timeout)]
         return subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(WRITER), *words],
             env={**os.environ, "PYTHONPATH": str(TESTS)},
@@ -74,10 +74,10 @@ class Crew:
     def acknowledged(self):
         return {name: sum(line[4] == "ok" for line in self.lines(name)) for name in self.names}
 
-    def wait_for_more(self, more=3, patience=90.0):
+    def wait_for_more(self, more=3, timeout=90.0):
         """Until everybody has got some more acknowledgements."""
         wanted = {name: count + more for name, count in self.acknowledged().items()}
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while any(count < wanted[name] for name, count in self.acknowledged().items()):
             assert time.monotonic() < until, self.acknowledged()
             time.sleep(0.02)
@@ -107,8 +107,8 @@ def violations(db, writes):
     not see them; all other rules apply.
     """
     rows, orphans, wrong = db._port.database.read(_contents, (), 30.0, False)
-    places = {row.result: row.place for row in rows}
-    told = [write._replace(place=places.get(write.result)) for write in writes]
+    places = {row.result: row.paths for row in rows}
+    told = [write._replace(paths=places.get(write.result)) for write in writes]
     return check(told, rows, orphans=orphans, structure=wrong)
 
 
@@ -117,8 +117,8 @@ def _contents(conn):
     changes, messages, sessions = tables.changes.c, tables.messages.c, tables.sessions.c
     appended = changes.op == "message.append"
     notes = {
-        msgspec.msgpack.decode(result): place
-        for place, result in conn.tuples(select(changes.commit_no, changes.result).where(appended))
+        msgspec.msgpack.decode(result): paths
+        for paths, result in conn.tuples(select(changes.commit_no, changes.result).where(appended))
     }
     rows = [
         Row(notes.pop(ident, None), name, int(text.split()[1]), zlib.crc32(text.encode()), ident)

@@ -178,5 +178,5 @@ def keep_writer_busy(path: Path, wire: Wire) -> None:
     """While a foreign lock is held: have the writer take the first request of *wire*, and nothing
     else. What comes then waits together."""
     before = admitted(path)
-    wire.send(request(1, create("other"), patience=60.0))
+    wire.send(request(1, create("other"), timeout=60.0))
     wait_for(lambda: admitted(path) > before and status(path)["queue"]["count"] == 0)

@@ -12,9 +12,9 @@ import pytest
 
 from hermes_actor import __version__, limits
 from hermes_actor.client.aio import connection, shared_clients
-from hermes_actor.client.aio.actor_client import AsyncChannel
+from hermes_actor.client.aio.actor_client import AsyncActorClient
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, TitleInUse
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import FrameBuffer, decode_client, decode_operation, frame
@@ -33,10 +33,10 @@ def anyio_backend(request):
 class Script:
     """The actor's socket of one place."""
 
-    def __init__(self, place):
-        place.folder.mkdir(mode=0o700)
+    def __init__(self, paths):
+        paths.folder.mkdir(mode=0o700)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sock.bind(str(place.sock))
+        self._sock.bind(str(paths.sock))
         self._sock.listen()
         self._sock.setblocking(False)
         self._peers = []
@@ -114,20 +114,20 @@ class Peer:
 
 
 @pytest.fixture
-def place(tmp_path):
-    return place_of(tmp_path / "state.db")
+def paths(tmp_path):
+    return resolve_paths(tmp_path / "state.db")
 
 
 @pytest.fixture
-async def script(place):
-    script = Script(place)
+async def script(paths):
+    script = Script(paths)
     yield script
     script.close()
 
 
 @pytest.fixture
-async def channel(place, script):
-    channel = AsyncChannel(place)
+async def channel(paths, script):
+    channel = AsyncActorClient(paths)
     yield channel
     await channel.aclose()
 
@@ -139,8 +139,8 @@ def change(key="k", value=None):
 class Call:
     """One submit in a task of its own, which can be cancelled."""
 
-    def __init__(self, channel, operation, patience):
-        self.work = lambda: channel.submit(operation, patience)
+    def __init__(self, channel, operation, timeout):
+        self.work = lambda: channel.submit(operation, timeout)
         self.scope = anyio.CancelScope()
         self.error = None
         self.ended = anyio.Event()
@@ -173,8 +173,8 @@ async def calls(channel):
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks:
 
-            async def start(key="k", patience=30.0, value=None):
-                call = Call(channel, change(key, value), patience)
+            async def start(key="k", timeout=30.0, value=None):
+                call = Call(channel, change(key, value), timeout)
                 tasks.start_soon(call.run)
                 await settle()
                 return call
@@ -436,9 +436,9 @@ async def test_call_that_was_sent_is_sent_again_although_nobody_waits(channel, s
     assert second.error is None
 
 
-async def test_call_that_nobody_waits_for_is_not_sent_again_after_its_patience(channel, script):
+async def test_call_that_nobody_waits_for_is_not_sent_again_after_its_timeout(channel, script):
     async with calls(channel) as start:
-        first = await start("a", patience=0.3)
+        first = await start("a", timeout=0.3)
         peer = await script.welcome()
         await peer.take()
         await first.cancel()
@@ -626,7 +626,7 @@ async def test_large_operation_travels_in_parts_within_the_window(channel, scrip
     assert decode_operation(b"".join(parts)) == change("big", content)
 
 
-# --- patience --------------------------------------------------------------------------------
+# --- timeout --------------------------------------------------------------------------------
 
 
 async def test_without_welcome_nothing_was_done(channel, script):
@@ -637,7 +637,7 @@ async def test_without_welcome_nothing_was_done(channel, script):
 
 async def test_without_an_answer_nobody_can_tell(channel, script):
     async with calls(channel) as start:
-        call = await start(patience=0.2)
+        call = await start(timeout=0.2)
         peer = await script.welcome()
     assert isinstance(call.error, OutcomeUnknown)
     peer.close()
@@ -652,7 +652,7 @@ async def test_without_room_nothing_was_done(channel, script):
     async with calls(channel) as start:
         await start("a")
         peer = await script.welcome(window=2)
-        call = await start("b", patience=0.1)
+        call = await start("b", timeout=0.1)
         await peer.take()
         await anyio.sleep(0.2)
         assert isinstance(call.error, DeadlineExceeded)
@@ -664,7 +664,7 @@ async def test_room_of_a_call_that_was_given_up_comes_free(channel, script):
     async with calls(channel) as start:
         await start("reads")
         peer = await script.welcome(window=3)
-        await start("a", patience=0.3)
+        await start("a", timeout=0.3)
         await start("b")
         assert [await peer.request() for _ in range(3)] == [(1, "reads"), (2, "a"), (3, "b")]
         peer.ok(1)
@@ -692,9 +692,9 @@ async def test_of_several_each_is_told_what_is_true_of_it(channel, script):
     await peer.nothing()
 
 
-async def test_connection_that_cannot_be_made_again_leaves_it_unknown(channel, script, place):
+async def test_connection_that_cannot_be_made_again_leaves_it_unknown(channel, script, paths):
     async with calls(channel) as start:
-        call = await start(patience=1)
+        call = await start(timeout=1)
         peer = await script.welcome()
         await peer.take()
         peer.close()
@@ -758,32 +758,32 @@ class User:
     pass
 
 
-async def test_users_of_one_loop_share_a_channel_and_the_last_closes_it(place, script):
+async def test_users_of_one_loop_share_a_channel_and_the_last_closes_it(paths, script):
     one, other = User(), User()
-    channel = shared_clients.share(place, one)
-    assert shared_clients.share(place, other) is channel
-    assert shared_clients.share(place, one) is channel
+    channel = shared_clients.share(paths, one)
+    assert shared_clients.share(paths, other) is channel
+    assert shared_clients.share(paths, one) is channel
     async with calls(channel) as start:
         await start()
         peer = await script.welcome()
         await peer.take()
         peer.ok(1)
-    await shared_clients.release(place, one)
+    await shared_clients.release(paths, one)
     await peer.nothing()
-    await shared_clients.release(place, other)
+    await shared_clients.release(paths, other)
     assert isinstance(await peer.take(), wire.Bye)
-    assert shared_clients.share(place, one) is not channel
-    await shared_clients.release(place, one)
+    assert shared_clients.share(paths, one) is not channel
+    await shared_clients.release(paths, one)
 
 
-def test_nothing_of_a_loop_that_has_ended_is_kept(place, anyio_backend):
+def test_nothing_of_a_loop_that_has_ended_is_kept(paths, anyio_backend):
     """Not even if it was never closed, and not its socket."""
     kept = []
 
     async def use():
-        script = Script(place)
+        script = Script(paths)
         user = User()
-        channel = shared_clients.share(place, user)
+        channel = shared_clients.share(paths, user)
         kept.append(weakref.ref(channel))
         kept.append(weakref.ref(anyio.lowlevel.current_token().native_token))
         async with calls(channel) as start:

@@ -17,7 +17,7 @@ from support.files import assert_current, dump, query, raw
 
 from hermes_actor import SessionDB, errors
 from hermes_actor.recovery import backup
-from hermes_actor.recovery.backup import back_up, backup_path, verify, weed
+from hermes_actor.recovery.backup import backup_path, create_backup, prune_backups, verify
 
 PAGES = 3000
 """More than are copied at a time."""
@@ -68,7 +68,7 @@ def test_copy_under_constant_writing_ends_and_is_one_moment(path, target, large)
         large.append_message("s", "user", f"during {len(steps)}")
 
     acknowledged = contents(path, "s")
-    back_up(path, target, write_between)
+    create_backup(path, target, write_between)
     assert len(steps) > 3
     assert contents(target, "s") == acknowledged
     assert len(contents(path, "s")) == len(acknowledged) + len(steps)
@@ -93,7 +93,7 @@ def test_copy_beside_a_busy_writer_has_everything_from_before_and_no_gap(path, t
     try:
         wait_for(lambda: len(acknowledged) > 20)
         before = len(acknowledged)
-        back_up(path, target)
+        create_backup(path, target)
         after = len(acknowledged)
     finally:
         enough.set()
@@ -108,7 +108,7 @@ def test_copy_is_a_store_like_any_other(path, target):
         db.create_session("s", "cli")
         db.append_message("s", "user", "walrus")
         assert len(db.search_messages("walrus")) == 1
-        back_up(path, target)
+        create_backup(path, target)
         assert dump(target, ours=False) == dump(path, ours=False)
     assert query(target, "PRAGMA journal_mode") == [("delete",)]
     assert_current(target)
@@ -126,7 +126,7 @@ def test_copy_changes_nothing_about_the_store(path, target):
         conn.execute("INSERT INTO state_meta VALUES ('k', 'v')")
         files = [path, path.with_name(f"{path.name}-wal")]
         before = [(file.stat().st_ino, file.read_bytes()) for file in files]
-        back_up(path, target)
+        create_backup(path, target)
         assert [(file.stat().st_ino, file.read_bytes()) for file in files] == before
         assert query(target, "SELECT value FROM state_meta WHERE key = 'k'") == [("v",)]
 
@@ -135,7 +135,7 @@ def test_copy_is_private_whatever_the_umask_says(path, target):
     SessionDB(path, mode="embedded").close()
     mask = os.umask(0)
     try:
-        back_up(path, target)
+        create_backup(path, target)
     finally:
         os.umask(mask)
     assert mode(target) == 0o600
@@ -148,8 +148,8 @@ def test_copy_in_a_folder_with_an_unusual_name(tmp_path, folder):
     with closing(SessionDB(path, mode="embedded")) as db:
         db.create_session("s", "cli")
         target = backup_path(path)
-        back_up(path, target)
-        assert weed(path, 1) == []
+        create_backup(path, target)
+        assert prune_backups(path, 1) == []
     assert [entry.name for entry in tmp_path.iterdir()] == [folder]
     assert list(target.parent.iterdir()) == [target]
     with raw(target) as conn:
@@ -165,20 +165,20 @@ def test_interrupted_copy_leaves_nothing(path, target, large):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        back_up(path, target, stop)
+        create_backup(path, target, stop)
     assert nothing_left(target)
 
 
 def test_interrupted_copy_leaves_an_older_one_alone(path, target, large):
-    back_up(path, target)
+    create_backup(path, target)
     before = target.stat().st_ino, target.read_bytes()
     large.append_message("s", "user", "x")
     with pytest.raises(ZeroDivisionError):
-        back_up(path, target, lambda _done, _total: 1 / 0)
+        create_backup(path, target, lambda _done, _total: 1 / 0)
     assert (target.stat().st_ino, target.read_bytes()) == before
     assert list(target.parent.iterdir()) == [target]
     # A whole one takes its place.
-    back_up(path, target)
+    create_backup(path, target)
     assert contents(target, "s") == ["x"]
 
 
@@ -206,7 +206,7 @@ def test_empty_file_gives_no_copy(path, target):
     """It would be kept as one, and push a good one out."""
     path.touch()
     with pytest.raises(errors.NotADatabase, match=r"state\.db is empty"):
-        back_up(path, target)
+        create_backup(path, target)
     assert nothing_left(target)
 
 
@@ -221,7 +221,7 @@ def test_damaged_store_gives_no_copy(path, target):
         file.write(b"\xff" * 64)
     before = path.read_bytes()
     with pytest.raises(errors.Damaged):
-        back_up(path, target)
+        create_backup(path, target)
     assert nothing_left(target)
     assert path.read_bytes() == before
 
@@ -231,7 +231,7 @@ def test_copy_that_is_cut_short_is_not_whole(path, target):
         db.create_session("s", "cli")
         for number in range(200):
             db.append_message("s", "user", f"{number} " * 100)
-        back_up(path, target)
+        create_backup(path, target)
     verify(target)
     os.truncate(target, target.stat().st_size // 2)
     with pytest.raises((errors.Damaged, sqlite3.DatabaseError)):
@@ -241,13 +241,13 @@ def test_copy_that_is_cut_short_is_not_whole(path, target):
 def test_what_is_not_a_store_is_named(path, target):
     path.write_bytes(b"a letter" * 1000)
     with pytest.raises(errors.StorageError, match="not a database"):
-        back_up(path, target)
+        create_backup(path, target)
     assert nothing_left(target)
 
 
 def test_no_store_is_named_and_not_made(path, target):
     with pytest.raises(errors.CannotOpen):
-        back_up(path, target)
+        create_backup(path, target)
     assert nothing_left(target)
     assert not path.exists()
 
@@ -256,7 +256,7 @@ def test_folder_that_is_a_file_is_named(path, tmp_path):
     SessionDB(path, mode="embedded").close()
     (tmp_path / "backups").write_text("a file")
     with pytest.raises(errors.StorageError, match="backups"):
-        back_up(path, backup_path(path))
+        create_backup(path, backup_path(path))
 
 
 # --- the newest are kept -------------------------------------------------------------------------
@@ -274,10 +274,10 @@ def test_newest_are_kept(path):
     now = datetime(2026, 3, 1, tzinfo=UTC)
     copies = [backup_path(path, now + timedelta(hours=n)) for n in range(5)]
     made(path, *(copy.name for copy in reversed(copies)))
-    assert weed(path, 5) == []
-    assert weed(path, 2) == copies[:3]
+    assert prune_backups(path, 5) == []
+    assert prune_backups(path, 2) == copies[:3]
     assert sorted(path.with_name("backups").iterdir()) == copies[3:]
-    assert weed(path, 2) == []
+    assert prune_backups(path, 2) == []
 
 
 def test_nothing_but_copies_of_this_store_is_removed(path):
@@ -287,13 +287,13 @@ def test_nothing_but_copies_of_this_store_is_removed(path):
     others = [backup_path(other, now + timedelta(days=n)) for n in range(3)]
     notes = ["state-notes.txt", "state-before-the-move.backup.db", "state.db", "README"]
     folder = made(path, *notes, *(copy.name for copy in [*mine, *others]))
-    assert weed(path, 1) == mine[:2]
+    assert prune_backups(path, 1) == mine[:2]
     assert {f.name for f in folder.iterdir()} == {*notes, mine[2].name, *(c.name for c in others)}
-    assert weed(other, 1) == others[:2]
+    assert prune_backups(other, 1) == others[:2]
 
 
 def test_without_copies_there_is_nothing_to_remove(path):
-    assert weed(path, 1) == []
+    assert prune_backups(path, 1) == []
 
 
 def test_copies_sort_by_time_when_the_clocks_go_back(path, monkeypatch):

@@ -14,11 +14,11 @@ from support.actors import wait_for
 from support.answering import PID, AnsweringActor
 
 from hermes_actor.client import connect, shared_clients
-from hermes_actor.client.actor_client import Channel
+from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.control import ask_status
 from hermes_actor.client.exchange import told
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, SpawnFailed
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
@@ -32,20 +32,20 @@ LARGE = 900_000
 
 
 @pytest.fixture
-def place(tmp_path):
-    return place_of(tmp_path / "state.db")
+def paths(tmp_path):
+    return resolve_paths(tmp_path / "state.db")
 
 
 @pytest.fixture
-def actor(place):
-    actor = AnsweringActor(place)
+def actor(paths):
+    actor = AnsweringActor(paths)
     yield actor
     actor.close()
 
 
 @pytest.fixture
-def channel(place):
-    channel = Channel(place, lambda _channel: None)
+def channel(paths):
+    channel = ActorClient(paths, lambda _channel: None)
     yield channel
     channel.close()
 
@@ -67,16 +67,16 @@ def change(key, size=0):
 class Call:
     """One call in a thread of its own."""
 
-    def __init__(self, channel, key, size=0, patience=SHORT):
+    def __init__(self, channel, key, size=0, timeout=SHORT):
         self.error = None
         self._thread = threading.Thread(
-            target=self._run, args=(channel, change(key, size), patience), daemon=True
+            target=self._run, args=(channel, change(key, size), timeout), daemon=True
         )
         self._thread.start()
 
-    def _run(self, channel, operation, patience):
+    def _run(self, channel, operation, timeout):
         try:
-            channel.submit(operation, patience)
+            channel.submit(operation, timeout)
         except Exception as error:
             self.error = error
 
@@ -112,10 +112,10 @@ def is_taken(turn):
 # --- what is true ----------------------------------------------------------------------------
 
 
-def test_of_several_each_is_told_what_is_true_of_it(place, no_start):
+def test_of_several_each_is_told_what_is_true_of_it(paths, no_start):
     """The connection is lost while the third waits for room, and cannot be replaced."""
-    actor = AnsweringActor(place, window=3)
-    channel = Channel(place, lambda _channel: None)
+    actor = AnsweringActor(paths, window=3)
+    channel = ActorClient(paths, lambda _channel: None)
     channel.connect(SECONDS)
     actor.answers.clear()
     answers = []
@@ -134,23 +134,23 @@ def test_of_several_each_is_told_what_is_true_of_it(place, no_start):
         outcomes.append((type(caught.value), caught.value.executed))
     assert outcomes == [(OutcomeUnknown, "unknown")] * 2 + [(SpawnFailed, "no")] * 2
 
-    successor = AnsweringActor(place)
+    successor = AnsweringActor(paths)
     channel.submit(change("after"), SECONDS)
     assert keys(successor) == ["after"]  # what was given up is not sent later
     channel.close()
     successor.close()
 
 
-def test_of_several_all_not_sent_is_one_error(place, no_start):
-    channel = Channel(place, lambda _channel: None)
+def test_of_several_all_not_sent_is_one_error(paths, no_start):
+    channel = ActorClient(paths, lambda _channel: None)
     with pytest.raises(SpawnFailed) as caught:
         channel.send([change("a"), change("b")], SECONDS)
     assert caught.value.executed == "no"
 
 
-def test_window_that_stays_full(place):
-    actor = AnsweringActor(place, window=2)
-    channel = Channel(place, lambda _channel: None)
+def test_window_that_stays_full(paths):
+    actor = AnsweringActor(paths, window=2)
+    channel = ActorClient(paths, lambda _channel: None)
     channel.connect(SECONDS)
     actor.answers.clear()
     first, *others = channel.send([change("a"), change("b"), change("c")], SHORT)
@@ -207,7 +207,7 @@ def test_half_a_frame_ends_the_connection_and_is_never_finished(actor, channel):
 def test_what_never_left_is_not_sent_later(actor, channel):
     channel.connect(SECONDS)
     with not_reading(actor):
-        large = Call(channel, "large", LARGE, patience=SECONDS)
+        large = Call(channel, "large", LARGE, timeout=SECONDS)
         wait_for(lambda: channel._line.exchange.frames)
         error = Call(channel, "behind").join()
         assert isinstance(error, DeadlineExceeded)
@@ -243,7 +243,7 @@ def test_several_that_the_kernel_does_not_take(actor, channel):
 def test_calls_of_other_threads_go_on_when_one_waits_for_the_kernel(actor, channel):
     channel.connect(SECONDS)
     with not_reading(actor):
-        calls = [Call(channel, f"k{n}", LARGE, patience=SECONDS) for n in range(4)]
+        calls = [Call(channel, f"k{n}", LARGE, timeout=SECONDS) for n in range(4)]
         wait_for(lambda: channel._line.core.in_flight == 4)
     assert [call.join() for call in calls] == [None] * 4
     assert sorted(actor.applied) == [f"k{n}" for n in range(4)]
@@ -252,13 +252,13 @@ def test_calls_of_other_threads_go_on_when_one_waits_for_the_kernel(actor, chann
 # --- an actor that does not answer -----------------------------------------------------------
 
 
-def test_silent_actor_is_named(actor, channel, place):
+def test_silent_actor_is_named(actor, channel, paths):
     channel.connect(SECONDS)
     actor.answers.clear()
     with pytest.raises(OutcomeUnknown) as caught:
         channel.submit(change("a"), SHORT)
     text = str(caught.value)
-    for part in (str(place.db), f"pid {PID}", " s: ", "hermes-actor doctor", "stop --force"):
+    for part in (str(paths.db), f"pid {PID}", " s: ", "hermes-actor doctor", "stop --force"):
         assert part in text
     actor.answers.set()
     channel.submit(change("b"), SECONDS)
@@ -269,7 +269,7 @@ def test_actor_is_told_less_than_the_whole_time(actor, channel):
     """So its refusal arrives in time, and the call need not wait longer than it was told to."""
     channel.submit(change("a"), 4.0)
     (request,) = [m for m in actor.heard if isinstance(m, wire.Request)]
-    assert request.patience <= 3.0
+    assert request.timeout <= 3.0
     assert told(30.0) == 29.0
     assert told(0.4) == pytest.approx(0.3)
     assert told(-1.0) == 0.0
@@ -283,19 +283,19 @@ def test_ask_that_is_not_answered_changes_nothing(actor, channel):
     assert caught.value.executed == "no"
 
 
-def test_full_backlog(place):
-    actor = AnsweringActor(place, backlog=0)
+def test_full_backlog(paths):
+    actor = AnsweringActor(paths, backlog=0)
     waiting = []
     with not_reading(actor):
         with contextlib.suppress(BlockingIOError):
             while True:
-                waiting.append(connect.connect_once(place))
-        channel = Channel(place, lambda _channel: None)
+                waiting.append(connect.connect_once(paths))
+        channel = ActorClient(paths, lambda _channel: None)
         with pytest.raises(DeadlineExceeded) as caught:
             channel.connect(SHORT)
         assert caught.value.executed == "no"
         with pytest.raises(DeadlineExceeded):
-            ask_status(place, SHORT)
+            ask_status(paths, SHORT)
     channel.submit(change("a"), SECONDS)
     channel.close()
     for sock in waiting:
@@ -303,12 +303,12 @@ def test_full_backlog(place):
     actor.close()
 
 
-def test_thread_that_connects_holds_up_nobody(place):
+def test_thread_that_connects_holds_up_nobody(paths):
     """Each call ends by its own deadline, also while another thread waits for Welcome."""
-    actor = AnsweringActor(place)
-    channel = Channel(place, lambda _channel: None)
+    actor = AnsweringActor(paths)
+    channel = ActorClient(paths, lambda _channel: None)
     with not_reading(actor):
-        patient = Call(channel, "patient", patience=SECONDS)
+        patient = Call(channel, "patient", timeout=SECONDS)
         wait_for(lambda: is_taken(channel._line._connecting))
         error = Call(channel, "hasty").join()
         assert isinstance(error, DeadlineExceeded)
@@ -327,7 +327,7 @@ def test_closing_leaves_calls_that_are_under_way(actor, channel, cut):
     channel.connect(SECONDS)
     with not_reading(actor):
         actor.cut = cut
-        call = Call(channel, "a", patience=SECONDS)
+        call = Call(channel, "a", timeout=SECONDS)
         wait_for(lambda: channel._line.core.in_flight)
         channel.close()
         with pytest.raises(Closed):
@@ -338,11 +338,11 @@ def test_closing_leaves_calls_that_are_under_way(actor, channel, cut):
     wait_for(lambda: isinstance(actor.heard[-1], wire.Bye))
 
 
-def test_fork_handler_knows_channels_that_end_later(actor, place):
+def test_fork_handler_knows_channels_that_end_later(actor, paths):
     shared = shared_clients._Channels()
-    channel = shared.share(place, SECONDS)
+    channel = shared.share(paths, SECONDS)
     with not_reading(actor):
-        call = Call(channel, "a", patience=SECONDS)
+        call = Call(channel, "a", timeout=SECONDS)
         wait_for(lambda: channel._line.core.in_flight)
         channel.release()
         child = os.fork()
@@ -355,7 +355,7 @@ def test_fork_handler_knows_channels_that_end_later(actor, place):
 def test_lost_connection_is_noticed_by_threads_that_wait_for_it(actor, channel):
     channel.connect(SECONDS)
     with not_reading(actor):
-        calls = [Call(channel, f"k{n}", patience=SECONDS) for n in range(4)]
+        calls = [Call(channel, f"k{n}", timeout=SECONDS) for n in range(4)]
         wait_for(lambda: channel._line.core.in_flight == 4)
         channel._line.exchange.sock.shutdown(socket.SHUT_RDWR)
     assert [call.join() for call in calls] == [None] * 4

@@ -18,11 +18,11 @@ from hermes_actor.actor import conversation as answers
 from hermes_actor.actor.conversation import Conversation, State, done, reject, welcome
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.actor.requests import Desk
+from hermes_actor.actor.requests import RequestTracker
 from hermes_actor.client.core import ClientCore
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import FrameError, decode_server, frame
 
@@ -33,14 +33,14 @@ class Actor:
     """Mailbox and writer of one file, worked by hand."""
 
     def __init__(self, path):
-        self.place = place_of(path)
-        self.place.db.parent.mkdir(parents=True, exist_ok=True)
+        self.paths = resolve_paths(path)
+        self.paths.db.parent.mkdir(parents=True, exist_ok=True)
         self.start()
 
     def start(self):
-        self.lock = OwnerLock.acquire(self.place)
+        self.lock = OwnerLock.acquire(self.paths)
         self.mailbox = Mailbox()
-        self.writer = Writer(self.place)
+        self.writer = Writer(self.paths)
         self.writer.recover()
 
     def stop(self):
@@ -65,7 +65,7 @@ class ActorEnd:
         self.actor = actor
         self.out = bytearray()
         self.conversation = Conversation()
-        self.desk = Desk(actor.mailbox, Metrics(), self.out.extend, lambda: None)
+        self.desk = RequestTracker(actor.mailbox, Metrics(), self.out.extend, lambda: None)
 
     def receive(self, data):
         self.conversation.feed(data)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from hermes_actor import errors, limits
 from hermes_actor.client.core import ClientCore, error_from
-from hermes_actor.engine.meta_table import create_own_tables, get_own
+from hermes_actor.engine.meta_table import create_meta_tables, get_internal
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
@@ -102,11 +102,11 @@ class RealLedger:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(limits, "RECEIPTS_PRUNED_AT_ONCE", 1)
         self.conn = sqlite3.connect(":memory:", isolation_level=None)
-        create_own_tables(self.conn)
+        create_meta_tables(self.conn)
         self.restart()
 
     def restart(self):
-        self.real = Receipts(get_own(self.conn, "swept_through"))
+        self.real = Receipts(get_internal(self.conn, "swept_through"))
 
     def find(self, ticket):
         outcome = self.real.find(self.conn, ticket)
@@ -127,7 +127,7 @@ class RealLedger:
     def sweep(self, through):
         kept = limits.RECEIPTS_KEPT_COMMITS
         self.real.swept(self.real.sweep(self.conn, through + kept))
-        assert get_own(self.conn, "swept_through") == through
+        assert get_internal(self.conn, "swept_through") == through
 
     def close(self):
         self.conn.close()
@@ -308,9 +308,9 @@ def link(core, actor):
     return connect(core, actor)
 
 
-def submit(core, link=None, key="k", value=None, patience=30.0):
+def submit(core, link=None, key="k", value=None, timeout=30.0):
     operation = core.encode(ops.MetaSet(key=key, value=value))
-    reply, data = core.request(operation, patience)
+    reply, data = core.request(operation, timeout)
     if link is not None:
         link.to_actor += data
     return reply
@@ -401,12 +401,12 @@ def test_requests_are_numbered_from_one_without_gaps(core, actor, link):
     assert submit(core, link).number == 6
 
 
-def test_request_carries_the_operation_and_the_patience(core, link):
+def test_request_carries_the_operation_and_the_timeout(core, link):
     operation = ops.MetaSet(key="北京", value=7)
     _, data = core.request(core.encode(operation), 2.5)
     (request,) = sent(data)
     assert decode_operation(request.operation) == operation
-    assert request.patience == 2.5
+    assert request.timeout == 2.5
 
 
 def test_after_is_what_was_known_at_the_first_sending(core, actor):
@@ -753,7 +753,7 @@ def test_asks_count_down_and_leave_the_sequence_alone(core, link):
 
 def test_asks_are_answered_by_done_failed_and_status(core, link):
     done, _ = core.ask(lambda ask: wire.CatchUp(ask=ask, through=5))
-    failed, _ = core.ask(lambda ask: wire.CatchUp(ask=ask, through=9, patience=0.5))
+    failed, _ = core.ask(lambda ask: wire.CatchUp(ask=ask, through=9, timeout=0.5))
     status, _ = core.ask(lambda ask: wire.StatusRequest(ask=ask))
     answers = (
         frame(wire.StatusReply(ask=-3, status='{"pid": 1}'))

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 import hermes_protocol.messages as wire
-from hermes_actor.actor.byte_limiter import Credit
+from hermes_actor.actor.byte_limiter import ByteLimiter
 from hermes_actor.actor.connection import Connection
 from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.mailbox import Mailbox
@@ -45,7 +45,7 @@ class Actor:
         self.metrics = Metrics()
         self.backlog = Backlog()
         self.mailbox = Mailbox()
-        self.credit = Credit(1 << 20, self.posted.append)
+        self.credit = ByteLimiter(1 << 20, self.posted.append)
         self.gate = Gate()
         self.reception = types.SimpleNamespace(welcome=self.welcome, left=lambda _: None)
         ours, self.client = socket.socketpair()
@@ -166,7 +166,7 @@ async def test_holder_of_a_lease_is_read_by_the_event_loop(actor):
 
 @with_actor
 async def test_connection_whose_lease_expired_is_read_by_the_writer_again(actor):
-    actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1, patience=0.0)) + request(1))
+    actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1, timeout=0.0)) + request(1))
     await actor.hear()
     for job in actor.mailbox.take_expired(float("inf")):
         job.give_up(DeadlineExceeded("late"))

@@ -3,10 +3,10 @@
 import trio
 import trio.testing
 
-from hermes_actor.actor.byte_limiter import Credit
+from hermes_actor.actor.byte_limiter import ByteLimiter
 
 
-class LateCredit(Credit):
+class LateCredit(ByteLimiter):
     """What is held comes back right after somebody was told that there is none."""
 
     def try_take(self, amount, client):
@@ -29,7 +29,7 @@ def test_credit_that_comes_back_before_the_wait_begins_is_not_missed():
 
 def test_who_came_first_is_not_passed_by_who_asks_without_waiting():
     async def main():
-        credit = Credit(400, trio.lowlevel.current_trio_token().run_sync_soon)
+        credit = ByteLimiter(400, trio.lowlevel.current_trio_token().run_sync_soon)
         await credit.take(100, b"a")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(credit.take, 100, b"a")
@@ -52,7 +52,7 @@ def test_who_gives_up_waiting_lets_those_behind_pass():
     """Nothing else need come back for long: what is held may wait for a busy writer."""
 
     async def main():
-        credit = Credit(400, trio.lowlevel.current_trio_token().run_sync_soon)
+        credit = ByteLimiter(400, trio.lowlevel.current_trio_token().run_sync_soon)
         for client in (b"a", b"b", b"c", b"d"):
             await credit.take(90, client)
         async with trio.open_nursery() as nursery:
@@ -69,7 +69,7 @@ def test_who_gives_up_waiting_lets_those_behind_pass():
 
 def test_favoured_client_passes_those_who_wait_and_has_a_share_beyond_the_budget():
     async def main():
-        credit = Credit(400, trio.lowlevel.current_trio_token().run_sync_soon)
+        credit = ByteLimiter(400, trio.lowlevel.current_trio_token().run_sync_soon)
         for client in (b"a", b"b", b"c", b"d"):
             await credit.take(100, client)
         async with trio.open_nursery() as nursery:

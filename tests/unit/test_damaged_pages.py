@@ -9,7 +9,7 @@ from support.index_damage import LEAVES, PAGES, damage, overwrite
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import Damaged, HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.store.schema import INDEXED_TEXT
 from hermes_protocol.operations import (
     MessageAppend,
@@ -34,7 +34,7 @@ def open_writer(path):
     opened = []
 
     def open_():
-        opened.append(Writer(place_of(path)))
+        opened.append(Writer(resolve_paths(path)))
         return opened[-1]
 
     yield open_

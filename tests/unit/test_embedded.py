@@ -1,4 +1,4 @@
-"""SessionDB objects and their writer: sharing, threads, forks, endings, patience."""
+"""SessionDB objects and their writer: sharing, threads, forks, endings, timeout."""
 
 import json
 import os
@@ -18,15 +18,15 @@ from hermes_actor import SessionDB
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
     ActorBroken,
+    AlreadyOwned,
     Closed,
     ConstraintFailed,
     DeadlineExceeded,
     OutcomeUnknown,
-    Owned,
     SessionEnded,
     UnknownSession,
 )
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 
 IDLE_LIMIT = 0.2
 
@@ -158,14 +158,14 @@ def test_second_process_is_told_who_holds_the_store(embedded, path):
         """,
         path,
     )
-    assert is_a(result, Owned)
+    assert is_a(result, AlreadyOwned)
     assert str(os.getpid()) in result["text"]
     embedded.set_meta("k", "v")
 
 
 def test_lock_file_tells_the_epoch_of_its_owner(embedded, path):
     ((epoch,),) = query(path, "SELECT value FROM hermes_actor_meta WHERE key = 'epoch'")
-    content = json.loads(place_of(path).owner_lock.read_text())
+    content = json.loads(resolve_paths(path).owner_lock.read_text())
     assert (content["pid"], content["epoch"]) == (os.getpid(), epoch)
 
 
@@ -228,7 +228,7 @@ tell(seen)
 """,
         path,
     )
-    owned = "hermes_actor.errors.Owned"
+    owned = "hermes_actor.errors.AlreadyOwned"
     assert owned in result["write"]
     assert owned in result["sql"]
     assert owned in result["lease"]
@@ -320,12 +320,12 @@ for n in range(20):
     ],
 )
 def test_program_that_forgets_to_close_ends_cleanly(path, ending, code, complaint):
-    place = place_of(path)
+    paths = resolve_paths(path)
     errors = program(FORGETS + ending, path, code)
     assert errors.strip().endswith(complaint)
     assert bool(errors) is bool(complaint)
-    assert not place.wal.exists()
-    assert not place.shm.exists()
+    assert not paths.wal.exists()
+    assert not paths.shm.exists()
     assert query(path, "SELECT COUNT(*) FROM messages") == [(20,)]
 
 
@@ -375,7 +375,7 @@ def test_search_follows_replace_and_delete(db):
 def test_impatient_call_gives_up_while_a_transaction_is_held(open_store, mode, path):
     db = open_store(path)
     db.create_session("s", "cli")
-    impatient = SessionDB(path, mode=mode, patience=IDLE_LIMIT / 2)
+    impatient = SessionDB(path, mode=mode, timeout=IDLE_LIMIT / 2)
 
     def work(face):
         face.execute("INSERT INTO state_meta VALUES ('k', 'v')")
@@ -392,7 +392,7 @@ def test_impatient_call_gives_up_while_a_transaction_is_held(open_store, mode, p
         impatient.close()
 
 
-def test_foreign_lock_within_the_patience_is_waited_for(open_store, mode, path):
+def test_foreign_lock_within_the_timeout_is_waited_for(open_store, mode, path):
     db = open_store(path)
     db.create_session("s", "cli")
     with raw(path) as foreign:
@@ -409,10 +409,10 @@ def test_foreign_lock_within_the_patience_is_waited_for(open_store, mode, path):
     assert results == [1]
 
 
-def test_foreign_lock_that_outlasts_the_patience(open_store, mode, path):
+def test_foreign_lock_that_outlasts_the_timeout(open_store, mode, path):
     db = open_store(path)
     db.create_session("s", "cli")
-    impatient = SessionDB(path, mode=mode, patience=0.1)
+    impatient = SessionDB(path, mode=mode, timeout=0.1)
     try:
         with raw(path) as foreign:
             foreign.execute("BEGIN IMMEDIATE")

@@ -19,29 +19,29 @@ from hermes_actor.engine.checkpoint import (
     decide,
     run_checkpoint,
 )
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.staging import LeaseParts
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
     ActorBroken,
+    AlreadyOwned,
     BadValue,
     Busy,
     ConstraintFailed,
     Damaged,
     DeadlineExceeded,
     DiskFull,
+    DiskIOError,
     HermesActorError,
-    IOFailed,
     OutcomeUnknown,
-    Owned,
     SqlError,
-    TooBig,
+    ValueTooLarge,
 )
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import Connection
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import (
     MessageAppend,
     MessageRow,
@@ -75,8 +75,8 @@ class FakeTime:
         self.sleeps += 1
         self.on_sleep()
 
-    def seams(self, **more):
-        return Seams(monotonic=self.monotonic, sleep=self.sleep, **more)
+    def env(self, **more):
+        return Environment(monotonic=self.monotonic, sleep=self.sleep, **more)
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def path(tmp_path):
 def open_writer(path):
     opened = []
 
-    def open_(seams=None):
-        opened.append(Writer(place_of(path), seams))
+    def open_(env=None):
+        opened.append(Writer(resolve_paths(path), env))
         return opened[-1]
 
     yield open_
@@ -199,7 +199,7 @@ def test_batch_without_a_success_commits_nothing(writer, path):
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), max_size=6))
 def test_commit_numbers_have_no_gaps(tmp_path_factory, batches):
     path = tmp_path_factory.mktemp("numbers") / "state.db"
-    writer = Writer(place_of(path))
+    writer = Writer(resolve_paths(path))
     try:
         numbers = []
         for wanted in batches:
@@ -272,7 +272,7 @@ def test_order_of_a_batch_is_kept(writer, path):
 
 def test_passed_deadline_is_not_executed(open_writer, path):
     time = FakeTime()
-    writer = open_writer(time.seams())
+    writer = open_writer(time.env())
     time.now = 10.0
     late, in_time = Request(put("late"), deadline=9.0), Request(put("ok"), deadline=11.0)
     outcomes = writer.run_batch([in_time, late, in_time])
@@ -285,7 +285,7 @@ def test_passed_deadline_is_not_executed(open_writer, path):
 
 
 def test_long_batch_commits_what_it_has(open_writer, path):
-    writer = open_writer(FakeTime(look_costs=limits.BATCH_SOFT_SECONDS / 4).seams())
+    writer = open_writer(FakeTime(look_costs=limits.BATCH_SOFT_SECONDS / 4).env())
     waiting = [put(f"{n:02}") for n in range(20)]
     done = 0
     while waiting:
@@ -377,7 +377,7 @@ def test_old_owner_does_nothing_else_either(writer, path, attempt):
 def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path):
     dead = open_writer()
     run(dead, *(put(str(n)) for n in range(20)))
-    wal = place_of(path).wal
+    wal = resolve_paths(path).wal
     assert wal.stat().st_size > 0
     writer = open_writer()
     commits = []
@@ -395,7 +395,7 @@ def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM state_meta").fetchall()
         for epoch in (2, 3):
-            writer = open_writer(time.seams())
+            writer = open_writer(time.env())
             run(writer, put(str(epoch)))
             assert writer.epoch == epoch
     assert time.now >= 2.0  # it was tried for that long
@@ -406,7 +406,7 @@ def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path):
 
 def test_operation_waits_for_a_foreign_lock(open_writer, path):
     time = FakeTime()
-    writer = open_writer(time.seams())
+    writer = open_writer(time.env())
     run(writer, put("1"))
     with raw(path) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
@@ -418,7 +418,7 @@ def test_operation_waits_for_a_foreign_lock(open_writer, path):
 
 def test_foreign_lock_that_outlasts_the_deadline(open_writer, path):
     time = FakeTime()
-    writer = open_writer(time.seams())
+    writer = open_writer(time.env())
     run(writer, put("1"))
     with raw(path) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
@@ -438,7 +438,7 @@ def test_foreign_lock_delays_the_barrier_too(open_writer, path):
     time = FakeTime()
     with raw(path) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
-        writer = open_writer(time.seams())
+        writer = open_writer(time.env())
         (outcome,) = writer.run_batch([Request(put("1"), deadline=0.5)])
         assert isinstance(outcome.error, Busy)
         foreign.rollback()
@@ -447,7 +447,7 @@ def test_foreign_lock_delays_the_barrier_too(open_writer, path):
 
 
 def test_foreign_lock_only_postpones_upkeep(open_writer, path):
-    writer = open_writer(FakeTime().seams())
+    writer = open_writer(FakeTime().env())
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append("x"))
     with raw(path) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
@@ -632,7 +632,7 @@ def test_ids_that_begin_anew_are_indexed(writer, path):
 
 
 def test_slice_is_bounded_and_tells_that_more_is_left(open_writer, path):
-    writer = open_writer(FakeTime().seams())
+    writer = open_writer(FakeTime().env())
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
     rows = 2 * limits.INDEX_STEP_ROWS + 1
     for n in range(rows):
@@ -656,7 +656,7 @@ def test_crash_inside_a_slice_loses_and_doubles_nothing(open_writer, path):
             failing.append(name)
             raise Crash
 
-    writer = open_writer(Seams(failpoint=failpoint))
+    writer = open_writer(Environment(failpoint=failpoint))
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append("1"), append("2"))
     with pytest.raises(Crash):
         writer.index_slice(1.0)
@@ -784,11 +784,11 @@ def test_pinned_wal_is_reported_as_partial(writer, path, action):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM state_meta").fetchall()
         run(writer, *(put(str(n), "x" * 5000) for n in range(5)))
-        result = run_checkpoint(writer.core.conn, action, time.seams(), budget=0.02)
+        result = run_checkpoint(writer.core.conn, action, time.env(), budget=0.02)
         assert not result.complete
         assert time.now >= 0.02 or action is Action.PASSIVE
         reader.rollback()
-    result = run_checkpoint(writer.core.conn, action, time.seams(), budget=0.02)
+    result = run_checkpoint(writer.core.conn, action, time.env(), budget=0.02)
     assert result.complete
     writer.checkpoints.ran(action, result, 0.0)
     assert writer.checkpoints.outcomes == {f"{action.value.lower()}.complete": 1}
@@ -801,18 +801,18 @@ def test_reader_that_leaves_in_time_is_waited_for(writer, path):
         reader.execute("SELECT * FROM state_meta").fetchall()
         run(writer, put("1"))
         time.on_sleep = lambda: time.sleeps == 3 and reader.rollback()
-        assert run_checkpoint(writer.core.conn, Action.TRUNCATE, time.seams(), budget=1.0).complete
-    assert place_of(path).wal.stat().st_size == 0
+        assert run_checkpoint(writer.core.conn, Action.TRUNCATE, time.env(), budget=1.0).complete
+    assert resolve_paths(path).wal.stat().st_size == 0
 
 
 def test_quiet_file_gets_a_short_wal(open_writer, path):
     time = FakeTime()
-    writer = open_writer(time.seams())
+    writer = open_writer(time.env())
     run(writer, put("1"))
     assert writer.idle_slice() == limits.TRUNCATE_AFTER_IDLE_SECONDS
     time.now += limits.TRUNCATE_AFTER_IDLE_SECONDS
     assert writer.idle_slice() == limits.FOREIGN_LOOK_SECONDS
-    assert place_of(path).wal.stat().st_size == 0
+    assert resolve_paths(path).wal.stat().st_size == 0
 
 
 def test_only_the_writer_decides_about_checkpoints(writer):
@@ -872,7 +872,7 @@ def failing(open_writer, path):
             factory=Failing,
         )  # fmt: skip
 
-    writer = open_writer(Seams(connect_writer=connect))
+    writer = open_writer(Environment(connect_writer=connect))
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
     return writer
 
@@ -927,10 +927,10 @@ def test_failed_sync_in_the_barrier_breaks_the_writer(open_writer, path):
         return conn
 
     open_writer().close()
-    writer = open_writer(Seams(connect_writer=connect))
+    writer = open_writer(Environment(connect_writer=connect))
     writer.core.conn.fail_on, writer.core.conn.times = "COMMIT", 1
     (outcome,) = batch(writer, put("1"))
-    assert isinstance(outcome.error, IOFailed | OutcomeUnknown)
+    assert isinstance(outcome.error, DiskIOError | OutcomeUnknown)
     assert isinstance(batch(writer, put("2"))[0].error, ActorBroken)
     assert keys(path) == []
 
@@ -964,7 +964,7 @@ def test_damage_that_a_commit_meets_is_not_executed_and_stops_changes(failing, p
     assert {outcome.error.executed for outcome in outcomes} == {"no"}
     failing.core.conn.fail_on = ""
     assert failing.core.broken is None
-    assert not place_of(path).fsync_failed.exists()
+    assert not resolve_paths(path).fsync_failed.exists()
     assert keys(path) == []
 
 
@@ -998,7 +998,7 @@ def interfered(open_writer, path):
     def connect(file):
         return sqlite3.connect(file, timeout=0, isolation_level=None, factory=Interfering)
 
-    writer = open_writer(Seams(connect_writer=connect))
+    writer = open_writer(Environment(connect_writer=connect))
     run(writer, put("1"))
     return writer
 
@@ -1007,9 +1007,9 @@ def interfered(open_writer, path):
 def test_failed_sync_of_a_vacuum_breaks_the_writer(failing, path, code):
     failing.core.conn.fail_on, failing.core.conn.code = "VACUUM", code
     (outcome,) = batch(failing, Vacuum())
-    assert isinstance(outcome.error, IOFailed | ActorBroken)
+    assert isinstance(outcome.error, DiskIOError | ActorBroken)
     assert failing.core.exit_code == exit_codes.FSYNC_FAILED
-    assert place_of(path).fsync_failed.exists()
+    assert resolve_paths(path).fsync_failed.exists()
     failing.core.conn.fail_on = ""
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
 
@@ -1051,7 +1051,7 @@ def test_failed_sync_of_an_extra_index_breaks_the_writer(failing, path):
     with raw(path) as foreign:
         foreign.execute("DROP INDEX hermes_actor_messages_time")
     conn = failing.core.conn
-    while "hermes_actor_messages_time" in layout_of(conn).indexes:
+    while "hermes_actor_messages_time" in features_of(conn).indexes:
         failing.index_slice(1.0)
     while failing._mend_holes():
         pass
@@ -1076,7 +1076,7 @@ def test_storage_error_inside_an_operation_costs_only_that_operation(
     monkeypatch.setattr(Failing, "fail_on", "INSERT INTO messages")
     monkeypatch.setattr(Failing, "code", code)
     outcomes = batch(failing, put("1"), append("x"), put("2"))
-    assert isinstance(outcomes[1].error, DiskFull | IOFailed)
+    assert isinstance(outcomes[1].error, DiskFull | DiskIOError)
     assert [outcome.commit_no for outcome in outcomes] == [2, None, 3]
     assert keys(path) == ["1", "2"]
 
@@ -1097,57 +1097,57 @@ def test_error_that_does_not_come_again_costs_nothing(failing, path):
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_files_belong_to_their_owner_alone(path, umask):
-    place, old = place_of(path), os.umask(umask)
+    paths, old = resolve_paths(path), os.umask(umask)
     try:
-        lock = OwnerLock.acquire(place)
-        writer = Writer(place)
+        lock = OwnerLock.acquire(paths)
+        writer = Writer(paths)
         run(writer, put("k"))
     finally:
         os.umask(old)
     modes = {
         file.name: oct(file.stat().st_mode & 0o777)
-        for file in (place.db, place.wal, place.shm, place.owner_lock, place.folder)
+        for file in (paths.db, paths.wal, paths.shm, paths.owner_lock, paths.folder)
     }
     writer.close()
     lock.release()
-    assert modes.pop(place.folder.name) == "0o700"
+    assert modes.pop(paths.folder.name) == "0o700"
     assert set(modes.values()) == {"0o600"}
 
 
 def test_owner_lock_tells_who_holds_it(path):
-    place = place_of(path)
-    lock = OwnerLock.acquire(place)
+    paths = resolve_paths(path)
+    lock = OwnerLock.acquire(paths)
     lock.describe(epoch=7)
-    content = json.loads(place.owner_lock.read_text())
+    content = json.loads(paths.owner_lock.read_text())
     assert sorted(content) == ["build", "epoch", "pid", "started"]
     assert (content["pid"], content["epoch"]) == (os.getpid(), 7)
     lock.release()
 
 
 def test_second_owner_is_told_about_the_first(path):
-    place = place_of(path)
-    lock = OwnerLock.acquire(place)
-    with pytest.raises(Owned, match=str(os.getpid())) as caught:
-        OwnerLock.acquire(place)
+    paths = resolve_paths(path)
+    lock = OwnerLock.acquire(paths)
+    with pytest.raises(AlreadyOwned, match=str(os.getpid())) as caught:
+        OwnerLock.acquire(paths)
     assert caught.value.pid == os.getpid()
-    inode = place.owner_lock.stat().st_ino
+    inode = paths.owner_lock.stat().st_ino
     lock.release()
     lock.release()
-    OwnerLock.acquire(place).release()
-    assert place.owner_lock.stat().st_ino == inode
+    OwnerLock.acquire(paths).release()
+    assert paths.owner_lock.stat().st_ino == inode
 
 
 def test_unreadable_lock_content_does_not_hide_the_owner(path):
-    place = place_of(path)
-    lock = OwnerLock.acquire(place)
-    place.owner_lock.write_bytes(b"\xff{")
-    with pytest.raises(Owned, match="unknown"):
-        OwnerLock.acquire(place)
+    paths = resolve_paths(path)
+    lock = OwnerLock.acquire(paths)
+    paths.owner_lock.write_bytes(b"\xff{")
+    with pytest.raises(AlreadyOwned, match="unknown"):
+        OwnerLock.acquire(paths)
     lock.release()
 
 
 def test_lock_is_not_handed_to_programs_that_are_started(path):
-    lock = OwnerLock.acquire(place_of(path))
+    lock = OwnerLock.acquire(resolve_paths(path))
     assert not os.get_inheritable(lock._descriptor)
     lock.release()
 
@@ -1166,5 +1166,5 @@ def test_parts_of_a_statement_of_a_lease_come_in_order_and_within_bounds(monkeyp
     assert parts.take(Staged(key=2, parts=2)) == SqlStatement(sql="SELECT 1")
     monkeypatch.setattr(limits, "STAGED_MAX_BYTES", 10)
     parts.keep(StagePart(key=3, part=0, data=bytes(10)))
-    with pytest.raises(TooBig):
+    with pytest.raises(ValueTooLarge):
         parts.keep(StagePart(key=3, part=1, data=b"x"))

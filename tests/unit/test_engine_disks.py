@@ -7,28 +7,28 @@ import pytest
 from support.processes import own_mounts, run_python
 
 from hermes_actor import exit_codes
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.errors import CannotOpen, IOFailed
-from hermes_actor.paths import place_of
+from hermes_actor.errors import CannotOpen, DiskIOError
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import Connection, connect_writer
 from hermes_protocol.operations import MetaSet
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = place_of(tmp_path / "state.db")
-    place.folder.mkdir(mode=0o700)
-    return place
+def paths(tmp_path):
+    paths = resolve_paths(tmp_path / "state.db")
+    paths.folder.mkdir(mode=0o700)
+    return paths
 
 
 @pytest.fixture
-def open_writer(place):
+def open_writer(paths):
     opened = []
 
-    def open_(seams=None, **options):
-        opened.append(Writer(place, seams, **options))
+    def open_(env=None, **options):
+        opened.append(Writer(paths, env, **options))
         return opened[-1]
 
     yield open_
@@ -51,54 +51,56 @@ def failed(code):
 
 
 @pytest.mark.parametrize("after_failure", [False, True])
-def test_wal_is_written_again_before_it_is_folded_back(place, open_writer, after_failure):
+def test_wal_is_written_again_before_it_is_folded_back(paths, open_writer, after_failure):
     """Or frames that only the cache has would be in the database, and not in the disk's WAL."""
     open_writer().close()
     if after_failure:
-        place.fsync_failed.touch()
+        paths.fsync_failed.touch()
     told = []
     again = "written again"
-    open_writer(Seams(failpoint=told.append, write_again=lambda _: told.append(again))).recover()
+    open_writer(
+        Environment(failpoint=told.append, write_again=lambda _: told.append(again))
+    ).recover()
     expected = ["barrier.before", again, "barrier.after_checkpoint"]
     assert [what for what in told if what in expected] == (
         expected if after_failure else [expected[0], expected[2]]
     )
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
 
 
-def test_writing_again_keeps_every_byte_and_syncs(place, monkeypatch):
+def test_writing_again_keeps_every_byte_and_syncs(paths, monkeypatch):
     data = os.urandom(3_000_000)
-    place.wal.write_bytes(data)
+    paths.wal.write_bytes(data)
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    before = place.wal.stat()
-    Seams().write_again(str(place.wal))
-    assert place.wal.read_bytes() == data
-    assert place.wal.stat().st_ino == before.st_ino
-    assert place.wal.stat().st_mtime_ns > before.st_mtime_ns
+    before = paths.wal.stat()
+    Environment().write_again(str(paths.wal))
+    assert paths.wal.read_bytes() == data
+    assert paths.wal.stat().st_ino == before.st_ino
+    assert paths.wal.stat().st_mtime_ns > before.st_mtime_ns
     assert len(synced) == 1
-    place.wal.unlink()
-    Seams().write_again(str(place.wal))
-    assert not place.wal.exists()
+    paths.wal.unlink()
+    Environment().write_again(str(paths.wal))
+    assert not paths.wal.exists()
 
 
-def test_wal_that_cannot_be_written_again_stops_the_writer(place, open_writer):
+def test_wal_that_cannot_be_written_again_stops_the_writer(paths, open_writer):
     def refuse(_path):
         raise OSError(5, "Input/output error")
 
     open_writer().close()
-    place.fsync_failed.touch()
-    writer = open_writer(Seams(write_again=refuse))
-    with pytest.raises(IOFailed):
+    paths.fsync_failed.touch()
+    writer = open_writer(Environment(write_again=refuse))
+    with pytest.raises(DiskIOError):
         writer.recover()
     assert writer.core.broken is not None
     assert writer.core.exit_code == exit_codes.FSYNC_FAILED
-    assert place.fsync_failed.exists()
+    assert paths.fsync_failed.exists()
     # The next one has more luck.
     later = open_writer()
     assert later.recover()
     assert put(later, "k") is None
-    assert not place.fsync_failed.exists()
+    assert not paths.fsync_failed.exists()
 
 
 # File systems without WAL.
@@ -116,7 +118,7 @@ def test_without_wal_the_folder_is_synced_too(open_writer):
     def connect(path):
         return sqlite3.connect(path, isolation_level=None, factory=WithoutWal)
 
-    writer = open_writer(Seams(connect_writer=connect))
+    writer = open_writer(Environment(connect_writer=connect))
     assert writer.core.conn.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     assert writer.core.conn.execute("PRAGMA synchronous").fetchone() == (3,)
     assert put(writer, "k") is None
@@ -141,11 +143,11 @@ def test_io_error_is_followed_by_a_new_connection(open_writer):
         conn.close()
         return sqlite3.connect(path, timeout=0, isolation_level=None, factory=Failing)
 
-    writer = open_writer(Seams(connect_writer=connect), anchored=True)
+    writer = open_writer(Environment(connect_writer=connect), anchored=True)
     assert put(writer, "1") is None
     used, epoch = writer.core.conn, writer.epoch
     fails.append("BEGIN IMMEDIATE")
-    assert isinstance(put(writer, "2"), IOFailed)
+    assert isinstance(put(writer, "2"), DiskIOError)
     assert put(writer, "3") is None
     assert writer.core.conn is not used
     assert writer.epoch == epoch + 1
@@ -166,7 +168,7 @@ def test_io_error_goes_on_until_there_can_be_a_new_connection(open_writer):
             raise failed(sqlite3.SQLITE_CANTOPEN)
         return connect_writer(path)
 
-    writer = open_writer(Seams(connect_writer=connect))
+    writer = open_writer(Environment(connect_writer=connect))
     assert put(writer, "1") is None
     writer.core.explain(failed(sqlite3.SQLITE_IOERR_READ))
     broken.append(True)
@@ -181,7 +183,7 @@ def test_anchor_that_cannot_be_opened_is_a_typed_error(open_writer):
         raise failed(sqlite3.SQLITE_CANTOPEN)
 
     with pytest.raises(CannotOpen):
-        open_writer(Seams(connect_reader=refuse), anchored=True)
+        open_writer(Environment(connect_reader=refuse), anchored=True)
     assert put(open_writer(anchored=True), "k") is None
 
 
@@ -198,11 +200,11 @@ def test_restore_that_fills_the_disk_is_reported_as_what_it_is():
     from hermes_actor.engine.jobs import Request
     from hermes_actor.engine.admin_tasks import maintain
     from hermes_actor.engine.writer import Writer
-    from hermes_actor.paths import place_of
+    from hermes_actor.paths import resolve_paths
     from hermes_protocol.operations import MetaSet
 
     with small_disk() as (folder, disk):
-        place = place_of(folder / "state.db")
+        place = resolve_paths(folder / "state.db")
         place.folder.mkdir(mode=0o700)
         writer = Writer(place, anchored=True)
         writer.run_batch([Request(MetaSet(key="before", value="v"))])

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from support.child import outcome
 
-from hermes_actor.engine.meta_table import set_own
+from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.errors import DeadlineExceeded, NotAllowed
 
 IDLE_LIMIT, TOTAL_LIMIT = 0.2, 1.0
@@ -340,7 +340,7 @@ def test_own_tables_cannot_be_changed_through_a_trigger(db, conn):
 def test_own_tables_cannot_be_changed_by_the_text_of_an_internal_statement(db, conn):
     """Python keeps compiled statements by their text, and those are not authorised again."""
     spy = Mock()
-    set_own(spy, "epoch", 1)
+    set_internal(spy, "epoch", 1)
     (sql, _), _ = spy.execute.call_args
     with pytest.raises(NotAllowed):
         conn.execute(sql, ("epoch", 99))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import newer_files, old_files
-from support.actors import end_actor
+from support.actors import stop_actor
 from support.files import (
     FTS_TABLES,
     TRIGGERS,
@@ -371,14 +371,14 @@ def without_privileges(path, mode):
     return run_python(code, path, mode)
 
 
-def hand_over(path):
+def request_handoff(path):
     if os.getuid() == 0:
         os.chown(path, 65534, 65534)
 
 
 def test_read_only_file_is_named_and_untouched(mode, open_folder):
     path = old_files.build(Path(open_folder) / "state.db", 11)
-    hand_over(path)
+    request_handoff(path)
     path.chmod(0o444)
     before = path.read_bytes()
     result = without_privileges(path, mode)
@@ -389,7 +389,7 @@ def test_read_only_file_is_named_and_untouched(mode, open_folder):
 
 def test_read_only_folder_is_named_and_its_file_untouched(mode, open_folder):
     path = old_files.build(Path(open_folder) / "state.db", 11)
-    hand_over(path)
+    request_handoff(path)
     path.parent.chmod(0o555)
     before = path.read_bytes()
     result = without_privileges(path, mode)
@@ -489,7 +489,7 @@ def test_w10_outdated_file_under_a_foreign_lock_is_refused_and_untouched(open_st
 def test_w11_write_under_a_foreign_lock_fails_and_works_afterwards(open_store, path, monkeypatch):
     db = open_store(path)
     db.create_session("s", "cli")
-    monkeypatch.setattr(db, "_patience", 0.5)
+    monkeypatch.setattr(db, "_timeout", 0.5)
     with (
         write_lock(path),
         pytest.raises(sqlite3.OperationalError, match="database is locked"),
@@ -511,7 +511,7 @@ def test_w14_two_handles_see_each_other_and_leave_no_side_files(open_store, mode
     two.close()
     if mode == "actor":
         # Its anchor keeps the last close from unlinking anything under others.
-        end_actor(path)
+        stop_actor(path)
         assert path.with_name("state.db-wal").stat().st_size == 0
         return
     assert not path.with_name("state.db-wal").exists()
@@ -538,7 +538,7 @@ def test_second_process_is_told_who_owns_the_file(path):
     try:
         db.create_session("s", "cli")
         refused = run_python(code, path)
-        assert "hermes_actor.errors.Owned" in refused["classes"], refused
+        assert "hermes_actor.errors.AlreadyOwned" in refused["classes"], refused
         assert str(os.getpid()) in refused["text"]
         db.append_message("s", "user", "the first goes on")
         assert db.message_count("s") == 1

@@ -4,10 +4,10 @@ import pytest
 from support.files import FTS_TABLES, TRIGGERS, query, raw
 
 from hermes_actor import limits
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, INDEXED_TEXT
 from hermes_protocol.operations import (
     MessageAppend,
@@ -30,8 +30,8 @@ def path(tmp_path):
 def open_writer(path):
     opened = []
 
-    def open_(seams=None):
-        opened.append(Writer(place_of(path), seams))
+    def open_(env=None):
+        opened.append(Writer(resolve_paths(path), env))
         return opened[-1]
 
     yield open_
@@ -162,7 +162,7 @@ def test_smaller_holes_are_filled_under_a_changed_schema(writer, open_writer, pa
 
 def test_rows_are_looked_at_again_only_now_and_then(open_writer, path):
     now = [0.0]
-    writer = open_writer(Seams(monotonic=lambda: now[0]))
+    writer = open_writer(Environment(monotonic=lambda: now[0]))
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
     run(writer, *(append(f"walrus {n}") for n in range(COUNT)))
     idle(writer)

@@ -15,7 +15,7 @@ class Actor:
     def __init__(self, home):
         self.opened = trio.Event()
         self.opened.set()
-        self.place = types.SimpleNamespace(db=home / "state.db")
+        self.paths = types.SimpleNamespace(db=home / "state.db")
         self.succession = types.SimpleNamespace(attempt=None)
         self.reception = types.SimpleNamespace(connections=set(), last_left=trio.current_time())
         self.mailbox = types.SimpleNamespace(is_empty=True)

@@ -12,7 +12,7 @@ from support.index_damage import PAGES, damage
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, INDEXED_TEXT
 from hermes_protocol.operations import (
     MessageAppend,
@@ -84,7 +84,7 @@ class Owner:
 
     def __init__(self, path):
         self.path = path
-        self.writer = Writer(place_of(path))
+        self.writer = Writer(resolve_paths(path))
 
     def run(self, operations):
         """Whether each was executed."""
@@ -103,7 +103,7 @@ class Owner:
     def away(self):
         self.writer.close()
         yield
-        self.writer = Writer(place_of(self.path))
+        self.writer = Writer(resolve_paths(self.path))
 
     def end(self):
         self.writer.core.conn.close()

@@ -9,11 +9,11 @@ import pytest
 
 from hermes_actor import limits
 from hermes_actor.actor.mailbox import Mailbox
-from hermes_actor.actor.writer_poll import Intake
+from hermes_actor.actor.writer_poll import WriterSelector
 from hermes_actor.engine.jobs import Job
 
 
-class Line:
+class ActorConnection:
     """An incoming side whose requests are single letters; a full stop is not for the writer."""
 
     def __init__(self, mailbox):
@@ -51,7 +51,7 @@ def mailbox():
 
 @pytest.fixture
 def line(mailbox):
-    line = Line(mailbox)
+    line = ActorConnection(mailbox)
     yield line
     line.close()
 
@@ -122,7 +122,7 @@ def test_writer_that_is_busy_for_long_loses_what_was_lent(mailbox, line, monkeyp
 
 
 def test_nothing_is_lent_to_a_writer_that_has_not_begun(line):
-    intake = Intake()
+    intake = WriterSelector()
     assert not intake.lend(line)
     intake.close()
 

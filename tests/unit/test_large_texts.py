@@ -12,12 +12,12 @@ from support.files import FTS_TABLES, query, raw
 
 from hermes_actor import limits
 from hermes_actor.engine import large_texts
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.fts_segments import _read_structure, is_known_format
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import IndexBehind
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
 from hermes_actor.store.schema import INDEXED_TEXT
 from hermes_protocol.operations import (
@@ -72,8 +72,8 @@ def small_steps(monkeypatch):
 def open_writer(path, small_steps):
     opened = []
 
-    def open_(**seams):
-        opened.append(Writer(place_of(path), Seams(**{"start": at_once, **seams})))
+    def open_(**env):
+        opened.append(Writer(resolve_paths(path), Environment(**{"start": at_once, **env})))
         return opened[-1]
 
     yield open_
@@ -541,7 +541,7 @@ def test_search_alone_finds_what_is_noted(path, open_writer):
 
 def test_builds_run_beside_the_writer(open_writer, path):
     """With real threads: the writer goes on while one works, and the result comes by itself."""
-    writer = open_writer(start=Seams().start)
+    writer = open_writer(start=Environment().start)
     run(
         writer,
         SessionCreate(id="s", source="cli", started_at=1.0),

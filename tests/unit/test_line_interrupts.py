@@ -14,9 +14,9 @@ from support.interrupts import Interrupt, every_instruction
 
 import hermes_actor.client
 from hermes_actor import pipeline
-from hermes_actor.client.actor_client import Channel
+from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
 
 CLIENT = Path(hermes_actor.client.__file__).parent
@@ -29,20 +29,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 
 @pytest.fixture
-def place(tmp_path):
-    return place_of(tmp_path / "state.db")
+def paths(tmp_path):
+    return resolve_paths(tmp_path / "state.db")
 
 
 @pytest.fixture
-def actor(place):
-    actor = AnsweringActor(place)
+def actor(paths):
+    actor = AnsweringActor(paths)
     yield actor
     actor.close()
 
 
 @pytest.fixture
-def channel(place, actor):
-    channel = Channel(place, lambda _channel: None)
+def channel(paths, actor):
+    channel = ActorClient(paths, lambda _channel: None)
     yield channel
     channel.submit(change("last"), SECONDS)
     assert channel._line.core.is_idle, "a number is open that nobody waits for"

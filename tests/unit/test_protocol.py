@@ -199,9 +199,9 @@ def test_every_field_of_an_operation_is_in_some_vector(kind):
 def test_every_field_of_a_message_is_in_some_vector_and_so_is_its_absence(kind):
     bodies = [unpack(body_of(golden(e))) for e in INDEX if e.get("message") == kind.__name__]
     for field in msgspec.structs.fields(kind):
-        assert any(field.name in body for body in bodies), field.name
+        assert any(field.encode_name in body for body in bodies), field.name
         if not field.required and kind is not wire.Hello:
-            assert any(field.name not in body for body in bodies), field.name
+            assert any(field.encode_name not in body for body in bodies), field.name
 
 
 def test_edge_cases_are_among_the_vectors():
@@ -229,7 +229,10 @@ def test_schema_has_every_message_and_operation():
             config = kind.__struct_config__
             described = schema["$defs"][kind.__name__]
             assert described["properties"][config.tag_field] == {"enum": [config.tag]}
-            assert set(described["properties"]) == {config.tag_field, *kind.__struct_fields__}
+            assert set(described["properties"]) == {
+                config.tag_field,
+                *kind.__struct_encode_fields__,
+            }
             required = [f.name for f in msgspec.structs.fields(kind) if f.required]
             assert described["required"] == [config.tag_field, *required]
     assert set(schema["results"]) == {kind.__struct_config__.tag for kind in ops.OPERATIONS}
@@ -281,7 +284,7 @@ def test_text_has_the_numbers_of_the_program():
         limits.BODY_SECONDS,
         limits.OUTBOX_MAX_BYTES,
         limits.WRITE_STALL_SECONDS,
-        limits.PATIENCE_SECONDS,
+        limits.DEFAULT_TIMEOUT_SECONDS,
         limits.LEASE_TOTAL_SECONDS,
         limits.LEASE_IDLE_SECONDS,
         limits.RECEIPTS_KEPT_COMMITS,
@@ -598,7 +601,7 @@ def test_unknown_operation_is_an_operation_error(tag):
 def test_order_of_keys_has_no_meaning():
     request = {"patience": 1, "operation": {"key": "k", "op": "meta.set"}, "seq": 3, "t": "request"}
     message = decode_client(pack(request))
-    assert (message.seq, message.patience) == (3, 1.0)
+    assert (message.seq, message.timeout) == (3, 1.0)
     assert decode_operation(message.operation) == ops.MetaSet(key="k")
 
 
@@ -619,11 +622,11 @@ def test_absent_result_is_nil():
     after=st.integers(0, 2**63 - 1),
     key=st.text(),
     value=st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
-    patience=st.none() | st.floats(0, 1e6),
+    timeout=st.none() | st.floats(0, 1e6),
 )
-def test_request_survives_the_wire(seq, after, key, value, patience):
+def test_request_survives_the_wire(seq, after, key, value, timeout):
     operation = pack(ops.MetaSet(key=key, value=value))
-    sent = wire.Request(seq=seq, operation=msgspec.Raw(operation), after=after, patience=patience)
+    sent = wire.Request(seq=seq, operation=msgspec.Raw(operation), after=after, timeout=timeout)
     received = decode_client(body_of(frame(sent)))
     assert received == sent
     assert bytes(received.operation) == operation

@@ -8,10 +8,10 @@ import pytest
 
 from hermes_actor import SessionDB
 from hermes_actor.client import reader
-from hermes_actor.engine.environment import Seams
+from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import Connection
 from hermes_protocol import operations as ops
 
@@ -328,8 +328,8 @@ def test_change_scans_nothing(path, tmp_path, operation):
     copy = tmp_path / "state.db"
     copy.write_bytes(path.read_bytes())
     recorder = Recorder()
-    seams = Seams(connect_writer=lambda file: recorder.connect(file, "rw"))
-    writer = Writer(place_of(copy), seams)
+    env = Environment(connect_writer=lambda file: recorder.connect(file, "rw"))
+    writer = Writer(resolve_paths(copy), env)
     try:
         writer.run_batch([Request(ops.MetaSet(key="first", value="passes the barrier"))])
         outcomes = []

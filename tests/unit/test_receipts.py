@@ -7,12 +7,12 @@ from msgspec import Raw
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.meta_table import get_own
+from hermes_actor.engine.meta_table import get_internal
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import Unsupported
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_protocol.operations import MetaSet
 
 
@@ -20,9 +20,9 @@ from hermes_protocol.operations import MetaSet
 def writer(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "RECEIPTS_KEPT_COMMITS", 10)
     monkeypatch.setattr(limits, "RECEIPTS_SWEEP_EVERY_COMMITS", 5)
-    place = place_of(tmp_path / "state.db")
-    lock = OwnerLock.acquire(place)
-    writer = Writer(place)
+    paths = resolve_paths(tmp_path / "state.db")
+    lock = OwnerLock.acquire(paths)
+    writer = Writer(paths)
     writer.recover()
     yield writer
     writer.close()
@@ -47,13 +47,13 @@ def test_sweep_that_fails_has_swept_nothing(writer, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(writer, "commit", commit)
         writer._sweep()
-    assert writer.receipts.swept_through == get_own(writer.core.conn, "swept_through") == 0
+    assert writer.receipts.swept_through == get_internal(writer.core.conn, "swept_through") == 0
     again = put(writer, b"quiet", 1)
     assert (again.error, again.commit_no, again.replayed) == (None, first.commit_no, True)
     # One that never wrote, and knows nothing newer, is not taken for one that was swept.
     assert put(writer, b"new", 1).error is None
     writer._sweep()
-    assert writer.receipts.swept_through == get_own(writer.core.conn, "swept_through") > 0
+    assert writer.receipts.swept_through == get_internal(writer.core.conn, "swept_through") > 0
 
 
 def test_client_that_memory_has_forgotten_is_met_again(writer, monkeypatch):

@@ -19,13 +19,13 @@ import pytest
 from support.builds import serving
 
 from hermes_actor.actor import socket_activation
-from hermes_actor.actor.sd_notify import Supervisor
+from hermes_actor.actor.sd_notify import ServiceManager
 from hermes_actor.actor.watchdog import WatchedMailbox
 from hermes_actor.cli import run
 from hermes_actor.cli.service import managers
 from hermes_actor.client import spawn
-from hermes_actor.errors import Owned
-from hermes_actor.paths import place_of
+from hermes_actor.errors import AlreadyOwned
+from hermes_actor.paths import resolve_paths
 
 # --- what a manager is told ----------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ def told(sock):
 
 
 def test_manager_hears_of_a_whole_life(notify_socket):
-    supervisor = Supervisor.from_environment()
+    supervisor = ServiceManager.from_environment()
     assert supervisor.is_there
     before = time.monotonic_ns() // 1000
     for say in (
@@ -78,7 +78,7 @@ def test_manager_hears_of_a_whole_life(notify_socket):
 
 
 def test_message_with_line_breaks_stays_one_line(notify_socket):
-    Supervisor.from_environment().phase("first\nREADY=1\r\n  last")
+    ServiceManager.from_environment().phase("first\nREADY=1\r\n  last")
     assert told(notify_socket) == [["STATUS=first READY=1 last"]]
 
 
@@ -89,19 +89,19 @@ def test_without_a_manager_nobody_is_told(monkeypatch, address):
         monkeypatch.setenv("NOTIFY_SOCKET", address)
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     monkeypatch.setattr(socket, "socket", None)
-    supervisor = Supervisor.from_environment()
+    supervisor = ServiceManager.from_environment()
     assert not supervisor.is_there
     assert supervisor.tick_seconds is None
     supervisor.ready()
 
 
 def test_manager_that_is_gone_or_deaf_costs_nothing(tmp_path):
-    Supervisor(str(tmp_path / "gone")).ready()
+    ServiceManager(str(tmp_path / "gone")).ready()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind(str(tmp_path / "deaf"))
         began = time.monotonic()
         for _ in range(2000):
-            Supervisor(str(tmp_path / "deaf")).tick()
+            ServiceManager(str(tmp_path / "deaf")).tick()
         assert time.monotonic() - began < 10
 
 
@@ -122,10 +122,10 @@ def test_watchdog_is_told_twice_in_its_time(monkeypatch, usec, pid, seconds):
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, str(os.getpid()) if value == "ours" else value)
-    assert Supervisor.from_environment().tick_seconds == seconds
+    assert ServiceManager.from_environment().tick_seconds == seconds
     # A successor, which has another pid, inherits the rest.
     assert "WATCHDOG_PID" not in os.environ
-    assert Supervisor.from_environment().tick_seconds == seconds
+    assert ServiceManager.from_environment().tick_seconds == seconds
 
 
 class Job:
@@ -171,15 +171,15 @@ def clockwork(monkeypatch):
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = place_of(tmp_path / "state.db")
-    place.folder.mkdir(0o700)
-    return place
+def paths(tmp_path):
+    paths = resolve_paths(tmp_path / "state.db")
+    paths.folder.mkdir(0o700)
+    return paths
 
 
-def listening(place):
+def listening(paths):
     sock = socket.socket(socket.AF_UNIX)
-    sock.bind(str(place.sock))
+    sock.bind(str(paths.sock))
     sock.listen()
     return sock
 
@@ -202,23 +202,23 @@ def pass_on(monkeypatch):
     assert not {name for name in os.environ if name.startswith("LISTEN_")}
 
 
-def test_listener_is_taken_and_its_path_kept(place, pass_on):
-    with closing(listening(place)) as theirs:
+def test_listener_is_taken_and_its_path_kept(paths, pass_on):
+    with closing(listening(paths)) as theirs:
         copy = pass_on(theirs.fileno())
         with closing(socket_activation.passed_listener()) as ours:
             assert ours.fileno() == copy
             assert not os.get_inheritable(copy)
             assert not ours.getblocking()
             assert not socket_activation.path_is_kept()
-            assert socket_activation.keep_if_reachable(ours, place) is ours
+            assert socket_activation.keep_if_reachable(ours, paths) is ours
             assert socket_activation.path_is_kept()
             # Once only: what is started by this process must not take it too.
             assert socket_activation.passed_listener() is None
             assert not socket_activation.path_is_kept()
 
 
-def test_listener_of_another_process_is_left_alone(place, pass_on):
-    with closing(listening(place)) as theirs:
+def test_listener_of_another_process_is_left_alone(paths, pass_on):
+    with closing(listening(paths)) as theirs:
         copy = pass_on(theirs.fileno(), pid="1")
         assert socket_activation.passed_listener() is None
         os.close(copy)
@@ -244,28 +244,28 @@ def test_what_is_no_listener_is_not_used(tmp_path, pass_on, caplog, kind):
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_listener_that_nobody_reaches_is_not_used(place, pass_on, caplog, what):
-    with closing(listening(place)) as theirs:
+def test_listener_that_nobody_reaches_is_not_used(paths, pass_on, caplog, what):
+    with closing(listening(paths)) as theirs:
         pass_on(theirs.fileno())
         ours = socket_activation.passed_listener()
-        place.sock.unlink()
+        paths.sock.unlink()
         if what == "replaced":
-            listening(place).close()
-        assert socket_activation.keep_if_reachable(ours, place) is None
+            listening(paths).close()
+        assert socket_activation.keep_if_reachable(ours, paths) is None
         assert ours.fileno() == -1
         assert not socket_activation.path_is_kept()
-    assert str(place.sock) in caplog.text
+    assert str(paths.sock) in caplog.text
 
 
-def test_those_who_wait_are_told_who_owns_the_store(place, pass_on):
-    with closing(listening(place)) as theirs:
+def test_those_who_wait_are_told_who_owns_the_store(paths, pass_on):
+    with closing(listening(paths)) as theirs:
         pass_on(theirs.fileno())
         with closing(socket_activation.passed_listener()) as ours:
             clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
             for client in clients:
-                client.connect(str(place.sock))
+                client.connect(str(paths.sock))
                 client.sendall(b"hello")
-            socket_activation.turn_away(ours, Owned("it is owned by process 4711"))
+            socket_activation.turn_away(ours, AlreadyOwned("it is owned by process 4711"))
             for client in clients:
                 with client:
                     assert b"owned by process 4711" in client.recv(4096)
@@ -322,7 +322,7 @@ def home(tmp_path, monkeypatch):
 
 
 def units(db):
-    return {path.name: text for path, text in managers._Systemd(place_of(db)).files.items()}
+    return {path.name: text for path, text in managers._Systemd(resolve_paths(db)).files.items()}
 
 
 def settings(text):
@@ -354,7 +354,7 @@ def test_unit_has_what_a_service_needs(home):
 
 
 def test_package_that_was_found_through_the_path_is_found_by_the_service(home, monkeypatch):
-    root = str(Path(managers.__file__).parents[2])
+    root = str(Path(managers.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}/else where")
     found = settings(units(home / "state.db")["hermes-actor-" + digest(home) + ".service"])
     assert found["Environment"] == [f'"PYTHONPATH={root}:/else where"']
@@ -363,12 +363,12 @@ def test_package_that_was_found_through_the_path_is_found_by_the_service(home, m
 
 
 def digest(home):
-    return managers._name(place_of(home / "state.db")).rpartition("-")[2]
+    return managers._name(resolve_paths(home / "state.db")).rpartition("-")[2]
 
 
 def test_every_store_has_a_unit_of_its_own(home):
     stores = [home / ".hermes" / "state.db", home / ".hermes" / "b.db", home / "state.db"]
-    names = [managers._name(place_of(db)) for db in stores]
+    names = [managers._name(resolve_paths(db)) for db in stores]
     assert names[0] == "hermes-actor"
     assert len(set(names)) == 3
 

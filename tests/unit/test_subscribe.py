@@ -16,8 +16,8 @@ from hermes_actor.client.changes import ActorChanges
 from hermes_actor.client.following import Follower
 from hermes_actor.client.subscription import Subscription
 from hermes_actor.embedded.subscription import EmbeddedChanges
-from hermes_actor.engine.change_log import FOREIGN, ChangeRing
-from hermes_actor.paths import place_of
+from hermes_actor.engine.change_log import FOREIGN, ChangeLog
+from hermes_actor.paths import resolve_paths
 from hermes_protocol import messages as wire
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_client, frame
 from hermes_protocol.messages import Changed, Gap
@@ -192,7 +192,7 @@ class History:
 
     def __init__(self):
         self.commit_no, self.epoch, self.on_its_way = 0, 1, b""
-        self.ring = ChangeRing(4)
+        self.ring = ChangeLog(4)
 
     def commit(self):
         self.commit_no += 1
@@ -200,7 +200,7 @@ class History:
 
     def restart(self):
         self.epoch += 1
-        self.ring = ChangeRing(4)
+        self.ring = ChangeLog(4)
         self.ring.begin(self.commit_no)
 
     def connect(self, follower):
@@ -264,7 +264,7 @@ class Stopped:
 
 
 def test_follower_that_falls_out_of_the_ring_is_told_the_gap():
-    ring = ChangeRing(3)
+    ring = ChangeLog(3)
     changes = EmbeddedChanges(Stopped(), ring, None)
     ring.add([changed(n) for n in range(1, 6)])
     assert [changes.take() for _ in range(5)] == [
@@ -277,7 +277,7 @@ def test_follower_that_falls_out_of_the_ring_is_told_the_gap():
 
 
 def test_follower_that_is_forgotten_is_forgotten_by_the_ring():
-    ring = ChangeRing()
+    ring = ChangeLog()
     EmbeddedChanges(Stopped(), ring, None)
     assert ring._listeners == []
 
@@ -433,10 +433,10 @@ def test_connection_of_its_own_outlives_the_store(tmp_path):
 
 class Script:
     def __init__(self, path):
-        self.place = place_of(path)
-        self.place.folder.mkdir(mode=0o700)
+        self.paths = resolve_paths(path)
+        self.paths.folder.mkdir(mode=0o700)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sock.bind(str(self.place.sock))
+        self._sock.bind(str(self.paths.sock))
         self._sock.listen()
         self._sock.settimeout(SECONDS)
         self._peers = []
@@ -468,9 +468,9 @@ def script(tmp_path):
         yield script
 
 
-def follow(script, *answers, patience=30.0):
+def follow(script, *answers, timeout=30.0):
     served = in_thread(lambda: script.serve(*answers))
-    subscription = Subscription(ActorChanges(script.place, None, patience))
+    subscription = Subscription(ActorChanges(script.paths, None, timeout))
     assert served() == 0
     return subscription
 
@@ -501,7 +501,7 @@ def test_time_out_holds_during_a_reconnection(script):
 
 
 def test_without_an_actor_the_error_says_so_and_the_next_call_tries_again(script):
-    with follow(script, changed(1), patience=0.2) as changes:
+    with follow(script, changed(1), timeout=0.2) as changes:
         assert numbers(changes, 1) == [1]
         script.cut()
         with pytest.raises(errors.DeadlineExceeded):

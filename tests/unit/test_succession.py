@@ -3,13 +3,13 @@
 import pytest
 
 from hermes_actor import limits
-from hermes_actor.actor.handoff.coordinator import Succession
+from hermes_actor.actor.handoff.coordinator import HandoffCoordinator
 from hermes_actor.errors import HandoffFailed
 
 
 @pytest.fixture
 def succession():
-    return Succession(None, None, None, pinned=False, options=())
+    return HandoffCoordinator(None, None, None, pinned=False, options=())
 
 
 def test_build_is_tried_once_a_minute(succession, monkeypatch):

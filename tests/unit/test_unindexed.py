@@ -8,7 +8,7 @@ from support.files import raw
 from hermes_actor import SessionDB
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import IndexBehind, SpawnFailed
-from hermes_actor.paths import place_of
+from hermes_actor.paths import resolve_paths
 from hermes_actor.store.search.matches import Filters, search_messages
 
 TEXTS = [
@@ -43,7 +43,7 @@ def forget_index(path, watermark):
 
 
 def look(path, text, limit=20, offset=0, sources=None, until=float("inf")):
-    with closing(Reader(place_of(path))) as reader:
+    with closing(Reader(resolve_paths(path))) as reader:
         hits = reader.snapshot(
             search_messages, text, Filters(sources=sources), limit, offset, until
         )

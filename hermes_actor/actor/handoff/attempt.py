@@ -18,21 +18,21 @@ import trio.lowlevel
 
 import hermes_protocol.messages as wire
 from hermes_actor import failpoints, limits
-from hermes_actor.actor.handoff.child import Successor
+from hermes_actor.actor.handoff.child import SuccessorProcess
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
 from hermes_protocol.succession import Ready, TakeOver
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["HandOff"]
+__all__ = ["HandoffAttempt"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
 
-class HandOff:
+class HandoffAttempt:
     """One attempt. Lives in the event loop."""
 
     def __init__(self, request: wire.Handoff) -> None:
@@ -43,7 +43,7 @@ class HandOff:
         """Whether the build that was found may not take over; then it is no failed update."""
         self.finished = trio.Event()
         self.at = time.time()
-        self._successor: Successor | None = None
+        self._successor: SuccessorProcess | None = None
         self._pid: int | None = None
         self._build = request.build
 
@@ -64,10 +64,10 @@ class HandOff:
             raise HandoffFailed(str(self.error))
         return {"pid": self._pid, "build": self._build}
 
-    async def prepare(self, place: Place, options: Sequence[str]) -> None:
+    async def prepare(self, paths: StorePaths, options: Sequence[str]) -> None:
         """Have a successor that is ready. Nothing has happened to the file yet."""
         failpoints.hit("handoff.start")
-        self._successor = await Successor.start(place, self.request.python, options)
+        self._successor = await SuccessorProcess.start(paths, self.request.python, options)
         self._pid = self._successor.pid
         if self.error is not None:
             # Called off while it was being started.
@@ -96,7 +96,7 @@ class HandOff:
         failpoints.hit("handoff.ready")
         self.step = "closing the file"
 
-    async def _ready(self, successor: Successor) -> Ready:
+    async def _ready(self, successor: SuccessorProcess) -> Ready:
         try:
             return await successor.ready()
         except HandoffFailed as error:

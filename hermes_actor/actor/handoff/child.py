@@ -30,14 +30,14 @@ from hermes_protocol.succession import (
 )
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Successor"]
+__all__ = ["SuccessorProcess"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
 
-class Successor:
+class SuccessorProcess:
     """A child that is to take over. Make it with :meth:`start`, always end it or let it go."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
@@ -49,17 +49,19 @@ class Successor:
         self._settled = False
 
     @classmethod
-    async def start(cls, place: Place, python: str, options: Sequence[str]) -> Successor:
+    async def start(
+        cls, paths: StorePaths, python: str, options: Sequence[str]
+    ) -> SuccessorProcess:
         """Start *python* with the code that it finds on disk now."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         command = [
-            python, "-P", "-m", "hermes_actor", "serve", "--db", str(place.db),
+            python, "-P", "-m", "hermes_actor", "serve", "--db", str(paths.db),
             "--successor-fd", str(theirs.fileno()), *options,
         ]  # fmt: skip
         try:
             with theirs:
-                process = await trio.to_thread.run_sync(_popen, place, command, theirs.fileno())
+                process = await trio.to_thread.run_sync(_popen, paths, command, theirs.fileno())
         except (OSError, ValueError) as error:
             ours.close()
             raise HandoffFailed(f"{python} cannot be started: {error}") from error
@@ -155,9 +157,9 @@ class Successor:
             self._buffer.feed(data)
 
 
-def _popen(place: Place, command: list[str], channel: int) -> subprocess.Popen[bytes]:
+def _popen(paths: StorePaths, command: list[str], channel: int) -> subprocess.Popen[bytes]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    log = os.open(place.log, flags, 0o600)
+    log = os.open(paths.log, flags, 0o600)
     try:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",

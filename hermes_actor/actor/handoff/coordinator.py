@@ -17,39 +17,39 @@ import trio
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.actor.handoff.attempt import HandOff
+from hermes_actor.actor.handoff.attempt import HandoffAttempt
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
 from hermes_protocol.succession import TakeOver
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.handoff.receiver import Predecessor
+    from hermes_actor.actor.handoff.receiver import PredecessorLink
     from hermes_actor.actor.server import Server
     from hermes_actor.engine.ownership import OwnerLock
 
-__all__ = ["Succession"]
+__all__ = ["HandoffCoordinator"]
 
 _log = logging.getLogger("hermes_actor.actor")
 
 _BUILD_LENGTH = 200
 
 
-class Succession:
+class HandoffCoordinator:
     """The hand-offs of one actor. Lives in the event loop."""
 
     def __init__(
         self,
         server: Server,
         lock: OwnerLock,
-        predecessor: Predecessor | None,
+        predecessor: PredecessorLink | None,
         *,
         pinned: bool,
         options: Sequence[str],
     ) -> None:
         """*pinned*: clients may not have us hand over by themselves. *options* go to the command
         line of a successor."""
-        self.attempt: HandOff | None = None
+        self.attempt: HandoffAttempt | None = None
         self.stuck: str | None = None
         """Why nothing moves: a failed successor that cannot be ended."""
         self._server = server
@@ -82,7 +82,7 @@ class Succession:
 
     # --- asked for -------------------------------------------------------------------------------
 
-    def begin(self, request: wire.Handoff, nursery: trio.Nursery) -> HandOff:
+    def begin(self, request: wire.Handoff, nursery: trio.Nursery) -> HandoffAttempt:
         """Begin to hand over. Raises :class:`HandoffFailed` if that cannot be now."""
         server = self._server
         if server.is_draining:
@@ -93,7 +93,7 @@ class Succession:
             raise HandoffFailed(f"the actor is {server.phase}")
         if not request.wait:
             self._check_worth(request.build)
-        self.attempt = attempt = HandOff(request)
+        self.attempt = attempt = HandoffAttempt(request)
         nursery.start_soon(self._prepare, attempt)
         return attempt
 
@@ -113,9 +113,9 @@ class Succession:
             raise HandoffFailed(f"build {build} was tried less than a minute ago")
         self._asked_by_build[build] = time.monotonic()
 
-    async def _prepare(self, attempt: HandOff) -> None:
+    async def _prepare(self, attempt: HandoffAttempt) -> None:
         try:
-            await attempt.prepare(self._server.place, self._options)
+            await attempt.prepare(self._server.paths, self._options)
             await self.dismiss_predecessor()
         except Exception as error:
             await self._call_off(attempt, _failed_by(error))
@@ -158,7 +158,7 @@ class Succession:
             return True
 
     async def _call_off(
-        self, attempt: HandOff, error: HandoffFailed, listener: socket.socket | None = None
+        self, attempt: HandoffAttempt, error: HandoffFailed, listener: socket.socket | None = None
     ) -> None:
         """See the end of the successor. If it does not end, tell clients why nothing moves."""
         async with trio.open_nursery() as nursery:
@@ -169,7 +169,7 @@ class Succession:
         self.stuck = None
         attempt.fail(error)
 
-    async def _receive_meanwhile(self, attempt: HandOff, listener: socket.socket) -> None:
+    async def _receive_meanwhile(self, attempt: HandoffAttempt, listener: socket.socket) -> None:
         await trio.sleep(limits.SUCCESSOR_END_SECONDS)
         pid = attempt.report()["pid"]
         self.stuck = f"closed: the failed successor, pid {pid}, cannot be ended"

@@ -31,12 +31,12 @@ from hermes_protocol.succession import (
 )
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["Inheritance", "Predecessor", "check_file"]
+__all__ = ["ReceivedDescriptors", "PredecessorLink", "check_file"]
 
 
-class Inheritance(NamedTuple):
+class ReceivedDescriptors(NamedTuple):
     """What a successor gets."""
 
     listener: socket.socket
@@ -44,14 +44,14 @@ class Inheritance(NamedTuple):
     message: TakeOver
 
 
-class Predecessor:
+class PredecessorLink:
     """The connection to the old actor."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self._channel = socket.socket(fileno=descriptor)
 
-    def inherit(self) -> Inheritance:
+    def inherit(self) -> ReceivedDescriptors:
         """Say that we are ready, and wait. Raises :class:`HandoffFailed` if it is called off."""
         failpoints.hit("successor.start")
         self._say(Ready(build=build_id(), pid=os.getpid(), oldest=PROTOCOL, newest=PROTOCOL))
@@ -66,7 +66,7 @@ class Predecessor:
             buffer.feed(data)
         failpoints.hit("successor.inherit")
         listener, lock = descriptors
-        return Inheritance(socket.socket(fileno=listener), lock, message)
+        return ReceivedDescriptors(socket.socket(fileno=listener), lock, message)
 
     def tell_phase(self, phase: str) -> None:
         self._say(TakingOver(phase=readable(phase)))
@@ -102,16 +102,16 @@ class Predecessor:
             self._channel.sendall(frame(message))
 
 
-def check_file(place: Place) -> None:
+def check_file(paths: StorePaths) -> None:
     """Look at the file, read-only, while its owner serves it: can this build own it at all?"""
     try:
-        with contextlib.closing(connect_reader(place.db)) as conn:
+        with contextlib.closing(connect_reader(paths.db)) as conn:
             rows = conn.execute(
                 "SELECT value FROM hermes_actor_meta WHERE key = 'format'"
             ).fetchall()
     except sqlite3.Error as error:
-        raise HandoffFailed(f"{place.db} cannot be read: {error}") from error
+        raise HandoffFailed(f"{paths.db} cannot be read: {error}") from error
     if rows and rows[0][0] > OWN_FORMAT:
         raise HandoffFailed(
-            f"{place.db} has format {rows[0][0]}; this build knows {OWN_FORMAT} and older"
+            f"{paths.db} has format {rows[0][0]}; this build knows {OWN_FORMAT} and older"
         )

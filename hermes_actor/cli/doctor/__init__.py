@@ -13,9 +13,9 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.doctor.checks import CHECKS, Finding
-from hermes_actor.cli.output import confirmed, db_option, json_option, progress
+from hermes_actor.cli.output import confirm_or_fail, db_option, json_option, progress
 from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import Place, default_db_path, place_of
+from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.recovery.integrity import check
 
 __all__ = ["doctor"]
@@ -47,11 +47,11 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
       hermes-actor doctor --quick
       hermes-actor doctor --json | jq '.findings[] | select(.level != "ok")'
     """
-    place = place_of(db or default_db_path())  # a home on a server, too, has much to look at
-    looking = _Looking(place) if place.db.is_file() and not quick else None
+    paths = resolve_paths(db or default_db_path())  # a home on a server, too, has much to look at
+    looking = _Looking(paths) if paths.db.is_file() and not quick else None
     found: list[Finding] = []
     for look in CHECKS:
-        for one in _safely(look, place):
+        for one in _safely(look, paths):
             found.append(one)
             _show(one, as_json)
     damaged = False
@@ -66,7 +66,7 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     if as_json:
         healthy = not levels & {"warning", "broken"}
         print(json.dumps({"healthy": healthy, "findings": [one._asdict() for one in found]}))
-    elif damaged and sys.stdin.isatty() and confirmed("Repair it now?", yes=False):
+    elif damaged and sys.stdin.isatty() and confirm_or_fail("Repair it now?", yes=False):
         from hermes_actor.cli.repair import repair
 
         return int(context.invoke(repair, db=db))
@@ -75,10 +75,10 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     return exit_codes.REFUSED if "warning" in levels else exit_codes.OK
 
 
-def _safely(look: Callable[[Place], Iterable[Finding]], place: Place) -> list[Finding]:
+def _safely(look: Callable[[StorePaths], Iterable[Finding]], paths: StorePaths) -> list[Finding]:
     """One look that fails must not keep the others from people who are in trouble."""
     try:
-        return list(look(place))
+        return list(look(paths))
     except (HermesActorError, OSError) as error:
         return [Finding("warning", look.__name__, f"could not be looked at: {error}")]
 
@@ -97,8 +97,8 @@ def _show(one: Finding, as_json: bool) -> None:
 class _Looking:
     """The check of the whole file, beside everything else."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, paths: StorePaths) -> None:
+        self._paths = paths
         self._done = (0, 0)
         self._found: list[Finding] = []
         self._thread = threading.Thread(target=self._run, name="check", daemon=True)
@@ -112,7 +112,7 @@ class _Looking:
 
     def _run(self) -> None:
         try:
-            found = check(self._place.db, self._tell)
+            found = check(self._paths.db, self._tell)
             for table in dict.fromkeys(one.table for one in found):
                 texts = "; ".join(one.text for one in found if one.table == table)
                 finding = Finding("broken", "content", f"{table}: {texts}", "hermes-actor repair")

@@ -25,14 +25,18 @@ from hermes_actor.errors import (
     PermissionDenied,
     Unsupported,
 )
-from hermes_actor.paths import Place, check_owner, check_place
-from hermes_actor.recovery.backup import backups_of
+from hermes_actor.paths import StorePaths, check_not_hijacked, check_ownership
+from hermes_actor.recovery.backup import list_backups
 from hermes_actor.recovery.orphan_wal import is_whole, orphans_of, removed
-from hermes_actor.recovery.rescue import rescued
+from hermes_actor.recovery.rescue import list_rescued
 from hermes_actor.settings import ALL, OWN_SECTIONS, unknown_keys
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
 from hermes_actor.system.filesystems import file_system_of
-from hermes_actor.system.lock_inspection import lock_holder, snapshot_holders, write_openers
+from hermes_actor.system.lock_inspection import (
+    lock_holder,
+    processes_with_write_fd,
+    wal_read_lock_pids,
+)
 
 __all__ = ["CHECKS", "Finding", "Level"]
 
@@ -56,33 +60,33 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
-def environment(place: Place) -> Findings:
+def environment(paths: StorePaths) -> Findings:
     """Versions, the home, and limits that this process has inherited."""
     python = sys.version.split()[0]
     yield Finding("ok", "versions", f"hermes-actor {__version__}, Python {python}")
     home = os.environ.get("HERMES_HOME", "").strip()
     said = f"HERMES_HOME is {home}" if home else "HERMES_HOME is not set: ~/.hermes"
-    yield Finding("ok", "home", f"{said}; the store is {place.db}")
-    if (gone := removed(place)) is not None:
+    yield Finding("ok", "home", f"{said}; the store is {paths.db}")
+    if (gone := removed(paths)) is not None:
         yield Finding("broken", "home", gone.text, gone.advice)
-    elif not place.db.exists():
+    elif not paths.db.exists():
         yield Finding(
             "note", "home", "there is no store yet", "the first program that writes makes it"
         )
 
 
-def settings(place: Place) -> Findings:
+def settings(paths: StorePaths) -> Findings:
     """Settings: read every one as its user does, and name keys that mean nothing."""
     wrong: list[Finding] = []
     try:
-        config = load(place.db.parent)
+        config = load(paths.db.parent)
     except BadConfig as error:
         advice = "correct the file; what is left of it, and defaults, are used until then"
         wrong.append(Finding("warning", "settings", str(error), advice))
         try:
-            config = load(place.db.parent, *{setting.section for setting in ALL})
+            config = load(paths.db.parent, *{setting.section for setting in ALL})
         except BadConfig:
-            config = Config(place.db.parent / "config.yaml")
+            config = Config(paths.db.parent / "config.yaml")
     wrong.extend(_wrong_settings(config))
     yield from wrong
     if not wrong:
@@ -91,13 +95,13 @@ def settings(place: Place) -> Findings:
     from hermes_actor.providers.resolve import choose_by_settings
 
     try:
-        chosen = choose_by_settings(place.db.parent)
+        chosen = choose_by_settings(paths.db.parent)
     except HermesActorError as error:
         if not any(key.startswith("sessiondb.") for key, _ in config.unset):  # named already
             yield Finding("warning", "settings", str(error), "correct the file")
         return
-    if chosen is not None and chosen.file != place.db:
-        text = f"the sessions of this home are in {chosen.address}, not in {place.db}"
+    if chosen is not None and chosen.file != paths.db:
+        text = f"the sessions of this home are in {chosen.address}, not in {paths.db}"
         yield Finding("note", "settings", text, "hermes-actor status tells how it is")
 
 
@@ -117,23 +121,23 @@ def _wrong_settings(config: Config) -> Findings:
         yield Finding("warning", "settings", text, f"set {variable}, or write the value")
 
 
-def rights(place: Place) -> Findings:
+def rights(paths: StorePaths) -> Findings:
     """Who may read and write the store and its side files."""
     try:
-        check_place(place)
-        check_owner(place)
+        check_not_hijacked(paths)
+        check_ownership(paths)
     except PermissionDenied as error:
         yield Finding("warning", "rights", str(error), "use the store as its owner")
         return
     wrong = [
         finding
-        for path in (place.db.parent, place.db, place.wal, place.shm, place.folder)
+        for path in (paths.db.parent, paths.db, paths.wal, paths.shm, paths.folder)
         if path.exists()
-        for finding in _wrong_rights(path, is_home=path == place.db.parent)
+        for finding in _wrong_rights(path, is_home=path == paths.db.parent)
     ]
     yield from wrong or [Finding("ok", "rights", "the store and its side files are private")]
-    if place.db.exists() and (names := place.db.stat().st_nlink) > 1:
-        text = f"{place.db} has {names} names (hard links): under another one it gets another WAL"
+    if paths.db.exists() and (names := paths.db.stat().st_nlink) > 1:
+        text = f"{paths.db} has {names} names (hard links): under another one it gets another WAL"
         advice = "remove the other names: two owners would damage the file"
         yield Finding("warning", "rights", text, advice)
 
@@ -164,9 +168,9 @@ def _open_to_others(path: Path) -> bool:
     return bool(others or group)
 
 
-def disk(place: Place) -> Findings:
+def disk(paths: StorePaths) -> Findings:
     """The file system: its kind, and the room on it."""
-    found = file_system_of(place.db)
+    found = file_system_of(paths.db)
     where = f"{found.kind}, mounted at {found.mounted_at}"
     if found.is_network:
         yield Finding(
@@ -174,7 +178,7 @@ def disk(place: Place) -> Findings:
             "move the home to a local disk: shared memory and locks do not work there,"
             " and two machines would damage the file",
         )  # fmt: skip
-    elif found.is_passing:
+    elif found.is_ephemeral:
         yield Finding(
             "warning", "disk", f"the content of this file system does not last ({where})",
             "move the home to a disk, or mount a volume",
@@ -183,21 +187,21 @@ def disk(place: Place) -> Findings:
         yield Finding("warning", "disk", f"read-only: {where}", "mount it for writing")
     else:
         yield Finding("ok", "disk", where)
-    if place.db.parent.exists():
-        free = shutil.disk_usage(place.db.parent).free
-        size = place.db.stat().st_size if place.db.exists() else 0
+    if paths.db.parent.exists():
+        free = shutil.disk_usage(paths.db.parent).free
+        size = paths.db.stat().st_size if paths.db.exists() else 0
         if free < max(_LOW_BYTES, size // 10):
             yield Finding("warning", "disk", f"only {size_text(free)} are free", "make room")
 
 
-def linked_sqlite(place: Place) -> Findings:
+def linked_sqlite(paths: StorePaths) -> Findings:
     """The SQLite that Python links, and its race in resetting a WAL."""
     version = sqlite3.sqlite_version
     if wal_reset_safe():
         yield Finding("ok", "sqlite", f"SQLite {version}; WAL-reset race: fixed")
         return
-    others = write_openers(place.db)
-    others.pop(lock_holder(place) or 0, None)
+    others = processes_with_write_fd(paths.db)
+    others.pop(lock_holder(paths) or 0, None)
     yield Finding(
         "warning" if others else "note", "sqlite",
         f"SQLite {version} has the WAL-reset bug (fixed in 3.51.3). It needs a second program that"
@@ -221,7 +225,7 @@ print(json.dumps([version, module]))
 """
 
 
-def hook(place: Place) -> Findings:
+def hook(paths: StorePaths) -> Findings:
     """Whether hermes-agent in this environment goes through the actor, seen in a child."""
     done = subprocess.run(
         [sys.executable, "-c", _LOOK_AT_PEER], capture_output=True, text=True, timeout=60, cwd="/"
@@ -252,14 +256,14 @@ def hook(place: Place) -> Findings:
         yield Finding("warning", "hook", text, "do not use hermes_actor.hermes_state with it")
 
 
-def actor(place: Place) -> Findings:
+def actor(paths: StorePaths) -> Findings:
     """The actor of the store, and what it says of itself."""
-    owner = lock_holder(place)
+    owner = lock_holder(paths)
     if owner is None:
         yield Finding("ok", "actor", "not running; the next client starts one")
         return
     try:
-        found = ask_status(place)
+        found = ask_status(paths)
     except DeadlineExceeded:
         text = f"pid {owner} owns the store and does not answer"
         yield Finding("broken", "actor", text, "hermes-actor stop --force")
@@ -292,17 +296,17 @@ def _as_it_says(found: dict[str, Any]) -> Findings:
         yield Finding("note", "index", text, "nothing: they are indexed in idle time")
 
 
-def holders(place: Place) -> Findings:
+def holders(paths: StorePaths) -> Findings:
     """Programs that have the file open for writing beside its owner, and readers that pin it."""
-    owner = lock_holder(place)
-    found = {pid: name for pid, name in write_openers(place.db).items() if pid != owner}
+    owner = lock_holder(paths)
+    found = {pid: name for pid, name in processes_with_write_fd(paths.db).items() if pid != owner}
     for pid, name in found.items():
         yield Finding(
             "warning", "holders", f"pid {pid} ({name}) has the file open for writing",
             "end it, or have it use hermes-actor: two writers wait for each other and can harm"
             " the WAL",
         )  # fmt: skip
-    for pid in snapshot_holders(place.shm):
+    for pid in wal_read_lock_pids(paths.shm):
         if pid != owner and pid not in found:
             text = f"pid {pid} holds a snapshot now; the WAL cannot shrink while it does"
             yield Finding("note", "holders", text, "nothing, unless it stays for long")
@@ -310,30 +314,30 @@ def holders(place: Place) -> Findings:
         yield Finding("ok", "holders", "no other program has the file open for writing")
 
 
-def leftovers(place: Place) -> Findings:
+def leftovers(paths: StorePaths) -> Findings:
     """Files that an accident has left behind."""
-    for copy in rescued():
+    for copy in list_rescued():
         text = f"a store that was saved when its home was deleted: {copy}"
         yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or rm {copy}")
-    for orphan in orphans_of(place) if place.db.exists() else ():
+    for orphan in orphans_of(paths) if paths.db.exists() else ():
         what = "the whole store" if is_whole(orphan) else "changes that were acknowledged"
         text = f"{what} before the files were removed or replaced: {orphan}"
         yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
-    for kept in sorted(place.db.parent.glob(f"{place.db.name}.damaged-*")):
+    for kept in sorted(paths.db.parent.glob(f"{paths.db.name}.damaged-*")):
         yield Finding(
             "note", "copies", f"a damaged file that was moved aside: {kept}", f"rm {kept}"
         )
-    if place.fsync_failed.exists():
+    if paths.fsync_failed.exists():
         text = "a sync of the disk has failed; the next owner opens the file with care"
         yield Finding(
             "warning", "disk", text, "look at the log of the system: the disk may be dying"
         )
 
 
-def backups(place: Place) -> Findings:
+def backups(paths: StorePaths) -> Findings:
     """Whether there is a copy that is not too old."""
-    copies = backups_of(place.db)
-    if not place.db.exists():
+    copies = list_backups(paths.db)
+    if not paths.db.exists():
         return
     if not copies:
         yield Finding("note", "backup", "there is no copy of the store", "hermes-actor backup")
@@ -344,7 +348,7 @@ def backups(place: Place) -> Findings:
         yield Finding("ok", "backup", f"{len(copies)} copies, the newest is {copies[-1].name}")
 
 
-CHECKS: tuple[Callable[[Place], Findings], ...] = (
+CHECKS: tuple[Callable[[StorePaths], Findings], ...] = (
     environment, settings, rights, disk, linked_sqlite, hook, actor, holders, leftovers, backups,
 )  # fmt: skip
 """In the order in which they are told. All of them are quick."""

@@ -21,14 +21,14 @@ import click
 
 from hermes_actor import exit_codes, limits
 from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import complain
+from hermes_actor.cli.output import print_error
 from hermes_actor.cli.output_files import checked_output
 from hermes_actor.cli.service.managers import Command, Manager, manager_of
 from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import end_actor, running_actor
+from hermes_actor.client.ending import running_actor, stop_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.errors import DeadlineExceeded, NotRunning, PermissionDenied
-from hermes_actor.paths import Place, check_place
+from hermes_actor.paths import StorePaths, check_not_hijacked
 
 __all__ = ["service"]
 
@@ -63,14 +63,14 @@ def install(db: Path | None, dry_run: bool) -> int:
       hermes-actor service install
       hermes-actor service install --dry-run
     """
-    place = place_for(db)
-    manager = manager_of(place)
+    paths = place_for(db)
+    manager = manager_of(paths)
     if dry_run:
         for path, text in manager.files.items():
             print(f"# {path}\n{text}")
         _show("then:", manager.start(changed=True))
         return exit_codes.OK
-    _check_owner(place)
+    _check_owner(paths)
     changed = [path for path, text in manager.files.items() if _write(path, text)]
     for path in manager.files:
         print(f"{'wrote' if path in changed else 'is there already:'} {path}")
@@ -80,11 +80,11 @@ def install(db: Path | None, dry_run: bool) -> int:
         return exit_codes.OK
     ran = manager.report()["active"]
     # Nobody else starts an actor between the end of the old one and the start of the service.
-    with start_lock(place, time.monotonic() + limits.PATIENCE_SECONDS):
-        _drain(place, manager)
+    with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
+        _drain(paths, manager)
         if not _run(manager.start(changed=bool(changed))):
             return exit_codes.REFUSED
-        _wait_until_served(place, manager)
+        _wait_until_served(paths, manager)
     if ran and changed:
         print("what was changed takes effect when the service is restarted")
     return exit_codes.OK
@@ -169,34 +169,34 @@ def status(db: Path | None, as_json: bool) -> int:
 # --- the store -----------------------------------------------------------------------------------
 
 
-def _check_owner(place: Place) -> None:
+def _check_owner(paths: StorePaths) -> None:
     """The service will run as this user, and an actor serves only its own."""
-    place.db.parent.mkdir(parents=True, exist_ok=True)
-    check_place(place)
-    owner = place.db.parent.stat().st_uid
+    paths.db.parent.mkdir(parents=True, exist_ok=True)
+    check_not_hijacked(paths)
+    owner = paths.db.parent.stat().st_uid
     if owner != os.getuid():
         raise PermissionDenied(
-            f"{place.db.parent} belongs to uid {owner}: only that user can install its service"
+            f"{paths.db.parent} belongs to uid {owner}: only that user can install its service"
         )
 
 
-def _drain(place: Place, manager: Manager) -> None:
+def _drain(paths: StorePaths, manager: Manager) -> None:
     """End an actor that was started otherwise than by *manager*."""
     with contextlib.suppress(NotRunning):
-        pid = running_actor(place)
+        pid = running_actor(paths)
         if pid != manager.report()["pid"]:
             print(f"draining pid {pid}, which serves the store now")
-            end_actor(place, limits.PATIENCE_SECONDS)
+            stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
 
 
-def _wait_until_served(place: Place, manager: Manager) -> None:
+def _wait_until_served(paths: StorePaths, manager: Manager) -> None:
     give_up = time.monotonic() + _STARTED_SECONDS
     while time.monotonic() < give_up:
         # One that waits itself does not answer; its manager knows what for.
         with contextlib.suppress(DeadlineExceeded):
-            found = ask_status(place)
+            found = ask_status(paths)
             if found is not None and found["phase"] == "serving":
-                print(f"pid {found['pid']} serves {place.db}")
+                print(f"pid {found['pid']} serves {paths.db}")
                 return
         time.sleep(0.05)
     found = manager.report()
@@ -222,7 +222,7 @@ def _run(commands: Sequence[Command]) -> bool:
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            complain(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
+            print_error(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
             return False
     return True
 

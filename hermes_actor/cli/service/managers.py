@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from hermes_actor import limits
 from hermes_actor.client.spawn_environment import interpreter_variables
 from hermes_actor.errors import BadValue
-from hermes_actor.paths import Place, place_of
+from hermes_actor.paths import StorePaths, resolve_paths
 
 __all__ = ["Command", "Manager", "manager_of"]
 
@@ -120,12 +120,12 @@ class Manager(Protocol):
 
 
 class _Systemd:
-    def __init__(self, place: Place) -> None:
-        self.name = name = _name(place)
+    def __init__(self, paths: StorePaths) -> None:
+        self.name = name = _name(paths)
         config = os.environ.get("XDG_CONFIG_HOME", "").strip()
         folder = (Path(config) if config else Path.home() / ".config") / "systemd" / "user"
-        with_socket = len(os.fsencode(place.sock)) <= _SOCKET_PATH_MAX_BYTES
-        text, db = _escape(str(place.db)), _word(str(place.db))
+        with_socket = len(os.fsencode(paths.sock)) <= _SOCKET_PATH_MAX_BYTES
+        text, db = _escape(str(paths.db)), _word(str(paths.db))
         self.files = {
             folder / f"{name}.service": _UNIT.format(
                 name=name,
@@ -141,7 +141,7 @@ class _Systemd:
         }
         if with_socket:
             self.files[folder / f"{name}.socket"] = _SOCKET_UNIT.format(
-                text=text, socket=_escape(str(place.sock)), backlog=limits.LISTEN_BACKLOG
+                text=text, socket=_escape(str(paths.sock)), backlog=limits.LISTEN_BACKLOG
             )
         self._units = sorted(path.name for path in self.files)
 
@@ -184,8 +184,8 @@ _WANTS = "Wants={name}.socket\nAfter={name}.socket\nPartOf={name}.socket\n"
 
 
 class _Launchd:
-    def __init__(self, place: Place) -> None:
-        self.name = name = _name(place)
+    def __init__(self, paths: StorePaths) -> None:
+        self.name = name = _name(paths)
         library = Path.home() / "Library"
         self._file = library / "LaunchAgents" / f"{name}.plist"
         self._domain = f"gui/{os.getuid()}"
@@ -194,7 +194,7 @@ class _Launchd:
             "Label": name,
             "ProgramArguments": [
                 sys.executable, "-P", "-m", "hermes_actor", "serve", "--plain",
-                "--db", str(place.db),
+                "--db", str(paths.db),
             ],
             "EnvironmentVariables": interpreter_variables(),
             "RunAtLoad": True,
@@ -244,18 +244,18 @@ class _Launchd:
         return _answers(["launchctl", "print", f"{self._domain}/{self.name}"]) is None
 
 
-def manager_of(place: Place) -> Manager:
+def manager_of(paths: StorePaths) -> Manager:
     """The manager of this system, for *place*. Raises :class:`BadValue` for an odd path."""
-    if not str(place.db).isprintable():
-        raise BadValue(f"a service cannot be written for a path like {str(place.db)!r}")
-    return _Launchd(place) if platform.system() == "Darwin" else _Systemd(place)
+    if not str(paths.db).isprintable():
+        raise BadValue(f"a service cannot be written for a path like {str(paths.db)!r}")
+    return _Launchd(paths) if platform.system() == "Darwin" else _Systemd(paths)
 
 
-def _name(place: Place) -> str:
+def _name(paths: StorePaths) -> str:
     """``hermes-actor`` for the store in its usual place; others get a digest of their path."""
-    if place == place_of(Path.home() / ".hermes" / "state.db"):
+    if paths == resolve_paths(Path.home() / ".hermes" / "state.db"):
         return "hermes-actor"
-    return f"hermes-actor-{hashlib.sha256(os.fsencode(place.db)).hexdigest()[:8]}"
+    return f"hermes-actor-{hashlib.sha256(os.fsencode(paths.db)).hexdigest()[:8]}"
 
 
 def _answers(command: Command) -> str | None:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from hermes_actor.cli.errors import Refused, refuse
+from hermes_actor.cli.errors import CommandError, fail
 from hermes_actor.cli.formatting import clock_time, fit, plain, relative_time, width
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.output import db_option
@@ -80,7 +80,7 @@ def _become(command: list[str]) -> None:
     except ValueError as error:  # a NUL in the id
         reason = str(error)
     shown = shlex.join(command)
-    refuse(f"cannot run {shown!r}: {reason}; set actor.resume_command, or use --print")
+    fail(f"cannot run {shown!r}: {reason}; set actor.resume_command, or use --print")
 
 
 # --- the whole screen ------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _told() -> Iterator[list[str]]:
     told: list[str] = []
     try:
         yield told
-    except Refused as error:
+    except CommandError as error:
         told.append(error.message)
     except HermesActorError as error:
         told.append(f"Error: {error}")

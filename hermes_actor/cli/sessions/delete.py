@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain, print_json
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.output import confirm, db_option, json_option
@@ -21,7 +21,7 @@ def resolved(store: Store, given: str) -> str:
     """The id that *given* means: exact, else the only one that begins so. Refuses otherwise."""
     found = store.resolve_session_id(given) if given else None
     if found is None:
-        refuse(f"Session '{given}' not found.", prefix="")
+        fail(f"Session '{given}' not found.", prefix="")
     return found
 
 
@@ -47,7 +47,7 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
         found = resolved(store, session_id)
         confirm(_question(store, found), yes)
         if not store.delete_session(found, store.transcripts):
-            refuse(f"Session '{found}' not found.", prefix="")
+            fail(f"Session '{found}' not found.", prefix="")
     if as_json:
         print_json({"deleted": found})
     else:
@@ -95,7 +95,7 @@ def set_title(store: Store, session_id: str, title: str) -> str | None:
     try:
         clean = sanitize_title(title)
         if not store.move_session_title(session_id, title):
-            refuse(f"Session '{session_id}' not found.", prefix="")
+            fail(f"Session '{session_id}' not found.", prefix="")
     except (TitleInUse, ValueError) as error:
-        refuse(str(error))
+        fail(str(error))
     return clean

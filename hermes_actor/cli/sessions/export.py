@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.output import db_option, progress, say
+from hermes_actor.cli.output import db_option, print_result, progress
 from hermes_actor.cli.output_files import Output, checked_output, force_option
 from hermes_actor.cli.sessions.delete import resolved
 from hermes_actor.cli.sessions.export_documents import (
@@ -96,7 +96,7 @@ def export(
       hermes-actor sessions export prompts.jsonl --only user-prompts --redact
     """
     if kind in _UNSUPPORTED:
-        refuse(f"--format {kind} is not supported; use jsonl, md or qmd")
+        fail(f"--format {kind} is not supported; use jsonl, md or qmd")
     if kind == "jsonl" and output is None and not dry_run:
         raise click.UsageError("OUTPUT is required for jsonl (- for standard output)")
     if delete_after_verified:
@@ -115,15 +115,15 @@ def export(
         target: str | Path = output or "-"
         files: list[Document] = []
         if only is not None:
-            to = checked_output(target, store.place, force=force)
+            to = checked_output(target, store.paths, force=force)
             done = write_prompts(store, ids, to, kind, redact)
         elif kind == "jsonl":
-            to = checked_output(target, store.place, force=force)
+            to = checked_output(target, store.paths, force=force)
             one = session_id is not None
             done = _json_lines(store, ids, to, redact, one=one, parts=parts)
         else:
             if session_id is None and not asked:
-                refuse(f"--format {kind} needs --session-id or a filter")
+                fail(f"--format {kind} needs --session-id or a filter")
             target = output or store.path.parent / "session-exports"
             folder = None if output == "-" else Path(target)
             files = write_documents(store, ids, folder, kind, parts, redact=redact, force=force)
@@ -131,7 +131,7 @@ def export(
         if target != "-":
             paths = [str(file.path) for file in files]
             report = {"exported": done.number, "output": str(target), "files": paths}
-            say(report, f"Exported {done.what} to {target}", as_json)
+            print_result(report, f"Exported {done.what} to {target}", as_json)
         if delete_after_verified:
             for file in files:
                 delete_verified(store, file, yes=yes)
@@ -153,7 +153,7 @@ def _selected(store: Store, session_id: str | None, asked: dict[str, Any]) -> li
 
 def _dry_run(store: Store, asked: dict[str, Any]) -> None:
     if not asked:
-        refuse("--dry-run needs a filter")
+        fail("--dry-run needs a filter")
     rows = find(store, asked, archived=None)
     print(f"{len(rows)} session(s) match ({plain(summary(asked))}):")
     for row in rows[:_LISTED]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.opening import Store
 from hermes_actor.cli.output import confirm
@@ -82,9 +82,9 @@ def write_documents(
     """Write one file per session, and a line of the manifest for each."""
     written: list[Document] = []
     if folder is not None:
-        folder = checked_folder(folder, store.place)
+        folder = checked_folder(folder, store.paths)
         # Before the first file: it is added to, not replaced.
-        manifest = checked_output(folder / _MANIFEST, store.place, force=True).path
+        manifest = checked_output(folder / _MANIFEST, store.paths, force=True).path
     for session_id in ids:
         segments = [
             markdown.Segment(record, record.pop("messages"))
@@ -100,7 +100,7 @@ def write_documents(
             sys.stdout.write(text)
             continue
         path = folder / markdown.file_name(segments[-1].row, kind)
-        with checked_output(path, store.place, force=force).writing() as file:
+        with checked_output(path, store.paths, force=force).writing() as file:
             file.write(text.encode("utf-8", "replace"))
         _note(manifest, path, segments, kind, text)
         stored = [message["id"] for segment in segments for message in segment.messages]
@@ -124,7 +124,7 @@ def _note(
         with manifest.open("ab") as file:
             file.write(msgspec.json.encode(line, order="sorted") + b"\n")
     except OSError as error:
-        refuse(f"cannot write {manifest}: {error.strerror}")
+        fail(f"cannot write {manifest}: {error.strerror}")
 
 
 def delete_verified(store: Store, written: Document, *, yes: bool) -> None:
@@ -134,13 +134,13 @@ def delete_verified(store: Store, written: Document, *, yes: bool) -> None:
     try:
         text = path.read_bytes().decode()  # as it is: line ends are part of messages
     except (OSError, UnicodeDecodeError) as error:
-        refuse(f"{path} cannot be read back: {error}; nothing was deleted")
+        fail(f"{path} cannot be read back: {error}; nothing was deleted")
     if not markdown.verified(text, session_id, len(ids)):
-        refuse(f"{path} does not hold all {len(ids)} messages of {shown}; nothing was deleted")
+        fail(f"{path} does not hold all {len(ids)} messages of {shown}; nothing was deleted")
     confirm(f"Delete session '{shown}' and all its messages?", yes)
     newest = max(ids, default=0)
     if not store.delete_session_if(session_id, len(ids), newest, store.transcripts):
-        refuse(
+        fail(
             f"session '{shown}' has messages or delegates that are not in {path}; nothing was"
             " deleted; export it again"
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import clock_time
 from hermes_actor.store.filters import FILTERS, MissingColumn, matching
 
@@ -78,7 +78,7 @@ def filters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if after:
         asked["started_after"] = max(after)
     if before and after and max(after) >= min(before):
-        refuse(
+        fail(
             f"empty window: started at or after {clock_time(max(after))} and before"
             f" {clock_time(min(before))}"
         )
@@ -97,7 +97,7 @@ def _moment(flag: str, text: str, now: float) -> float:
             return now - float(ago.group(1)) * _UNITS[ago.group(2).lower() or "d"]
         return datetime.fromisoformat(text.strip()).timestamp()
     except (KeyError, ValueError, OverflowError):
-        refuse(
+        fail(
             f"--{flag.replace('_', '-')}: {text!r} is no time; give days (90), a span (36h, 2w)"
             " or a date (2026-03-01, 2026-03-01T10:00)"
         )
@@ -118,4 +118,4 @@ def find(store: Store, asked: Mapping[str, Any], *, archived: bool | None) -> li
         return store.read(lambda conn: matching(conn, asked, archived=archived))
     except MissingColumn as error:
         flag = "--" + error.name.replace("_", "-")
-        refuse(f"{flag} cannot be used on {store.path}: the file has no column {error.column}")
+        fail(f"{flag} cannot be used on {store.path}: the file has no column {error.column}")

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain, print_json
 from hermes_actor.cli.opening import Store, opened
 from hermes_actor.cli.output import db_option, json_option, progress
@@ -84,7 +84,7 @@ def _source(file: str) -> Iterator[IO[bytes]]:
                 kept.seek(0)
                 given = kept
         except OSError as error:
-            refuse(f"cannot read {file}: {error.strerror}")
+            fail(f"cannot read {file}: {error.strerror}")
         yield given
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import fit, page, print_json, relative_time, styled
-from hermes_actor.cli.looking import Looking, looking
+from hermes_actor.cli.looking import ReadOnlyStore, looking
 from hermes_actor.cli.output import db_option, json_option
 from hermes_actor.store import listing
 
@@ -60,13 +60,13 @@ def list_(
 
 
 def rows_of(
-    store: Looking, source: str | None, limit: int, workspace: str | None = None
+    store: ReadOnlyStore, source: str | None, limit: int, workspace: str | None = None
 ) -> list[Row]:
     """The rows that a list of sessions shows."""
 
     def read(conn: Connection) -> list[Row]:
         if workspace is not None and "git_repo_root" not in _columns(conn):
-            refuse(
+            fail(
                 f"{store.path} does not record workspaces (it has no column git_repo_root);"
                 " list without --workspace"
             )

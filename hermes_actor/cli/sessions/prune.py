@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.errors import refuse
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import clock_time, cut, fit, plain, print_json
 from hermes_actor.cli.opening import opened
 from hermes_actor.cli.output import confirm, db_option, json_option, progress
@@ -93,7 +93,7 @@ def archive(dry_run: bool, yes: bool, as_json: bool, db: Path | None, **given: A
     """
     asked = filters_of(given)
     if not asked:
-        refuse("archive needs at least one filter, such as --older-than 30")
+        fail("archive needs at least one filter, such as --older-than 30")
     with opened(db) as store:
         rows = find(store, asked, archived=False)
         if not _go_on(

@@ -20,7 +20,7 @@ from hermes_actor.cli.opening import opened
 from hermes_actor.cli.output import db_option, json_option
 from hermes_actor.cli.sessions.delete import resolved
 from hermes_actor.store import messages as stored
-from hermes_actor.store.session_tree import Relative, family
+from hermes_actor.store.session_tree import TreeNode, family
 from hermes_actor.store.sessions import get_session
 from hermes_actor.tools.timestamps import seconds_between
 
@@ -50,7 +50,7 @@ def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> 
     with opened(db) as store:
         found = resolved(store, session_id)
 
-        def read(conn: Connection) -> tuple[Row, list[Relative], list[Row]]:
+        def read(conn: Connection) -> tuple[Row, list[TreeNode], list[Row]]:
             row = get_session(conn, found)
             assert row is not None
             texts = [] if no_messages else stored.get_messages(conn, found)
@@ -106,7 +106,7 @@ def _cost(row: Row) -> str:
     )
 
 
-def _tree(relatives: list[Relative], found: str) -> list[str]:
+def _tree(relatives: list[TreeNode], found: str) -> list[str]:
     """Ancestors and descendants, indented by depth."""
     lines = ["Lineage:"]
     for relative in relatives:

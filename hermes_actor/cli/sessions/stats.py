@@ -10,10 +10,10 @@ import click
 
 from hermes_actor.cli.files import store_for
 from hermes_actor.cli.formatting import plain, print_json
-from hermes_actor.cli.looking import Looking, looking
+from hermes_actor.cli.looking import ReadOnlyStore, looking
 from hermes_actor.cli.output import confirm, db_option, json_option, yes_option
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -22,7 +22,7 @@ __all__ = ["optimize", "stats"]
 
 _FIRST_SOURCES = ("cli", "telegram", "discord", "whatsapp", "slack")
 _MIB = 1_048_576
-_PATIENCE_SECONDS = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 """For a VACUUM: it takes as long as the file is large, and nobody else can do it meanwhile."""
 
 
@@ -54,9 +54,9 @@ def stats(as_json: bool, db: Path | None) -> None:
         print(f"Database size: {found['db_bytes'] / _MIB:.1f} MB")
 
 
-def _statistics(store: Looking) -> dict[str, Any]:
+def _statistics(store: ReadOnlyStore) -> dict[str, Any]:
     def count(conn: Connection) -> tuple[dict[str, int], int]:
-        layout = layout_of(conn)
+        layout = features_of(conn)
         sources = conn.execute(
             f"SELECT s.source, COUNT(*) AS n FROM sessions s WHERE NOT {layout.is_archived}"
             " GROUP BY s.source ORDER BY n DESC, s.source"
@@ -77,13 +77,13 @@ def _statistics(store: Looking) -> dict[str, Any]:
             **{source: counts[source] for source in _FIRST_SOURCES if source in counts},
             **{source: n for source, n in counts.items() if source not in _FIRST_SOURCES},
         },
-        "db_bytes": _size(store.place.db),
-        "wal_bytes": _size(store.place.wal),
+        "db_bytes": _size(store.paths.db),
+        "wal_bytes": _size(store.paths.wal),
     }
 
 
 def _has_archived(conn: Connection) -> bool:
-    archived = layout_of(conn).is_archived
+    archived = features_of(conn).is_archived
     return bool(scalar(conn, f"SELECT EXISTS (SELECT 1 FROM sessions s WHERE {archived})"))
 
 
@@ -112,14 +112,14 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     from hermes_actor.cli.opening import opened
 
     store_for(db)  # not an empty file
-    with opened(db, _PATIENCE_SECONDS) as store:
+    with opened(db, _TIMEOUT_SECONDS) as store:
         confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
         # To standard error with --json: whoever waits wants to see it, whoever parses does not.
         print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)
-        before = _size(store.place.db) + _size(store.place.wal)
+        before = _size(store.paths.db) + _size(store.paths.wal)
         merged = store.merge_indexes()
         store.vacuum()
-        after = _size(store.place.db) + _size(store.place.wal)
+        after = _size(store.paths.db) + _size(store.paths.wal)
     if as_json:
         print_json({"indexes": merged, "bytes_before": before, "bytes_after": after})
         return

@@ -10,38 +10,38 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.aio.connection import AsyncLine
+from hermes_actor.client.aio.connection import AsyncActorConnection
 from hermes_actor.client.core import Reply, decode_result
 from hermes_actor.client.exchange import Sending, told
 from hermes_actor.errors import HermesActorError
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
-__all__ = ["AsyncAnswer", "AsyncChannel"]
+__all__ = ["AsyncAnswer", "AsyncActorClient"]
 
 R = TypeVar("R")
 
 
-class AsyncChannel:
+class AsyncActorClient:
     """The way to one actor. Get it with :func:`hermes_actor.client.aio.shared_clients.share`.
 
     Belongs to the event loop in which it is used.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._line = AsyncLine(place)
+    def __init__(self, paths: StorePaths) -> None:
+        self.paths = paths
+        self._line = AsyncActorConnection(paths)
 
-    async def submit(self, operation: Operation[R], patience: float) -> R:
+    async def submit(self, operation: Operation[R], timeout: float) -> R:
         """Have *operation* applied; its result once it is committed and synced.
 
         When it is cancelled before anything was sent, nothing happens. Later, the change is made
         and its result discarded.
         """
-        line, deadline = self._line, time.monotonic() + patience
+        line, deadline = self._line, time.monotonic() + timeout
         whole = line.core.encode(operation)
         steps: list[Reply] = []
         try:
@@ -54,16 +54,14 @@ class AsyncChannel:
             raise
         return cast("R", decode_result(result, result_type(type(operation))))
 
-    async def send(
-        self, operations: Sequence[Operation[Any]], patience: float
-    ) -> list[AsyncAnswer]:
+    async def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[AsyncAnswer]:
         """Send several operations, in order, without waiting for their answers.
 
         Waits for room in the window of the actor. What one of several concurrent callers sends
         may come between the operations of another. When time is over half-way, the answers to
         those that were not sent carry the error.
         """
-        line, deadline = self._line, time.monotonic() + patience
+        line, deadline = self._line, time.monotonic() + timeout
         # All before the first is numbered: one that cannot be encoded stops none half-way.
         encoded = [line.core.encode(operation) for operation in operations]
         answers = [AsyncAnswer(line, result_type(type(one))) for one in operations]
@@ -89,16 +87,16 @@ class AsyncChannel:
             if len(steps) > 1:
                 line.flush()
 
-    async def catch_up(self, through: int, patience: float) -> None:
+    async def catch_up(self, through: int, timeout: float) -> None:
         """Return when both full-text indexes cover all messages up to *through*."""
         await self._ask(
-            lambda ask: wire.CatchUp(ask=ask, through=through, patience=told(patience)),
-            time.monotonic() + patience,
+            lambda ask: wire.CatchUp(ask=ask, through=through, timeout=told(timeout)),
+            time.monotonic() + timeout,
         )
 
     async def statistics(self) -> dict[str, Any]:
         """The status document of the actor."""
-        deadline = time.monotonic() + limits.PATIENCE_SECONDS
+        deadline = time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS
         status = await self._ask(lambda ask: wire.StatusRequest(ask=ask), deadline)
         document: dict[str, Any] = msgspec.json.decode(status)
         return document
@@ -129,7 +127,7 @@ class AsyncAnswer(Sending):
 
     __slots__ = ("_kind", "_line")
 
-    def __init__(self, line: AsyncLine, kind: Any) -> None:
+    def __init__(self, line: AsyncActorConnection, kind: Any) -> None:
         super().__init__()
         self._line = line
         self._kind = kind

@@ -18,7 +18,7 @@ from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["AsyncActorChanges"]
 
@@ -26,9 +26,9 @@ __all__ = ["AsyncActorChanges"]
 class AsyncActorChanges:
     """Follows one actor, and the next one when it is gone. Get it with :meth:`open`."""
 
-    def __init__(self, place: Place, after: int | None, patience: float) -> None:
-        self._place = place
-        self._patience = patience
+    def __init__(self, paths: StorePaths, after: int | None, timeout: float) -> None:
+        self._paths = paths
+        self._timeout = timeout
         self._follower = Follower(program_name(), after)
         self._sock: socket.socket | None = None
         self._attempts: Attempts | None = None
@@ -37,9 +37,9 @@ class AsyncActorChanges:
         _alive.add(self)
 
     @classmethod
-    async def open(cls, place: Place, after: int | None, patience: float) -> Self:
+    async def open(cls, paths: StorePaths, after: int | None, timeout: float) -> Self:
         """Connected: from here on no change is missed."""
-        changes = cls(place, after, patience)
+        changes = cls(paths, after, timeout)
         while changes._sock is None:
             await changes.wait(None)
         return changes
@@ -81,16 +81,16 @@ class AsyncActorChanges:
 
     async def _connect(self) -> None:
         attempts = self._attempts = self._attempts or Attempts(
-            self._place, time.monotonic() + self._patience
+            self._paths, time.monotonic() + self._timeout
         )
         try:
-            self._sock = await reach(self._place, self._follower, attempts.deadline)
+            self._sock = await reach(self._paths, self._follower, attempts.deadline)
             self._sock.send(self._follower.resend())
             self._attempts = None
         except (SpawnFailed, OSError) as error:
             if self._sock is not None:
                 self._lost(self._sock)
-            # Kept only while there is hope: once the caller was told, patience begins anew.
+            # Kept only while there is hope: once the caller was told, timeout begins anew.
             self._attempts = None
             pause = attempts.failed(error)
             self._attempts = attempts

@@ -14,32 +14,36 @@ from hermes_actor.client.connect import (
     LEAST_SECONDS,
     Conversation,
     connect_once,
+    ensure_actor_running,
     feed,
-    make_serve,
-    nobody_serves,
+    is_not_listening,
 )
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["close_socket", "reach"]
 
 
-async def reach(place: Place, conversation: Conversation, deadline: float) -> socket.socket:
+async def reach(paths: StorePaths, conversation: Conversation, deadline: float) -> socket.socket:
     """One try: a non-blocking connection on which the actor has said Welcome.
 
     Connecting to a local socket does not wait. Starting an actor does, in a worker thread; when
     the caller is cancelled that thread is left alone, and what it has started serves the next.
     """
     try:
-        sock = connect_once(place)
+        sock = connect_once(paths)
     except OSError as error:
-        if not nobody_serves(error):
+        if not is_not_listening(error):
             raise
         await anyio.to_thread.run_sync(
-            make_serve, place, deadline, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+            ensure_actor_running,
+            paths,
+            deadline,
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(1),
         )
-        sock = connect_once(place)
+        sock = connect_once(paths)
     try:
         # The buffer of a new socket is larger than a Hello.
         sock.send(conversation.hello())

@@ -34,27 +34,27 @@ from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.framing import frame
 
 if TYPE_CHECKING:
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["AsyncLine"]
+__all__ = ["AsyncActorConnection"]
 
 _now = time.monotonic
 
 
-class AsyncLine:
+class AsyncActorConnection:
     """The exchange of a client, and its connection.
 
     Methods without ``async`` never let another task run, so what they do is one step.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, paths: StorePaths) -> None:
+        self.paths = paths
         self.closed = False
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ClientCore(program_name(), partial(upgrade_request, self.place))
-        self.exchange = Exchange(self.place, self.core)
+        self.core = ClientCore(program_name(), partial(upgrade_request, self.paths))
+        self.exchange = Exchange(self.paths, self.core)
         self._connecting: anyio.Lock | None = None
         self._waiting = Waiting()
         self._reader: Waiter | None = None
@@ -241,13 +241,13 @@ class AsyncLine:
         if self.exchange.sock is not None:
             return
         lock = self._connecting = self._connecting or anyio.Lock()
-        attempts = Attempts(self.place, deadline)
+        attempts = Attempts(self.paths, deadline)
         try:
             lock.acquire_nowait()
         except anyio.WouldBlock:
-            with anyio.move_on_after(max(0.0, deadline - _now())) as patience:
+            with anyio.move_on_after(max(0.0, deadline - _now())) as timeout:
                 await lock.acquire()
-            if patience.cancelled_caught:
+            if timeout.cancelled_caught:
                 raise attempts.too_late("another task is connecting") from None
         try:
             await self._connect(attempts)
@@ -257,9 +257,9 @@ class AsyncLine:
     async def _connect(self, attempts: Attempts) -> None:
         while self.exchange.sock is None:
             if self.closed:
-                raise Closed(f"the connection for {self.place.db} was closed")
+                raise Closed(f"the connection for {self.paths.db} was closed")
             try:
-                self._adopt(await reach(self.place, self.core, attempts.deadline))
+                self._adopt(await reach(self.paths, self.core, attempts.deadline))
             except (SpawnFailed, OSError) as error:
                 await anyio.sleep(attempts.failed(error))
 

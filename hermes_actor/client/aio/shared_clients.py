@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from anyio.lowlevel import RunVar
 
-from hermes_actor.client.aio.actor_client import AsyncChannel
+from hermes_actor.client.aio.actor_client import AsyncActorClient
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_actor.paths import Place
+    from hermes_actor.paths import StorePaths
 
 __all__ = ["release", "share"]
 
@@ -26,35 +26,35 @@ __all__ = ["release", "share"]
 class _Shared:
     """A channel and its users. Users that are forgotten without a release do not count."""
 
-    def __init__(self, place: Place) -> None:
-        self.channel = AsyncChannel(place)
+    def __init__(self, paths: StorePaths) -> None:
+        self.channel = AsyncActorClient(paths)
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 _of_loop: RunVar[dict[Path, _Shared]] = RunVar("hermes_actor.client.aio.shared_clients")
-_all: weakref.WeakSet[AsyncChannel] = weakref.WeakSet()
+_all: weakref.WeakSet[AsyncActorClient] = weakref.WeakSet()
 
 
-def share(place: Place, user: object) -> AsyncChannel:
+def share(paths: StorePaths, user: object) -> AsyncActorClient:
     """The channel of this event loop to the actor of *place*. It connects when it is used."""
     channels = _of_loop.get({})
-    shared = channels.get(place.db)
+    shared = channels.get(paths.db)
     if shared is None:
-        shared = channels[place.db] = _Shared(place)
+        shared = channels[paths.db] = _Shared(paths)
         _of_loop.set(channels)
         _all.add(shared.channel)
     shared.users.add(user)
     return shared.channel
 
 
-async def release(place: Place, user: object) -> None:
+async def release(paths: StorePaths, user: object) -> None:
     """*user* is done with the channel in this event loop; the last one closes it."""
     channels = _of_loop.get({})
-    shared = channels.get(place.db)
+    shared = channels.get(paths.db)
     if shared is not None:
         shared.users.discard(user)
         if not shared.users:
-            del channels[place.db]
+            del channels[paths.db]
             await shared.channel.aclose()
 
 

@@ -30,7 +30,7 @@ class AsyncSubscription:
         self._reading = anyio.ResourceGuard("reading from")
         self._closed = False
 
-    async def get(self, timeout: float | None = None) -> Changed | Gap | None:  # noqa: ASYNC109
+    async def get(self, timeout: float | None = None) -> Changed | Gap | None:
         """The next change; ``None`` if there is none within *timeout* seconds.
 
         Raises:

@@ -27,9 +27,9 @@ class ThreadPort:
         self._run = run
 
     async def send(
-        self, operations: Sequence[Operation[Any]], patience: float
+        self, operations: Sequence[Operation[Any]], timeout: float
     ) -> Sequence[AsyncAnswer]:
-        answers = await self._run(partial(self._port.send, operations, patience))
+        answers = await self._run(partial(self._port.send, operations, timeout))
         return [_ThreadAnswer(answer, self._run) for answer in answers]
 
 

@@ -18,9 +18,9 @@ from hermes_protocol.values import to_value
 
 if TYPE_CHECKING:
     from hermes_actor.providers.base import SessionDBProvider
-    from hermes_actor.store.raw_rows import Facts, StoredRow
+    from hermes_actor.store.raw_rows import StoredRow, StoreSummary
 
-__all__ = ["Parts", "Side"]
+__all__ = ["BatchWriter", "MigrationEndpoint"]
 
 _UNDER_WAY = 3
 """Parts that are sent before the first of them is acknowledged."""
@@ -28,13 +28,13 @@ _FILE_PART_BYTES = 512 << 10
 """Below the size of a frame: larger operations are written twice."""
 _SERVER_PART_BYTES = 2 << 20
 _PART_ROWS = 2_000
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 """For one part: a server may be restarted meanwhile."""
 _INDEX_STEP = 20_000
 """Messages that one request for indexing is about."""
 
 
-class Side:
+class MigrationEndpoint:
     """The rows of one open store."""
 
     def __init__(self, db: SessionDBProvider, address: str) -> None:
@@ -54,8 +54,8 @@ class Side:
     def part_bytes(self) -> int:
         return _FILE_PART_BYTES if self._database is None else _SERVER_PART_BYTES
 
-    def facts(self) -> Facts:
-        found: Facts = self._reader.snapshot(raw_rows.facts)
+    def facts(self) -> StoreSummary:
+        found: StoreSummary = self._reader.snapshot(raw_rows.facts)
         return found
 
     def sessions(self) -> Iterator[tuple[int, StoredRow]]:
@@ -78,10 +78,10 @@ class Side:
         return rows
 
     def write(self, part: RowsCopy) -> None:
-        self._port.submit(part, _PATIENCE_SECONDS)
+        self._port.submit(part, _TIMEOUT_SECONDS)
 
-    def parts(self, table: str, columns: tuple[str, ...], run: str, **options: Any) -> Parts:
-        return Parts(self._port, self.part_bytes, table, columns, {"run": run}, options)
+    def parts(self, table: str, columns: tuple[str, ...], run: str, **options: Any) -> BatchWriter:
+        return BatchWriter(self._port, self.part_bytes, table, columns, {"run": run}, options)
 
     # --- search indexes ----------------------------------------------------------------------
 
@@ -100,13 +100,13 @@ class Side:
             build_search(self._database)
             return None
         for through in (*range(_INDEX_STEP, newest, _INDEX_STEP), newest):
-            self._port.catch_up(through, _PATIENCE_SECONDS)
+            self._port.catch_up(through, _TIMEOUT_SECONDS)
             tell(through, newest)
         count: int | None = self._reader.query(raw_rows.indexed_count)
         return count
 
 
-class Parts:
+class BatchWriter:
     """Collects rows and writes them in parts; the end of a part carries a bookmark."""
 
     def __init__(
@@ -155,7 +155,7 @@ class Parts:
             self._expect = {**self._expect, **(bookmark or {})}
             self.written += len(self._rows)
             self._rows, self._size = [], 0
-            self._sent.extend(self._port.send([part], _PATIENCE_SECONDS))
+            self._sent.extend(self._port.send([part], _TIMEOUT_SECONDS))
         while len(self._sent) >= _UNDER_WAY:
             self._sent.popleft().result()
 

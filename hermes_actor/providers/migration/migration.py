@@ -20,12 +20,12 @@ from hermes_actor.errors import CannotMigrate
 from hermes_actor.providers.migration.checksums import Checksums, hexadecimal
 from hermes_actor.providers.migration.report import Report
 from hermes_actor.providers.migration.sessions import Tell, copy_sessions
-from hermes_actor.store.raw_rows import LOWEST, Facts, columns_of
+from hermes_actor.store.raw_rows import LOWEST, StoreSummary, columns_of
 from hermes_actor.store.row_transfer import COPIED_TABLES, TOPIC_TABLES
 from hermes_protocol.operations import RowsCopy
 
 if TYPE_CHECKING:
-    from hermes_actor.providers.migration.endpoint import Side
+    from hermes_actor.providers.migration.endpoint import MigrationEndpoint
 
 __all__ = ["Migration", "Tell", "check"]
 
@@ -33,7 +33,7 @@ _SMALL = (*TOPIC_TABLES, *(t for t in COPIED_TABLES[2:] if t not in TOPIC_TABLES
 """Topics first: making their tables writes a key of ``state_meta``, which comes after them."""
 
 
-def check(source: Facts, target: Facts | None) -> bool:
+def check(source: StoreSummary, target: StoreSummary | None) -> bool:
     """Whether a run may begin, and if so whether it goes on with an earlier one.
 
     Raises :class:`CannotMigrate`.
@@ -65,7 +65,7 @@ def check(source: Facts, target: Facts | None) -> bool:
 class Migration:
     """One run from *source* to *target*."""
 
-    def __init__(self, source: Side, target: Side, tell: Tell) -> None:
+    def __init__(self, source: MigrationEndpoint, target: MigrationEndpoint, tell: Tell) -> None:
         self._source = source
         self._target = target
         self._tell = tell
@@ -111,7 +111,7 @@ class Migration:
 
     # --- before ------------------------------------------------------------------------------
 
-    def _examine(self, target: Facts, through: int) -> None:
+    def _examine(self, target: StoreSummary, through: int) -> None:
         """Read what is in the target, and refuse one that somebody else has changed."""
         if not target.sessions and not target.messages:
             return
@@ -122,7 +122,7 @@ class Migration:
             if hexadecimal(found.total()) != target.bookmark.get("checksum"):
                 raise CannotMigrate(_CHANGED)
 
-    def _begin(self, source: Facts, target: Facts) -> None:
+    def _begin(self, source: StoreSummary, target: StoreSummary) -> None:
         self._target.write(
             RowsCopy(
                 table="sessions",
@@ -142,7 +142,7 @@ class Migration:
 
     # --- copying -----------------------------------------------------------------------------
 
-    def _copy_messages(self, source: Facts, through: int) -> None:
+    def _copy_messages(self, source: StoreSummary, through: int) -> None:
         columns = columns_of()["messages"]
         of = columns.index("session_id")
         parts = self._target.parts("messages", columns, self._run)
@@ -175,7 +175,7 @@ class Migration:
 
     # --- afterwards --------------------------------------------------------------------------
 
-    def _read_target(self, what: str, facts: Facts) -> Checksums:
+    def _read_target(self, what: str, facts: StoreSummary) -> Checksums:
         found = Checksums()
         for _, row in self._target.sessions():
             found.add_session(row[0], row)
@@ -189,7 +189,7 @@ class Migration:
             found.add_table(table, self._target.table(table) or ())
         return found
 
-    def _verify(self, source: Facts) -> None:
+    def _verify(self, source: StoreSummary) -> None:
         """Read the target back; copy anew what the source has changed since it was copied."""
         self._theirs = self._read_target("verifying", self._target.facts())
         newest = source.newest_id if source.newest_id is not None else LOWEST

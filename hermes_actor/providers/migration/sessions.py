@@ -11,7 +11,7 @@ from hermes_protocol.operations import RowsCopy
 
 if TYPE_CHECKING:
     from hermes_actor.providers.migration.checksums import Checksums
-    from hermes_actor.providers.migration.endpoint import Side
+    from hermes_actor.providers.migration.endpoint import MigrationEndpoint
     from hermes_actor.providers.migration.report import Report
     from hermes_actor.store.raw_rows import StoredRow
 
@@ -22,7 +22,12 @@ Tell = Callable[[str, int, int], None]
 
 
 def copy_sessions(
-    source: Side, target: Side, run: str, ours: Checksums, report: Report, tell: Tell
+    source: MigrationEndpoint,
+    target: MigrationEndpoint,
+    run: str,
+    ours: Checksums,
+    report: Report,
+    tell: Tell,
 ) -> None:
     """Have *target* hold the sessions of *source*; *ours* gets their checksums."""
     _Sessions(source, target, run, ours, report, tell).copy()
@@ -34,7 +39,13 @@ _REMOVED_TOGETHER = 10_000
 
 class _Sessions:
     def __init__(
-        self, source: Side, target: Side, run: str, ours: Checksums, report: Report, tell: Tell
+        self,
+        source: MigrationEndpoint,
+        target: MigrationEndpoint,
+        run: str,
+        ours: Checksums,
+        report: Report,
+        tell: Tell,
     ) -> None:
         self._source = source
         self._target = target

@@ -38,7 +38,7 @@ def _mark(conn: ServerConnection, session_id: str, hidden: bool, now: float) -> 
     """Set or clear the mark of one session. Whether it has changed."""
     if hidden:
         row = {"session_id": session_id, "archived_at": now}
-        return conn.dialect.insert_unless_there(conn, archived, row)
+        return conn.dialect.insert_if_absent(conn, archived, row)
     this = archived.c.session_id == bindparam("key")
     return conn.execute(delete(archived).where(this), {"key": session_id}).rowcount > 0
 

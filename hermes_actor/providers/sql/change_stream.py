@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import Closed
-from hermes_actor.providers.sql.dialect import Place, Step
+from hermes_actor.providers.sql.dialect import Cursor, Step
 from hermes_protocol.messages import Changed, Gap
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _LOOK_EVERY_SECONDS = 1.0
 class ServerChanges:
     """The changes of a store, read from its notes. One thread takes and waits."""
 
-    def __init__(self, database: Database, after: int | None, patience: float) -> None:
+    def __init__(self, database: Database, after: int | None, timeout: float) -> None:
         self._database = database
-        self._patience = patience
+        self._timeout = timeout
         self._news: deque[Changed | Gap] = deque()
         self._stop = threading.Event()
         self._heard = threading.Event()
@@ -49,7 +49,7 @@ class ServerChanges:
             # Cleared before looking: what comes after the look is heard again.
             self._heard.clear()
             steps: list[Step] = self._database.read(
-                _next_steps, (self._place,), self._patience, True
+                _next_steps, (self._place,), self._timeout, True
             )
             for step in steps:
                 self._place = step.place
@@ -68,8 +68,8 @@ class ServerChanges:
     def close(self) -> None:
         self._forget()
 
-    def _begin(self, after: int | None) -> Place:
-        place, oldest, newest = self._database.read(_place_after, (after,), self._patience, False)
+    def _begin(self, after: int | None) -> Cursor:
+        place, oldest, newest = self._database.read(_place_after, (after,), self._timeout, False)
         if after is not None and after > newest:
             # The number is yet to come: this is not the store in which it was seen.
             self._news.append(Gap(after=after, through=newest))
@@ -78,13 +78,13 @@ class ServerChanges:
         return place
 
 
-def _place_after(conn: ServerConnection, after: int | None) -> tuple[Place, int, int]:
+def _place_after(conn: ServerConnection, after: int | None) -> tuple[Cursor, int, int]:
     oldest, newest = conn.dialect.known_changes(conn)
     inside = None if after is not None and after > newest else after
     return conn.dialect.place_after(conn, inside), oldest, newest
 
 
-def _next_steps(conn: ServerConnection, place: Place) -> list[Step]:
+def _next_steps(conn: ServerConnection, place: Cursor) -> list[Step]:
     return conn.dialect.changes_after(conn, place, _AT_ONCE)
 
 

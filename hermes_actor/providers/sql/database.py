@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.errors import Closed, HermesActorError, OutcomeUnknown, RequestError
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Judgement, Way
+from hermes_actor.providers.sql.dialect import Classification, Way
 from hermes_actor.providers.sql.error_classes import pool_in_use
 from hermes_actor.providers.sql.receipts import (
     Ticket,
@@ -98,9 +98,9 @@ class Database:
         self._closed = False
         _all.add(self)
 
-    def open(self, patience: float) -> None:
+    def open(self, timeout: float) -> None:
         """Reach the server and see to the schema. Raises what is wrong with either."""
-        deadline = time.monotonic() + min(patience, _OPEN_SECONDS)
+        deadline = time.monotonic() + min(timeout, _OPEN_SECONDS)
         self._try(lambda: ensure_schema(self.engine, self.dialect), deadline, _Try())
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Database:
             port.after_fork()
 
     def read(
-        self, function: Callable[..., R], arguments: tuple[Any, ...], patience: float, one: bool
+        self, function: Callable[..., R], arguments: tuple[Any, ...], timeout: float, one: bool
     ) -> R:
         """Run *function* on a connection; *one*: it is one statement and needs no snapshot."""
 
@@ -128,7 +128,7 @@ class Database:
                     self.dialect.begin_snapshot(conn)
                 return function(ServerConnection(conn, self.dialect), *arguments)
 
-        return self._try(attempt, time.monotonic() + patience, _Try())
+        return self._try(attempt, time.monotonic() + timeout, _Try())
 
     def write(self, tickets: Sequence[Ticket], deadline: float) -> list[Outcome]:
         """Apply changes in their order, in one transaction, each by itself and at most once."""
@@ -181,12 +181,12 @@ class Database:
         short = left < 0.9 * self.dialect.settings.statement_timeout_seconds
         self.dialect.limit_statements(conn, left if short else None)
 
-    def _judge(self, error: BaseException) -> Judgement:
+    def _judge(self, error: BaseException) -> Classification:
         if isinstance(error, StatementError) and isinstance(error.orig, HermesActorError):
             error = error.orig
         if isinstance(error, HermesActorError):
-            return Judgement(Way.RAISE, error)
-        return pool_in_use() if isinstance(error, PoolTimeout) else self.dialect.judge(error)
+            return Classification(Way.RAISE, error)
+        return pool_in_use() if isinstance(error, PoolTimeout) else self.dialect.classify(error)
 
     def _try(self, attempt: Callable[[], R], deadline: float, known: _Try) -> R:
         pause, undone = _FIRST_PAUSE_SECONDS, 0
@@ -233,7 +233,7 @@ class _Databases:
         self._users: dict[tuple[Any, ...], tuple[Database, int]] = {}
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def share(self, url: str, dialect: ServerDialect, patience: float) -> Database:
+    def share(self, url: str, dialect: ServerDialect, timeout: float) -> Database:
         key = (url, type(dialect), dialect.settings)
         with self._guard:
             database, users = self._users.get(key, (None, 0))
@@ -241,7 +241,7 @@ class _Databases:
                 database = Database(dialect, dialect.engine(url))
             self._users[key] = (database, users + 1)
         try:
-            database.open(patience)
+            database.open(timeout)
         except BaseException:
             self.release(database)
             raise

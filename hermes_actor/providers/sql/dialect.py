@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.connection import ServerConnection
     from hermes_actor.providers.sql.query_tree import Node
 
-__all__ = ["Judgement", "Place", "ServerDialect", "Settings", "Step", "Way"]
+__all__ = ["Classification", "Cursor", "ServerDialect", "Settings", "Step", "Way"]
 
-Place: TypeAlias = tuple[int, ...]
+Cursor: TypeAlias = tuple[int, ...]
 """A place in the order of changes; what it is made of is the dialect's business."""
 
 
 class Step(NamedTuple):
     """One change, and the place after it."""
 
-    place: Place
+    place: Cursor
     commit_no: int
     op: str
     session_id: str | None
@@ -65,7 +65,7 @@ class Way(Enum):
     """The connection is gone or useless. What was being committed may be or not be."""
 
 
-class Judgement(NamedTuple):
+class Classification(NamedTuple):
     """What to do about an error, and the error that callers know it as."""
 
     way: Way
@@ -91,7 +91,7 @@ class ServerDialect(ABC):
         """An engine with a pool of its own for the store at *url*. Connects to nothing."""
 
     @abstractmethod
-    def judge(self, error: BaseException) -> Judgement:
+    def classify(self, error: BaseException) -> Classification:
         """What an error of the driver means."""
 
     @abstractmethod
@@ -129,7 +129,7 @@ class ServerDialect(ABC):
     # --- statements --------------------------------------------------------------------------
 
     @abstractmethod
-    def insert_unless_there(
+    def insert_if_absent(
         self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
     ) -> bool:
         """Insert a row unless its key exists. Whether it was inserted."""
@@ -190,19 +190,19 @@ class ServerDialect(ABC):
     # --- changes -----------------------------------------------------------------------------
 
     @abstractmethod
-    def tell_followers(self, conn: ServerConnection) -> None:
+    def notify_subscribers(self, conn: ServerConnection) -> None:
         """Inside the transaction of a change: have followers woken when it is committed."""
 
     @abstractmethod
-    def an_hour_ago(self) -> ColumnElement[Any]:
+    def one_hour_ago(self) -> ColumnElement[Any]:
         """By the clock of the server."""
 
     @abstractmethod
-    def place_after(self, conn: ServerConnection, after: int | None) -> Place:
+    def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
         """Where to read on after ``commit_no`` *after*; ``None``: from now on."""
 
     @abstractmethod
-    def changes_after(self, conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+    def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
         """The next changes, none of which can be joined by an earlier one later on."""
 
     @abstractmethod

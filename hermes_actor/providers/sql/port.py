@@ -52,24 +52,24 @@ class ServerPort:
         self._writer: threading.Thread | None = None
         self._last: Future[Any] | None = None
 
-    def submit(self, operation: Operation[R], patience: float) -> R:
-        deadline = time.monotonic() + patience
+    def submit(self, operation: Operation[R], timeout: float) -> R:
+        deadline = time.monotonic() + timeout
         ticket = self.database.tickets.issue(operation)
-        self._wait_for(self._last, patience)
+        self._wait_for(self._last, timeout)
         (outcome,) = self.database.write([ticket], deadline)
         return cast("R", outcome.result)
 
     @staticmethod
-    def _wait_for(last: Future[Any] | None, patience: float) -> None:
+    def _wait_for(last: Future[Any] | None, timeout: float) -> None:
         """What a pipeline has sent before goes before."""
         if last is not None and not last.done():
             try:
-                last.exception(timeout=patience)
+                last.exception(timeout=timeout)
             except TimeoutError:
                 raise DeadlineExceeded("changes of a pipeline were still being written") from None
 
-    def send(self, operations: Sequence[Operation[Any]], patience: float) -> list[Answer]:
-        deadline = time.monotonic() + patience
+    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
         tickets = [self.database.tickets.issue(operation) for operation in operations]
         sent = [_Sent(ticket, deadline) for ticket in tickets]
         with self._guard:
@@ -82,10 +82,10 @@ class ServerPort:
                 self._last = sent[-1].answer
         return [cast("Answer", one.answer) for one in sent]
 
-    def catch_up(self, through: int, patience: float, *, damaged: int | None = None) -> None:
+    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         """Nothing to do: the indexes of a server are part of its transactions."""
 
-    def lease(self, patience: float) -> NoReturn:
+    def lease(self, timeout: float) -> NoReturn:
         no_private_sql()
 
     def statistics(self) -> dict[str, Any]:
@@ -97,8 +97,8 @@ class ServerPort:
             "pool": self.database.engine.pool.status(),
         }
 
-    def subscribe(self, after: int | None, patience: float) -> ServerChanges:
-        return ServerChanges(self.database, after, patience)
+    def subscribe(self, after: int | None, timeout: float) -> ServerChanges:
+        return ServerChanges(self.database, after, timeout)
 
     def release(self) -> None:
         with self._guard:

@@ -85,7 +85,7 @@ def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
         "op": about.op,
         "session_id": about.session_id,
     }
-    if not conn.dialect.insert_unless_there(conn, changes, note):
+    if not conn.dialect.insert_if_absent(conn, changes, note):
         ((digest, result),) = conn.tuples(_FIND, key)
         if digest != ticket.digest:
             raise KeyReused(f"change {ticket.seq} was another one before")
@@ -93,7 +93,7 @@ def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
     result = function(conn, ticket.operation)
     if result is not None:
         conn.execute(_NOTE_RESULT, {**key, "told": _encode(result)})
-    conn.dialect.tell_followers(conn)
+    conn.dialect.notify_subscribers(conn)
     return result
 
 
@@ -106,6 +106,6 @@ def sweep(conn: ServerConnection) -> None:
     newest = conn.scalar(select(func.max(changes.c.commit_no))) or 0
     conn.execute(
         delete(changes).where(
-            changes.c.commit_no <= newest - KEPT_CHANGES, changes.c.at < conn.dialect.an_hour_ago()
+            changes.c.commit_no <= newest - KEPT_CHANGES, changes.c.at < conn.dialect.one_hour_ago()
         )
     )

@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from hermes_actor.api.archive import KeepingMethods
-from hermes_actor.api.gateway import PlatformMethods
+from hermes_actor.api.archive import ArchiveMethods
+from hermes_actor.api.gateway import GatewayMethods
 from hermes_actor.api.messages import MessageMethods
-from hermes_actor.api.queries import ListMethods
+from hermes_actor.api.queries import QueryMethods
 from hermes_actor.api.sessions import SessionMethods
 from hermes_actor.config import Config
 from hermes_actor.errors import Closed
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from hermes_actor.client.subscription import Subscription
     from hermes_actor.pipeline import Pipeline
-    from hermes_actor.store.raw_rows import Facts
+    from hermes_actor.store.raw_rows import StoreSummary
 
 __all__ = ["ServerSessionDB"]
 
@@ -68,9 +68,9 @@ _LOOK_SECONDS = 5.0
 class ServerReader:
     """Answers the questions of the methods from a server; see ``registry``."""
 
-    def __init__(self, database: Database, patience: float) -> None:
+    def __init__(self, database: Database, timeout: float) -> None:
         self._database = database
-        self._patience = patience
+        self._timeout = timeout
         self._closed = False
 
     def query(self, question: Callable[..., R], *arguments: Any) -> R:
@@ -88,15 +88,15 @@ class ServerReader:
         if self._closed:
             raise Closed("this SessionDB is closed")
         answer: Callable[..., R] = ANSWER[question]
-        return self._database.read(answer, arguments, self._patience, one)
+        return self._database.read(answer, arguments, self._timeout, one)
 
 
 class ServerSessionDB(
     SessionMethods,
     MessageMethods,
-    ListMethods,
-    KeepingMethods,
-    PlatformMethods,
+    QueryMethods,
+    ArchiveMethods,
+    GatewayMethods,
     SessionDBProvider,
 ):
     """Base of the providers for servers. Safe to use from any thread.
@@ -104,7 +104,7 @@ class ServerSessionDB(
     Args:
         url: The store. Without it, :meth:`initialize` has to be called before anything else.
         settings: The other keys of ``sessiondb`` in ``config.yaml``.
-        patience: Seconds that a call waits for the server before it gives up.
+        timeout: Seconds that a call waits for the server before it gives up.
     """
 
     _dialect: type[ServerDialect]
@@ -114,9 +114,9 @@ class ServerSessionDB(
         url: str | None = None,
         *,
         settings: Mapping[str, Any] | None = None,
-        patience: float = 30.0,
+        timeout: float = 30.0,
     ) -> None:
-        self._patience = patience
+        self._timeout = timeout
         self._settings = _settings(settings or {})
         self._lock = threading.RLock()
         self._port: ServerPort | None = None
@@ -126,12 +126,12 @@ class ServerSessionDB(
 
     @classmethod
     def from_url(
-        cls, url: str, *, settings: Mapping[str, Any] | None = None, patience: float = 30.0
+        cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
-        return cls(url, settings=settings, patience=patience)
+        return cls(url, settings=settings, timeout=timeout)
 
     @classmethod
-    def look(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> Facts | None:
+    def look(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> StoreSummary | None:
         """What is there, without making anything; ``None`` if there is no store yet."""
         dialect = cls._dialect(_settings(settings or {}))
         database = Database(dialect, dialect.engine(url))
@@ -169,13 +169,13 @@ class ServerSessionDB(
         dialect = self._dialect(self._settings)
         if engine is not None:
             database = Database(dialect, engine, owned=False)
-            database.open(self._patience)
+            database.open(self._timeout)
         elif url is not None:
             self._url = masked(url)
-            database = share(url, dialect, self._patience)
+            database = share(url, dialect, self._timeout)
         else:
             raise TypeError("a store needs a URL, or a ready engine or pool")
-        self._reader = ServerReader(database, self._patience)  # type: ignore[assignment]
+        self._reader = ServerReader(database, self._timeout)  # type: ignore[assignment]
         self._port = ServerPort(database)
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class ServerSessionDB(
     def subscribe(self, after: int | None = None) -> Subscription:
         from hermes_actor.client.subscription import Subscription
 
-        return Subscription(self._opened().subscribe(after, self._patience))
+        return Subscription(self._opened().subscribe(after, self._timeout))
 
     @property
     def _conn(self) -> NoReturn:

@@ -35,7 +35,7 @@ def create(conn: ServerConnection, op: SessionCreate) -> bool:
     if op.source is None:
         return False
     values = {name: getattr(op, name) for name in ("id", "source", "started_at", *_PLAIN)}
-    if not conn.dialect.insert_unless_there(conn, sessions, values):
+    if not conn.dialect.insert_if_absent(conn, sessions, values):
         return False
     claim_title(conn, op.id)
     return True

@@ -16,8 +16,8 @@ from hermes_actor.providers.sql import tables
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.store import raw_rows as questions
-from hermes_actor.store.raw_rows import Facts, StoredRow
-from hermes_actor.store.row_transfer import BOOKMARK, COPIED_TABLES, check_bookmark
+from hermes_actor.store.raw_rows import StoredRow, StoreSummary
+from hermes_actor.store.row_transfer import BOOKMARK, COPIED_TABLES, check_resume_token
 from hermes_protocol.operations import RowsCopy
 from hermes_protocol.values import Blob, from_value
 
@@ -68,12 +68,12 @@ def _table(name: str) -> Table:
 
 
 @answers(questions.facts)
-def facts(conn: ServerConnection) -> Facts:
+def facts(conn: ServerConnection) -> StoreSummary:
     count, newest = conn.tuples(
         select(func.count(tables.messages.c.id), func.max(tables.messages.c.id))
     )[0]
     bulk = _bulk(conn.dialect)
-    return Facts(
+    return StoreSummary(
         bulk.identity(conn),
         conn.scalar(select(func.count()).select_from(tables.sessions)),
         count,
@@ -129,7 +129,7 @@ def indexed_count(_conn: ServerConnection) -> None:
 def copy_rows(conn: ServerConnection, op: RowsCopy) -> int:
     table = _table(op.table)
     if op.expect:
-        check_bookmark(op, _bookmark(conn))
+        check_resume_token(op, _bookmark(conn))
     _make_room(conn, table, op)
     # A file knows the place of a session by this name.
     columns = ["place" if name == "rowid" else name for name in op.columns]
@@ -192,11 +192,11 @@ def build_search(database: Database) -> None:
     _bulk(database.dialect).build_search(database)
 
 
-def look(database: Database, patience: float) -> Facts | None:
+def look(database: Database, timeout: float) -> StoreSummary | None:
     """What is there, without making anything; ``None`` if there is no store yet."""
 
-    def ask(conn: ServerConnection) -> Facts | None:
+    def ask(conn: ServerConnection) -> StoreSummary | None:
         missing = not conn.dialect.has_table(conn.plain, tables.own_meta.name)
         return None if missing else facts(conn)
 
-    return database.read(ask, (), patience, False)
+    return database.read(ask, (), timeout, False)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_actor.store.rows import chunks, in_list
+from hermes_actor.store.rows import chunks, placeholders
 from hermes_actor.store.schema import NUL_INSIDE
 from hermes_actor.store.search.query import TRIGRAM, contains_cjk, is_cjk
 from hermes_actor.store.titles import escape_like
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
-    from hermes_actor.store.schema_features import Layout
+    from hermes_actor.store.schema_features import SchemaFeatures
 
 __all__ = ["candidates"]
 
@@ -29,7 +29,9 @@ _VOCABULARY = "hermes_actor_vocabulary"
 _NUL_INDEX = "hermes_actor_messages_nul"
 
 
-def candidates(conn: Connection, layout: Layout, terms: tuple[str, ...]) -> list[int] | None:
+def candidates(
+    conn: Connection, layout: SchemaFeatures, terms: tuple[str, ...]
+) -> list[int] | None:
     """Ids of all messages that may contain one of *terms*, newest first.
 
     ``None`` if the indexes cannot tell: a term without CJK characters may also stand in tool
@@ -49,7 +51,7 @@ def candidates(conn: Connection, layout: Layout, terms: tuple[str, ...]) -> list
     dated: list[tuple[float, int]] = []
     for part in chunks(list(ids), 500):
         dated += conn.execute(
-            f"SELECT -timestamp, id FROM messages WHERE id IN {in_list(len(part))}", part
+            f"SELECT -timestamp, id FROM messages WHERE id IN {placeholders(len(part))}", part
         ).fetchall()
     dated.sort()
     return [message_id for _, message_id in dated]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import primary_code, sqlite3
-from hermes_actor.store.rows import in_list, scalar
+from hermes_actor.store.rows import placeholders, scalar
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -86,15 +86,15 @@ def covers(conn: Connection, watermark: int) -> bool:
     the same however many messages there are. Those that are noted do not count: it is known that
     the indexes may lack them. Tables of another shape may leave out what they like.
     """
-    if not layout_of(conn).deferrable:
+    if not features_of(conn).deferrable:
         return True
     probes = _spread(conn, watermark)
-    held = f"WHERE id IN {in_list(len(probes))}"
-    if layout_of(conn).stale:
+    held = f"WHERE id IN {placeholders(len(probes))}"
+    if features_of(conn).stale:
         sql = f"SELECT id FROM hermes_actor_stale {held} AND aside IN (0, 1)"
         noted = conn.execute(sql, probes).fetchall()
         probes = [probe for probe in probes if (probe,) not in noted]
-        held = f"WHERE id IN {in_list(len(probes))}"
+        held = f"WHERE id IN {placeholders(len(probes))}"
     return all(
         scalar(conn, f"SELECT COUNT(*) FROM {table}_docsize {held}", probes) == len(probes)
         for table in TABLES

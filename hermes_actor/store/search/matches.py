@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.message_codec import decode_content
-from hermes_actor.store.rows import Row, dicts, first, in_list, scalar
-from hermes_actor.store.schema_features import Layout, layout_of
+from hermes_actor.store.rows import Row, dicts, first, placeholders, scalar
+from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.search.cjk_terms import candidates
 from hermes_actor.store.search.coverage import check_usable, covers
 from hermes_actor.store.search.query import Plan, Route, plan_query
@@ -40,7 +40,7 @@ class Filters(NamedTuple):
     roles: Sequence[str] | None = None
 
 
-def _sql(layout: Layout, filters: Filters) -> Condition:
+def _sql(layout: SchemaFeatures, filters: Filters) -> Condition:
     conditions, parameters = [layout.findable] if layout.active else [], list[Any]()
     for column, values, word in (
         ("s.source", filters.sources, "IN"),
@@ -48,7 +48,7 @@ def _sql(layout: Layout, filters: Filters) -> Condition:
         ("m.role", filters.roles or None, "IN"),
     ):
         if values is not None:
-            conditions.append(f"{column} {word} {in_list(len(values))}")
+            conditions.append(f"{column} {word} {placeholders(len(values))}")
             parameters.extend(values)
     return Condition(" AND ".join(conditions) or "1", parameters)
 
@@ -61,7 +61,7 @@ def index_lag(conn: Connection, through: int | None = None, *, exact: bool = Fal
     the indexes must be *exact*.
     """
     conn.layout_checked = False
-    layout = layout_of(conn)
+    layout = features_of(conn)
     if not layout.watermark:
         return None
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
@@ -97,7 +97,7 @@ def search_messages(
     plan = plan_query(query)
     if plan is None:
         return []
-    layout = layout_of(conn)
+    layout = features_of(conn)
     if plan.route is Route.TRIGRAMS and not layout.trigrams:
         plan = Plan(Route.LIKE, "", tuple(plan.match.replace('"', "").split()))
     try:
@@ -126,7 +126,7 @@ def search_messages(
     return hits
 
 
-def _undoubted(layout: Layout, only: Condition) -> Condition:
+def _undoubted(layout: SchemaFeatures, only: Condition) -> Condition:
     """Without the messages for which the index may hold the wrong text."""
     if not layout.stale:
         return only
@@ -136,7 +136,7 @@ def _undoubted(layout: Layout, only: Condition) -> Condition:
 
 def _by_terms(
     conn: Connection,
-    layout: Layout,
+    layout: SchemaFeatures,
     plan: Plan,
     filters: Filters,
     limit: int | None,
@@ -189,7 +189,7 @@ def _confirmed(
     return page[offset : offset + limit]
 
 
-def _context(conn: Connection, layout: Layout, hit: Row) -> list[dict[str, str]]:
+def _context(conn: Connection, layout: SchemaFeatures, hit: Row) -> list[dict[str, str]]:
     """The message before the hit, the hit, and the one after, as short texts."""
     place = (hit["session_id"], hit["timestamp"], hit["timestamp"], hit["id"])
     near = f"FROM messages m WHERE m.session_id = ? AND {layout.visible} AND"

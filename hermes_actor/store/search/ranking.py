@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_actor.store.rows import Row, chunks, dicts, in_list, lenient_text, scalar
+from hermes_actor.store.rows import Row, chunks, dicts, lenient_text, placeholders, scalar
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -112,7 +112,7 @@ def _page(
         snippets |= dict(
             conn.execute(
                 f"SELECT rowid, {_snippet(table)} FROM {table}"
-                f" WHERE {table} MATCH ? AND rowid IN {in_list(len(part))}",
+                f" WHERE {table} MATCH ? AND rowid IN {placeholders(len(part))}",
                 (match, *part),
             ).fetchall()
         )
@@ -129,7 +129,7 @@ def _rows(conn: Connection, ids: list[int], only: Condition, wanted: int) -> lis
             conn,
             f"SELECT {COLUMNS.format(snippet='NULL')} FROM messages m"
             f" JOIN sessions s ON s.id = m.session_id"
-            f" WHERE m.id IN {in_list(len(part))} AND {only.sql}",
+            f" WHERE m.id IN {placeholders(len(part))} AND {only.sql}",
             (*part, *only.parameters),
         )
         by_id = {row["id"]: row for row in found}

@@ -15,7 +15,7 @@ from hermes_actor import limits
 from hermes_actor.errors import IndexBehind
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
-from hermes_actor.store.schema_features import layout_of
+from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.search.coverage import last_of_next
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def _fill(conn: Connection, table: str, until: float) -> None:
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     # Holes below the watermark are there too, if somebody has made the table anew.
     above = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1
-    noted = " OR m.id IN (SELECT id FROM main.hermes_actor_stale)" if layout_of(conn).stale else ""
+    noted = (
+        " OR m.id IN (SELECT id FROM main.hermes_actor_stale)" if features_of(conn).stale else ""
+    )
     while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
         if time.monotonic() > until:
             raise IndexBehind(

@@ -36,12 +36,12 @@ from sqlalchemy.sql.expression import cast as sql_cast
 from hermes_actor.errors import BadConfig, Busy
 from hermes_actor.providers.base import Capabilities
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Judgement, Place, ServerDialect, Step
+from hermes_actor.providers.sql.dialect import Classification, Cursor, ServerDialect, Step
 from hermes_actor.providers.sql.mysql import search as searching
 from hermes_actor.providers.sql.mysql.errors import (
     DUPLICATE_KEY,
     NOT_WAITED_FOR,
-    judge,
+    classify,
     number_of,
 )
 from hermes_actor.providers.sql.query_tree import And, Node, Not, Or, Phrase
@@ -49,7 +49,7 @@ from hermes_actor.providers.sql.tables import changes, messages, metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
 from hermes_actor.providers.sql.word_column import fill_words
 
-__all__ = ["MariaDialect"]
+__all__ = ["MySQLDialect"]
 
 _LOCK_SECONDS = 60
 _POLL_SECONDS = 0.2
@@ -63,7 +63,7 @@ _PARAMETERS = {
 }
 
 
-class MariaDialect(ServerDialect):
+class MySQLDialect(ServerDialect):
     """One transaction per change, READ COMMITTED; order and uniqueness come from row locks."""
 
     name: ClassVar[str] = "mysql"
@@ -95,8 +95,8 @@ class MariaDialect(ServerDialect):
             },
         )
 
-    def judge(self, error: BaseException) -> Judgement:
-        return judge(error)
+    def classify(self, error: BaseException) -> Classification:
+        return classify(error)
 
     def capabilities(self) -> Capabilities:
         kinds = frozenset({"words", "phrases", "prefixes", "cjk", "substrings"})
@@ -146,7 +146,7 @@ class MariaDialect(ServerDialect):
 
     # --- statements --------------------------------------------------------------------------
 
-    def insert_unless_there(
+    def insert_if_absent(
         self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
     ) -> bool:
         # Not INSERT IGNORE, which ignores foreign keys too. A refused row undoes only itself.
@@ -213,16 +213,16 @@ class MariaDialect(ServerDialect):
 
     # --- changes -----------------------------------------------------------------------------
 
-    def tell_followers(self, conn: ServerConnection) -> None:
+    def notify_subscribers(self, conn: ServerConnection) -> None:
         """Followers look by themselves."""
 
-    def an_hour_ago(self) -> ColumnElement[Any]:
+    def one_hour_ago(self) -> ColumnElement[Any]:
         return func.now() - text("INTERVAL 1 HOUR")
 
-    def place_after(self, conn: ServerConnection, after: int | None) -> Place:
+    def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
         return (self.known_changes(conn)[1] if after is None else after,)
 
-    def changes_after(self, conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+    def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
         old = (changes.c.at <= func.now() - text(f"INTERVAL {_GAP_SECONDS} SECOND")).label("old")
         statement = (
             select(changes.c.commit_no, changes.c.op, changes.c.session_id, sql_cast(old, Integer))

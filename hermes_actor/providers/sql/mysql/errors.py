@@ -9,15 +9,15 @@ from sqlalchemy.exc import DBAPIError
 
 from hermes_actor.providers.resolve import masked
 from hermes_actor.providers.sql import error_classes as s
-from hermes_actor.providers.sql.dialect import Judgement
+from hermes_actor.providers.sql.dialect import Classification
 
-__all__ = ["DUPLICATE_KEY", "NOT_WAITED_FOR", "judge", "number_of"]
+__all__ = ["DUPLICATE_KEY", "NOT_WAITED_FOR", "classify", "number_of"]
 
 DUPLICATE_KEY = 1062
 NOT_WAITED_FOR = frozenset({1205, 3572})
 """A row is locked, and the statement does not wait."""
 
-_NUMBERS: dict[int, s.Situation] = {
+_NUMBERS: dict[int, s.ErrorClass] = {
     1213: s.DEADLOCK,
     1205: s.LOCKED,
     1020: s.CROSSED,
@@ -61,7 +61,7 @@ def number_of(error: BaseException | None) -> int:
     return number if isinstance(number, int) else 0
 
 
-def judge(error: BaseException) -> Judgement:
+def classify(error: BaseException) -> Classification:
     """What to do about an error of the driver."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = number_of(error)

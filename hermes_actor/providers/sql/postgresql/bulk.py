@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Executable, Table
 
     from hermes_actor.providers.sql.database import Database
-    from hermes_actor.providers.sql.postgresql.dialect import PostgresDialect
+    from hermes_actor.providers.sql.postgresql.dialect import PostgreSQLDialect
 
 __all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]
 
@@ -129,7 +129,7 @@ def drop_search(conn: Connection) -> None:
 
 def build_search(database: Database) -> None:
     """The words of the copied rows first; then two indexes at a time."""
-    dialect, engine = cast("PostgresDialect", database.dialect), database.engine
+    dialect, engine = cast("PostgreSQLDialect", database.dialect), database.engine
     fill_words(engine, dialect, IS_WORDLESS)
     with ThreadPoolExecutor(1) as beside:
         with dialect.schema_lock(engine) as conn:

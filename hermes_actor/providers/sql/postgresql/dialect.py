@@ -24,8 +24,8 @@ from sqlalchemy.dialects.postgresql import insert
 from hermes_actor.providers.base import Capabilities
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.dialect import (
-    Judgement,
-    Place,
+    Classification,
+    Cursor,
     ServerDialect,
     Settings,
     Step,
@@ -33,12 +33,12 @@ from hermes_actor.providers.sql.dialect import (
 from hermes_actor.providers.sql.postgresql import notify as following
 from hermes_actor.providers.sql.postgresql import search as searching
 from hermes_actor.providers.sql.postgresql.connection import engine_of_url
-from hermes_actor.providers.sql.postgresql.errors import judge
+from hermes_actor.providers.sql.postgresql.errors import classify
 from hermes_actor.providers.sql.query_tree import Node
 from hermes_actor.providers.sql.tables import metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
 
-__all__ = ["PostgresDialect"]
+__all__ = ["PostgreSQLDialect"]
 
 _log = logging.getLogger("hermes_actor.providers")
 
@@ -66,7 +66,7 @@ _EXTENSION_SCHEMA = text(
 )
 
 
-class PostgresDialect(ServerDialect):
+class PostgreSQLDialect(ServerDialect):
     """One transaction per change, READ COMMITTED; order and uniqueness come from row locks."""
 
     name: ClassVar[str] = "postgresql"
@@ -83,8 +83,8 @@ class PostgresDialect(ServerDialect):
     def engine(self, url: str) -> Engine:
         return engine_of_url(url, self.settings)
 
-    def judge(self, error: BaseException) -> Judgement:
-        return judge(error)
+    def classify(self, error: BaseException) -> Classification:
+        return classify(error)
 
     def capabilities(self) -> Capabilities:
         kinds = {"words", "phrases", "prefixes", "stems", "cjk", "substrings"}
@@ -188,7 +188,7 @@ class PostgresDialect(ServerDialect):
 
     # --- statements --------------------------------------------------------------------------
 
-    def insert_unless_there(
+    def insert_if_absent(
         self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
     ) -> bool:
         return conn.execute(_insert_unless_there(table), values).first() is not None
@@ -247,16 +247,16 @@ class PostgresDialect(ServerDialect):
 
     # --- changes -----------------------------------------------------------------------------
 
-    def tell_followers(self, conn: ServerConnection) -> None:
+    def notify_subscribers(self, conn: ServerConnection) -> None:
         conn.execute(following.TELL)
 
-    def an_hour_ago(self) -> ColumnElement[Any]:
+    def one_hour_ago(self) -> ColumnElement[Any]:
         return func.now() - text("interval '1 hour'")
 
-    def place_after(self, conn: ServerConnection, after: int | None) -> Place:
+    def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
         return following.place_after(conn, after)
 
-    def changes_after(self, conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+    def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
         return following.changes_after(conn, place, limit)
 
     def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:

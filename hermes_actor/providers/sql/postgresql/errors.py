@@ -7,11 +7,11 @@ from sqlalchemy.exc import DBAPIError
 
 from hermes_actor.providers.resolve import masked
 from hermes_actor.providers.sql import error_classes as s
-from hermes_actor.providers.sql.dialect import Judgement
+from hermes_actor.providers.sql.dialect import Classification
 
-__all__ = ["judge"]
+__all__ = ["classify"]
 
-_CODES: dict[str, s.Situation] = {
+_CODES: dict[str, s.ErrorClass] = {
     "40001": s.CROSSED,
     "40P01": s.DEADLOCK,
     "55P03": s.LOCKED,
@@ -28,7 +28,7 @@ _CODES: dict[str, s.Situation] = {
     "3D000": s.NO_DATABASE,
     "3F000": s.NO_DATABASE._replace(words="there is no schema to make the tables in"),
 }
-_CLASSES: dict[str, s.Situation] = {
+_CLASSES: dict[str, s.ErrorClass] = {
     "08": s.LOST,
     "57": s.GOING_DOWN,
     "53": s.SHORT_OF_SOMETHING,
@@ -36,7 +36,7 @@ _CLASSES: dict[str, s.Situation] = {
 }
 
 
-def judge(error: BaseException) -> Judgement:
+def classify(error: BaseException) -> Classification:
     """What to do about an error of the driver."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlstate", None) or ""
@@ -51,7 +51,7 @@ def judge(error: BaseException) -> Judgement:
     return (known or s.UNKNOWN).judged(said)
 
 
-def _constraint(code: str, cause: BaseException | None) -> Judgement:
+def _constraint(code: str, cause: BaseException | None) -> Classification:
     diag = getattr(cause, "diag", None)
     table, column = getattr(diag, "table_name", None), getattr(diag, "column_name", None)
     if code == "23503":
@@ -66,7 +66,7 @@ _NO_CODE = (psycopg.OperationalError, psycopg.InterfaceError)
 _NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
 
 
-def _before_it_spoke(said: str) -> s.Situation:
+def _before_it_spoke(said: str) -> s.ErrorClass:
     """Errors of the way to the server have no code."""
     if "password authentication failed" in said or "no password supplied" in said:
         return s.WRONG_PASSWORD

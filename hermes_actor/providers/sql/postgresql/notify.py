@@ -16,7 +16,7 @@ import psycopg
 from sqlalchemy import ColumnElement, Engine, func, literal_column, select, text
 
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Place, Step
+from hermes_actor.providers.sql.dialect import Cursor, Step
 from hermes_actor.providers.sql.tables import changes, followers
 
 __all__ = ["CHANNEL", "TELL", "changes_after", "listen", "place_after"]
@@ -48,14 +48,14 @@ _FOLLOW = (
 )
 
 
-def place_after(conn: ServerConnection, after: int | None) -> Place:
+def place_after(conn: ServerConnection, after: int | None) -> Cursor:
     if after is None:
         return (conn.scalar(_FINISHED), 2**62)  # after all changes of that transaction
     rows = conn.tuples(_PLACE, {"after": after})
     return rows[0] if rows else (0, 0)
 
 
-def changes_after(conn: ServerConnection, place: Place, limit: int) -> list[Step]:
+def changes_after(conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
     bound = {"xid": place[0], "after": place[1], "some": limit}
     return [
         Step((xid, number), number, op, session_id)
