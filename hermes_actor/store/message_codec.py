@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hermes_actor.store.columns import MESSAGES, Form
 from hermes_protocol.operations import MessageRow
 from hermes_protocol.values import Stored, to_value
 
@@ -30,8 +31,11 @@ JSON_PREFIX = "\x00json:"
 
 _log = logging.getLogger("hermes_state")
 
-JSON_COLUMNS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
-_ASSISTANT_ONLY = ("reasoning", "reasoning_content", *JSON_COLUMNS)
+_ASSISTANT_ONLY = tuple(column.name for column in MESSAGES if column.assistant_only)
+JSON_COLUMNS = tuple(
+    column.name for column in MESSAGES if column.assistant_only and column.form is Form.JSON
+)
+"""JSON columns of an assistant's messages. Exports hold them as they are stored."""
 
 
 def encode_content(content: Any) -> Stored:
@@ -76,23 +80,31 @@ def count_calls(tool_calls: Any) -> int:
 
 
 def message_row(timestamp: float, message: Mapping[str, Any]) -> MessageRow:
-    """The stored form of a message given as a mapping of :meth:`append_message` arguments."""
-    return MessageRow(
-        role=message.get("role"),
-        timestamp=timestamp,
-        content=to_value(encode_content(message.get("content"))),
-        tool_call_id=message.get("tool_call_id"),
-        tool_calls=encode_json(message.get("tool_calls")),
-        tool_name=message.get("tool_name"),
-        token_count=message.get("token_count"),
-        finish_reason=message.get("finish_reason"),
-        reasoning=message.get("reasoning"),
-        reasoning_content=message.get("reasoning_content"),
-        reasoning_details=encode_json(message.get("reasoning_details")),
-        codex_reasoning_items=encode_json(message.get("codex_reasoning_items")),
-        codex_message_items=encode_json(message.get("codex_message_items")),
-        calls=count_calls(message.get("tool_calls")),
-    )
+    """Return the stored form of a message given as a mapping of ``append_message`` arguments.
+
+    Other keys are ignored; an absent one counts as ``None``.
+    """
+    get = message.get
+    given = {name: value for name in _GIVEN if (value := get(name)) is not None}
+    for name, encode in _ENCODED:
+        if name in given:
+            given[name] = encode(given[name])
+    calls = count_calls(get("tool_calls"))
+    return MessageRow(role=get("role"), timestamp=timestamp, calls=calls, **given)
+
+
+_ENCODE: dict[Form, Callable[[Any], Any]] = {
+    Form.JSON: encode_json,
+    Form.CONTENT: lambda content: to_value(encode_content(content)),
+}
+_GIVEN = tuple(
+    column.name
+    for column in MESSAGES
+    if column.name not in ("id", "session_id", "role", "timestamp")
+)
+_ENCODED = tuple(
+    (column.name, _ENCODE[column.form]) for column in MESSAGES if column.form in _ENCODE
+)
 
 
 def transcript_rows(now: float, messages: list[dict[str, Any]]) -> list[MessageRow]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from hermes_actor.store.columns import MESSAGES
 from hermes_actor.store.message_codec import decode_content, decode_json
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, dicts, scalar
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["export_session", "get_messages", "insert_all", "message_count"]
 
-_COLUMNS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
+_COLUMNS = tuple(column.name for column in MESSAGES if column.name not in ("id", "session_id"))
+_CONTENT = _COLUMNS.index("content")
+_fields = attrgetter(*_COLUMNS)
 
 
 @cache
@@ -29,13 +33,10 @@ def _insert_sql(active: bool) -> str:
     return f"INSERT INTO messages ({', '.join(columns)}) VALUES ({places})"
 
 
-def _values(session_id: Any, row: MessageRow) -> tuple[Any, ...]:
-    return (
-        session_id, row.role, row.timestamp, from_value(row.content), row.tool_call_id,
-        row.tool_calls, row.tool_name, row.token_count, row.finish_reason, row.reasoning,
-        row.reasoning_content, row.reasoning_details, row.codex_reasoning_items,
-        row.codex_message_items,
-    )  # fmt: skip
+def _values(session_id: Any, row: MessageRow) -> list[Any]:
+    values = [session_id, *_fields(row)]
+    values[_CONTENT + 1] = from_value(row.content)
+    return values
 
 
 @applies(MessageAppend)

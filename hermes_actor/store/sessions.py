@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import SessionEnded, UnknownSession
+from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema_features import features_of
@@ -69,24 +70,16 @@ def prompt(conn: Connection, op: SessionPrompt) -> bool:
     return done.rowcount > 0
 
 
-_TOKENS_ADD = """
-    input_tokens = input_tokens + :input_tokens,
-    output_tokens = output_tokens + :output_tokens,
-    cache_read_tokens = cache_read_tokens + :cache_read_tokens,
-    cache_write_tokens = cache_write_tokens + :cache_write_tokens,
-    reasoning_tokens = reasoning_tokens + :reasoning_tokens,
+_TOKENS_ADD = f"""
+    {", ".join(f"{name} = {name} + :{name}" for name in COUNTERS)},
     api_call_count = COALESCE(api_call_count, 0) + :api_call_count,
     estimated_cost_usd = COALESCE(estimated_cost_usd, 0) + COALESCE(:estimated_cost_usd, 0),
     actual_cost_usd = CASE WHEN :actual_cost_usd IS NULL THEN actual_cost_usd
                       ELSE COALESCE(actual_cost_usd, 0) + :actual_cost_usd END,
 """
 
-_TOKENS_SET = """
-    input_tokens = :input_tokens,
-    output_tokens = :output_tokens,
-    cache_read_tokens = :cache_read_tokens,
-    cache_write_tokens = :cache_write_tokens,
-    reasoning_tokens = :reasoning_tokens,
+_TOKENS_SET = f"""
+    {", ".join(f"{name} = :{name}" for name in COUNTERS)},
     api_call_count = :api_call_count,
     estimated_cost_usd = COALESCE(:estimated_cost_usd, 0),
     actual_cost_usd = COALESCE(:actual_cost_usd, actual_cost_usd),

@@ -8,7 +8,9 @@ import math
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 
+from hermes_actor.store.columns import MESSAGES, SESSIONS, Column, Form, names
 from hermes_actor.store.message_codec import JSON_COLUMNS, count_calls, encode_content, encode_json
 from hermes_actor.store.titles import sanitize_title
 from hermes_protocol.operations import MessageRow, SessionRow
@@ -20,16 +22,21 @@ MAX_MESSAGES = 10_000
 MAX_BYTES = 5 * 1024 * 1024
 """Of one session as compact JSON. They keep a broken or hostile file from filling the store."""
 
-_TEXT = (
-    "user_id", "model", "system_prompt", "parent_session_id", "end_reason", "billing_provider",
-    "billing_base_url", "billing_mode", "cost_status", "cost_source", "pricing_version",
-)  # fmt: skip
-_COUNTS = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
-    "api_call_count",
-)  # fmt: skip
-_NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd")
-_MESSAGE_TEXT = ("tool_call_id", "tool_name", "finish_reason", "reasoning", "reasoning_content")
+_CHECKED = {"id", "source", "title", "started_at", "role"}
+"""Columns with rules of their own."""
+
+
+def _imported(columns: tuple[Column, ...], row: type[Struct], *forms: Form) -> tuple[str, ...]:
+    """Return the columns of *forms* that an import takes as they are."""
+    return tuple(
+        n for n in names(columns, *forms) if n in row.__struct_fields__ and n not in _CHECKED
+    )
+
+
+_TEXT = _imported(SESSIONS, SessionRow, Form.TEXT, Form.KEY)
+_COUNTS = _imported(SESSIONS, SessionRow, Form.COUNT)
+_NUMBERS = _imported(SESSIONS, SessionRow, Form.NUMBER)
+_MESSAGE_TEXT = _imported(MESSAGES, MessageRow, Form.TEXT)
 
 T = TypeVar("T")
 

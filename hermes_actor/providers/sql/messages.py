@@ -13,6 +13,7 @@ from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.sessions import get_session
 from hermes_actor.providers.sql.tables import MESSAGE_COLUMNS, messages, sessions
 from hermes_actor.store import messages as questions
+from hermes_actor.store.columns import MESSAGES
 from hermes_actor.store.message_codec import decode_content, decode_json
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
@@ -20,7 +21,7 @@ from hermes_protocol.values import from_value
 
 __all__ = ["decoded", "insert_all"]
 
-_FIELDS = tuple(name for name in MessageRow.__struct_fields__ if name != "calls")
+_FIELDS = tuple(column.name for column in MESSAGES if column.name not in ("id", "session_id"))
 
 
 def _values(conn: ServerConnection, session_id: Any, row: MessageRow) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions
 from hermes_actor.providers.sql.titles import begins_with, claim_title, next_title
 from hermes_actor.store import sessions as questions
+from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import (
     Continued,
@@ -66,9 +67,6 @@ def prompt(conn: ServerConnection, op: SessionPrompt) -> bool:
     return conn.execute(statement, {"key": op.id, "prompt": op.system_prompt}).rowcount > 0
 
 
-_COUNTERS = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
-)  # fmt: skip
 # Of prices the latest word counts, of the route and the model the first.
 _LATEST = ("cost_status", "cost_source", "pricing_version")
 _FIRST = ("billing_provider", "billing_base_url", "billing_mode", "model")
@@ -88,7 +86,7 @@ def book_tokens(conn: ServerConnection, op: SessionTokens) -> None:
 def _booked(op: SessionTokens) -> dict[str, Any]:
     columns = sessions.c
     values: dict[str, Any] = {}
-    for name in _COUNTERS:
+    for name in COUNTERS:
         value = bindparam(None, getattr(op, name), type_=columns[name].type)
         values[name] = value if op.absolute else columns[name] + value
     calls = bindparam(None, op.api_call_count, type_=columns.api_call_count.type)

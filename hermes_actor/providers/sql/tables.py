@@ -24,11 +24,12 @@ from sqlalchemy import (
 )
 
 from hermes_actor.providers.sql.types import StoredInteger, StoredReal, StoredText
+from hermes_actor.store.columns import MESSAGES, SESSIONS, Form
+from hermes_actor.store.columns import Column as ColumnOfFile
 
 __all__ = [
     "FORMAT",
     "MESSAGE_COLUMNS",
-    "MODE_COLUMNS",
     "SESSION_COLUMNS",
     "archived",
     "bindings",
@@ -65,43 +66,32 @@ def _key(name: str, *rules: Any, length: int = _KEY, **options: Any) -> Column[A
     return Column(name, StoredText(length), *rules, **options)
 
 
-def _count(name: str) -> Column[Any]:
-    return Column(name, StoredInteger(), server_default="0")
+_RULES: dict[str, tuple[Any, ...]] = {
+    "parent_session_id": (ForeignKey("sessions.id"),),
+    "session_id": (ForeignKey("sessions.id"),),
+}
+_TYPES = {Form.NUMBER: StoredReal, Form.COUNT: StoredInteger}
+
+
+def _column(column: ColumnOfFile) -> Column[Any]:
+    """Return the column of a server's table that holds what *column* of the file holds."""
+    kind = _TYPES.get(column.form)
+    stored = StoredText(_KEY if column.form is Form.KEY else None) if kind is None else kind()
+    return Column(
+        column.name,
+        stored,
+        *_RULES.get(column.name, ()),
+        primary_key="PRIMARY KEY" in column.declared,
+        nullable=not ("NOT NULL" in column.declared or "PRIMARY KEY" in column.declared),
+        server_default="0" if "DEFAULT 0" in column.declared else None,
+        index=column.name in ("parent_session_id", "started_at") or None,
+    )
 
 
 sessions = Table(
     "sessions",
     metadata,
-    _key("id", primary_key=True),
-    _key("source", nullable=False),
-    _key("user_id"),
-    _text("model"),
-    _text("model_config"),
-    _text("system_prompt"),
-    _key("parent_session_id", ForeignKey("sessions.id"), index=True),
-    Column("started_at", StoredReal(), nullable=False, index=True),
-    Column("ended_at", StoredReal()),
-    _text("end_reason"),
-    _count("message_count"),
-    _count("tool_call_count"),
-    _count("input_tokens"),
-    _count("output_tokens"),
-    _count("cache_read_tokens"),
-    _count("cache_write_tokens"),
-    _count("reasoning_tokens"),
-    _text("billing_provider"),
-    _text("billing_base_url"),
-    _text("billing_mode"),
-    Column("estimated_cost_usd", StoredReal()),
-    Column("actual_cost_usd", StoredReal()),
-    _text("cost_status"),
-    _text("cost_source"),
-    _text("pricing_version"),
-    _key("title"),
-    _count("api_call_count"),
-    _text("handoff_state"),
-    _text("handoff_platform"),
-    _text("handoff_error"),
+    *map(_column, SESSIONS),
     Column("place", BigInteger, Identity(), nullable=False, unique=True, autoincrement=True),
     Index("idx_sessions_source", "source", "started_at"),
     Index("idx_sessions_title_unique", "title", unique=True),
@@ -111,20 +101,7 @@ messages = Table(
     "messages",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True, autoincrement=True),
-    _key("session_id", ForeignKey("sessions.id"), nullable=False),
-    _text("role", nullable=False),
-    _text("content"),
-    _text("tool_call_id"),
-    _text("tool_calls"),
-    _text("tool_name"),
-    Column("timestamp", StoredReal(), nullable=False),
-    Column("token_count", StoredInteger()),
-    _text("finish_reason"),
-    _text("reasoning"),
-    _text("reasoning_content"),
-    _text("reasoning_details"),
-    _text("codex_reasoning_items"),
-    _text("codex_message_items"),
+    *(_column(column) for column in MESSAGES if column.name != "id"),
     Index("idx_messages_session", "session_id", "timestamp", "id"),
 )
 
@@ -204,4 +181,3 @@ queued_titles = Table(
 
 SESSION_COLUMNS = tuple(column for column in sessions.c if column.name != "place")
 MESSAGE_COLUMNS = tuple(messages.c)
-MODE_COLUMNS = tuple(mode.c)
