@@ -16,7 +16,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
-.PHONY: bench-stalls
+.PHONY: bench-stalls stats
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
@@ -77,6 +77,9 @@ stress-figures: $(STAMP)  ## write the figures of the last whole run into README
 stress-long: $(STAMP) $(PSTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
+
+stats: $(STAMP)  ## sizes, imports and language of the code, beside the figures of an earlier commit
+	@$(BIN)/python stress/stats.py --beside docs/design/figures/code-2b46512.json
 
 # A fresh Debian ships Python without ensurepip; the second line mends that where it may.
 define make_venv
