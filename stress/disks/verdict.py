@@ -46,7 +46,7 @@ def lay_out(image: Image, folder: Path, name: str) -> Path:
     """Put the files of an image, and nothing else, into *folder*.
 
     All of them are new ones: a writer that broke may still have the old ones open. Done for every
-    cut, so it makes no paths and no folder anew.
+    cut, so it creates no store and no folder.
     """
     where = os.fspath(folder)
     try:

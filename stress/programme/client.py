@@ -353,7 +353,7 @@ def look(conn: Any) -> tuple[int, int, int, int] | None:
     own = conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_meta'").fetchall()
     if not own:
         return None
-    ((paths,),) = conn.execute("SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'")
+    ((place,),) = conn.execute("SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'")
     ((rows,),) = conn.execute(
         "SELECT COALESCE(SUM(message_count), 0) FROM sessions WHERE source = ?", (SOURCE,)
     )
@@ -363,7 +363,7 @@ def look(conn: Any) -> tuple[int, int, int, int] | None:
         (SOURCE, WINDOW),
     ).fetchall()
     payloads = [zlib.crc32(text.encode()) for (text,) in reversed(last)]
-    return paths, rows, len(payloads), digest_of(payloads)
+    return place, rows, len(payloads), digest_of(payloads)
 
 
 if __name__ == "__main__":

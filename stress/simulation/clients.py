@@ -140,13 +140,13 @@ class Client:
         now = trio.current_time()
         if reply.error is None:
             result = msgspec.msgpack.decode(reply.result or b"\xc0")
-            write = write._replace(ended=now, outcome="ok", paths=reply.commit_no, result=result)
+            write = write._replace(ended=now, outcome="ok", place=reply.commit_no, result=result)
         elif getattr(reply.error, "executed", "unknown") == "no":
             write = write._replace(ended=now, outcome="failed")
         else:
             write = write._replace(ended=now)
         self._world.writes[write.client, write.number] = write
-        self._world.note(write.client, write.number, write.outcome, write.paths)
+        self._world.note(write.client, write.number, write.outcome, write.place)
 
     async def _pause(self, seconds: float) -> None:
         await trio.sleep(seconds)

@@ -44,7 +44,7 @@ def copy_tables(db, copy):
         for name, columns in copied.items():
             statement = select(*columns)
             if name == "sessions":
-                statement = statement.order_by(tables.sessions.c.paths)
+                statement = statement.order_by(tables.sessions.c.place)
             rows = [tuple(row) for row in conn.execute(statement)]
             places = ", ".join("?" * len(columns))
             copy.executemany(f"INSERT INTO {name} VALUES ({places})", rows)
