@@ -1,22 +1,19 @@
 import atexit
 import os
 import shutil
-import signal
 import tempfile
 import time
 
 import pytest
 from hypothesis import settings
+from support.signals import hear_signals
 
 # `make stress-long` draws many more programs than `make test`.
 settings.register_profile("default", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 
-# A shell that runs the tests in the background has them ignore Ctrl-C, and so would every process
-# that they start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+hear_signals()
 
 # The module under test takes its default path from HERMES_HOME once, when it is imported.
 # A folder of our own also keeps every test away from ~/.hermes.

@@ -343,9 +343,12 @@ def test_restore_that_was_given_up_is_not_made_later(path, number):
             stderr=subprocess.PIPE,
             text=True,
         ) as restoring:
-            assert "does not answer" in restoring.stderr.readline()
-            restoring.send_signal(number)
-            code = restoring.wait(30)
+            try:
+                assert "does not answer" in restoring.stderr.readline()
+                restoring.send_signal(number)
+                code = restoring.wait(30)
+            finally:
+                restoring.kill()  # else it waits for the actor for an hour, and the block for it
         assert code == (130 if number is signal.SIGINT else -number)
         if number is not signal.SIGKILL:
             assert leftovers(path) == set()
