@@ -20,15 +20,15 @@ __all__ = [
     "FTS_TRIGRAM_SQL",
     "SCHEMA_SQL",
     "SCHEMA_VERSION",
+    "_WAL_INCOMPAT_MARKERS",
     "SessionDB",
+    "_set_last_init_error",
+    "_wal_fallback_warned_paths",
     "apply_wal_with_fallback",
     "format_session_db_unavailable",
     "get_last_init_error",
     "logger",
     "sqlite3",
-    "_WAL_INCOMPAT_MARKERS",
-    "_set_last_init_error",
-    "_wal_fallback_warned_paths",
 ]
 
 logger = logging.getLogger("hermes_state")

@@ -13,15 +13,15 @@ from hermes_actor.errors import CannotOpen, PermissionDenied
 
 __all__ = [
     "StorePaths",
-    "socket_address",
-    "check_ownership",
     "check_not_hijacked",
+    "check_ownership",
     "columns_of_orphan",
     "default_db_path",
     "default_home",
     "is_gone",
-    "resolve_paths",
     "readable",
+    "resolve_paths",
+    "socket_address",
     "socket_path",
 ]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_actor.actor.mailbox import Mailbox
     from hermes_actor.actor.metrics import Metrics
 
-__all__ = ["RequestTracker", "LeaseMessage"]
+__all__ = ["LeaseMessage", "RequestTracker"]
 
 LeaseMessage = wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
 

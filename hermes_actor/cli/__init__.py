@@ -1,4 +1,4 @@
-"""The command line: one module per command group, imported when its command is named."""
+"""The command line: one module for each command, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -15,73 +15,95 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor._version import __version__
-from hermes_actor.cli.lazy import LazyGroup
+from hermes_actor.cli.lazy import LazyCommand, LazyGroup
 
-__all__ = ["run"]
+__all__ = ["COMMANDS", "run"]
 
-_GROUPS = {
-    "backup": "hermes_actor.cli.backup:backup",
-    "completion": "hermes_actor.cli.completion:completion",
-    "demo": "hermes_actor.cli.demo:demo",
-    "detach": "hermes_actor.cli.vacuum:detach",
-    "doctor": "hermes_actor.cli.doctor:doctor",
-    "drain": "hermes_actor.cli.stop:drain",
-    "export-schema": "hermes_actor.cli.export_schema:export_schema",
-    "handoff": "hermes_actor.cli.handoff:handoff",
-    "insights": "hermes_actor.cli.insights:insights",
-    "logs": "hermes_actor.cli.logs:logs",
-    "migrate": "hermes_actor.cli.migrate:migrate",
-    "ps": "hermes_actor.cli.ps:ps",
-    "repair": "hermes_actor.cli.repair:repair",
-    "restart": "hermes_actor.cli.stop:restart",
-    "restore": "hermes_actor.cli.backup:restore",
-    "resume": "hermes_actor.cli.resume:resume",
-    "search": "hermes_actor.cli.search:search",
-    "serve": "hermes_actor.cli.serve:serve",
-    "service": "hermes_actor.cli.service:service",
-    "sessiondb": "hermes_actor.cli.migrate:sessiondb",
-    "sessions": "hermes_actor.cli.sessions:sessions",
-    "status": "hermes_actor.cli.status:status",
-    "stop": "hermes_actor.cli.stop:stop",
-    "title": "hermes_actor.cli.title:title",
-    "tool": "hermes_actor.cli.tool:tool",
-    "top": "hermes_actor.cli.top:top",
-    "update": "hermes_actor.cli.update:update",
-    "vacuum": "hermes_actor.cli.vacuum:vacuum",
+COMMANDS = {
+    "backup": LazyCommand(
+        "hermes_actor.cli.backup:backup",
+        "Make a verified backup of a store, even while it is in use.",
+    ),
+    "completion": LazyCommand(
+        "hermes_actor.cli.completion:completion", "Print a completion script for bash, zsh or fish."
+    ),
+    "demo": LazyCommand(
+        "hermes_actor.cli.demo:demo",
+        "Watch processes write while their actor is updated and killed.",
+    ),
+    "detach": LazyCommand(
+        "hermes_actor.cli.detach:detach", "Remove everything that hermes-actor added to the file."
+    ),
+    "doctor": LazyCommand(
+        "hermes_actor.cli.doctor.command:doctor",
+        "Check the store and its environment, and say what to fix.",
+    ),
+    "drain": LazyCommand(
+        "hermes_actor.cli.drain:drain",
+        "Stop the actor after it has answered all admitted requests.",
+    ),
+    "export-schema": LazyCommand(
+        "hermes_actor.cli.export_schema:export_schema",
+        "Print the SQL of every table, index and trigger.",
+    ),
+    "handoff": LazyCommand(
+        "hermes_actor.cli.handoff:handoff",
+        "Switch the actor to new code without interrupting writers.",
+    ),
+    "insights": LazyCommand(
+        "hermes_actor.cli.insights:insights", "Show usage figures and charts of the last days."
+    ),
+    "logs": LazyCommand("hermes_actor.cli.logs:logs", "Show the log of the actor."),
+    "migrate": LazyCommand(
+        "hermes_actor.cli.migrate:migrate",
+        "Copy all sessions to another provider, and verify the copy.",
+    ),
+    "ps": LazyCommand("hermes_actor.cli.ps:ps", "List all actors of this user."),
+    "repair": LazyCommand(
+        "hermes_actor.cli.repair:repair", "Find damage in the store and repair it."
+    ),
+    "restart": LazyCommand(
+        "hermes_actor.cli.restart:restart", "Stop the actor and start it again."
+    ),
+    "restore": LazyCommand(
+        "hermes_actor.cli.restore:restore", "Restore a backup, even while the store is in use."
+    ),
+    "resume": LazyCommand(
+        "hermes_actor.cli.resume:resume", "Find the session to continue, and show where it stopped."
+    ),
+    "search": LazyCommand("hermes_actor.cli.search:search", "Search the text of all messages."),
+    "serve": LazyCommand(
+        "hermes_actor.cli.serve:serve", "Run the actor of a store in the foreground."
+    ),
+    "service": LazyCommand(
+        "hermes_actor.cli.service.command:service",
+        "Run the actor under systemd, or launchd on macOS.",
+    ),
+    "sessiondb": LazyCommand(
+        "hermes_actor.cli.migrate:sessiondb", "Manage where sessions are stored."
+    ),
+    "sessions": LazyCommand(
+        "hermes_actor.cli.sessions:sessions", "List, show, export, import and delete sessions."
+    ),
+    "status": LazyCommand(
+        "hermes_actor.cli.status:status", "Show whether an actor is running, and its state."
+    ),
+    "stop": LazyCommand(
+        "hermes_actor.cli.stop:stop", "Stop the actor and wait until its process has exited."
+    ),
+    "title": LazyCommand(
+        "hermes_actor.cli.title:title", "Show, set or clear the title of a session."
+    ),
+    "tool": LazyCommand("hermes_actor.cli.tool:tool", "Tools for agents, with JSON in and out."),
+    "top": LazyCommand("hermes_actor.cli.top:top", "Watch the actor live."),
+    "update": LazyCommand(
+        "hermes_actor.cli.update:update", "Run an update without interrupting writers."
+    ),
+    "vacuum": LazyCommand(
+        "hermes_actor.cli.vacuum:vacuum",
+        "Shrink the file by rewriting it without its unused pages.",
+    ),
 }
-"""Command name → ``module:attribute``."""
-
-_LINES = {
-    "backup": "Make a verified copy of a store in use.",
-    "completion": "Print the script that completes commands in a shell.",
-    "demo": "Watch writers at work while their actor is updated and killed.",
-    "detach": "Leave the file as another program would have left it.",
-    "doctor": "Look at everything, and say what to do about what is wrong.",
-    "drain": "Have the actor finish what it was given, and end.",
-    "export-schema": "Print the SQL of every table, index and trigger.",
-    "handoff": "Give the store to new code while everybody writes.",
-    "insights": "Figures and charts of the last days.",
-    "logs": "Show the log of the actor.",
-    "migrate": "Move all sessions to another provider.",
-    "ps": "List every actor of this user.",
-    "repair": "Find damage and mend it, as far as it can be mended.",
-    "restart": "End the actor, start another one, and wait until it serves.",
-    "restore": "Bring the content of a copy back, also while in use.",
-    "resume": "Find the session to go on with, and show where it stood.",
-    "search": "Search the text of all messages.",
-    "serve": "Run the actor of a store in the foreground.",
-    "service": "Run the actor under systemd or launchd.",
-    "sessiondb": "Where sessions are kept: move them.",
-    "sessions": "See, find, move and remove the sessions of a store.",
-    "status": "Tell whether an actor serves the store, and how it is.",
-    "stop": "End the actor and wait until its process is gone.",
-    "title": "Set, show or keep the title of a session.",
-    "tool": "What an agent can call, with JSON in and out.",
-    "top": "Watch the actor live.",
-    "update": "Update the code while everybody writes.",
-    "vacuum": "Tell how much of the file is unused, and give it back.",
-}
-"""Command name → its line in ``--help``, which must not import all of them."""
 
 
 class _Program(LazyGroup):
@@ -102,8 +124,7 @@ class _Program(LazyGroup):
 
 @click.group(
     cls=_Program,
-    places=_GROUPS,
-    lines=_LINES,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="hermes-actor")

@@ -10,8 +10,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.options import force_option
 from hermes_actor.cli.output import print_error
-from hermes_actor.cli.output_files import checked_output, force_option
+from hermes_actor.cli.output_files import checked_output
 
 __all__ = ["completion"]
 
@@ -33,7 +34,7 @@ _HEAD = "# Completion of hermes-actor"
 @click.option("--install", is_flag=True, help="Write the script to where the shell looks for it.")
 @force_option
 def completion(shell: str | None, install: bool, force: bool) -> int:
-    """Print the script that completes commands in a shell: bash, zsh or fish.
+    """Print a completion script for bash, zsh or fish.
 
     Without SHELL it is the one of your login. How to install the script by hand is in its first
     lines; --install does it.

@@ -14,6 +14,7 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.cli.options import json_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,9 +46,9 @@ _STYLES = {"handoff": "green", "broken": "magenta", "kill": "red", "term": "yell
     "--seed", type=int, default=0, show_default=True, metavar="N",
     help="Another seed, another order of events.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
+@json_option
 def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
-    """Watch many processes write while their actor is updated, killed and ended.
+    """Watch processes write while their actor is updated and killed.
 
     In a temporary home, writers and two readers work while the actor is handed over every second,
     killed twice with kill -9, ended once with SIGTERM, and updated once to a build that cannot

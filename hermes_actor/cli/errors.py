@@ -14,7 +14,7 @@ import click
 from hermes_actor import exit_codes
 from hermes_actor.cli.formatting import plain
 
-__all__ = ["CommandError", "print_error", "fail", "show_error"]
+__all__ = ["CommandError", "fail", "print_error", "show_error"]
 
 
 class CommandError(click.ClickException):

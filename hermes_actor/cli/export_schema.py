@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.files import place_for, store_for
-from hermes_actor.cli.output import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.store import existing_paths, paths_for
 from hermes_actor.errors import from_sqlite
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.schema import (
@@ -43,7 +43,7 @@ ORDER BY type = 'trigger', type = 'index', rowid
 @click.option("--new", is_flag=True, help="That of a store that is created now; reads no file.")
 @json_option
 def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
-    """Print the SQL of every table, index and trigger of a store.
+    """Print the SQL of every table, index and trigger.
 
     The file is only read. What begins with hermes_actor_ belongs to hermes-actor and may be ignored
     by other programs. The output makes an empty store of the same shape:
@@ -55,7 +55,7 @@ def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
 
     Exit codes: 0 printed, 1 the file is not there or cannot be read.
     """
-    paths = place_for(db) if new else store_for(db)
+    paths = paths_for(db) if new else existing_paths(db)
     try:
         conn = sqlite3.connect(":memory:") if new else connect_reader(paths.db)
         with contextlib.closing(conn):

@@ -12,14 +12,15 @@ import click
 
 import hermes_protocol.messages as wire
 from hermes_actor import exit_codes, limits
-from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import db_option, json_option, print_error, print_result, waiting_for
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output import print_error, print_result, waiting_for
+from hermes_actor.cli.store import paths_for
 from hermes_actor.client.control import ask
 from hermes_actor.client.core import decode_result
 from hermes_actor.errors import HandoffFailed, NotRunning
 from hermes_actor.paths import StorePaths
 
-__all__ = ["request_handoff", "handoff"]
+__all__ = ["handoff", "request_handoff"]
 
 _TIMEOUT_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVING_SECONDS
 
@@ -61,7 +62,7 @@ def _absolute(python: str) -> str:
 )
 @json_option
 def handoff(db: Path | None, python: str | None, allow_older: str | None, as_json: bool) -> int:
-    """Hand the running actor over to the code that is on disk now.
+    """Switch the actor to new code without interrupting writers.
 
     Clients notice nothing. If the new build cannot take over, the old actor serves on and this
     command says why. Without a running actor there is nothing to hand over: the next client
@@ -75,7 +76,7 @@ def handoff(db: Path | None, python: str | None, allow_older: str | None, as_jso
       hermes-actor handoff --python ~/new-env/bin/python
       hermes-actor handoff --allow-older ~/old-env/bin/python
     """
-    paths = place_for(db)
+    paths = paths_for(db)
     chosen = allow_older or python or sys.executable
     try:
         with waiting_for(paths):

@@ -18,8 +18,8 @@ from hermes_actor.cli.formatting import (
     styled,
     width,
 )
-from hermes_actor.cli.looking import looking
-from hermes_actor.cli.output import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.store import open_read_only
 from hermes_actor.tools.insights import insights as report_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ Row = dict[str, Any]
 @json_option
 @db_option
 def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | None) -> None:
-    """Figures and charts of the last days: sessions, tokens, cost, models, tools, habits.
+    """Show usage figures and charts of the last days.
 
     Sessions of hidden sources are counted too. Costs are those that were stored with the sessions.
 
@@ -72,7 +72,7 @@ def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | 
     def read(conn: Connection) -> Row:
         return report_of(conn, now=time.time(), days=days, source=source, top=top)
 
-    with looking(db) as store:
+    with open_read_only(db) as store:
         report = store.read(read)
     if as_json:
         print_json(report)

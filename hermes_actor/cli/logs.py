@@ -12,8 +12,9 @@ from typing import BinaryIO
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import db_option, print_error
+from hermes_actor.cli.options import db_option
+from hermes_actor.cli.output import print_error
+from hermes_actor.cli.store import paths_for
 
 __all__ = ["logs"]
 
@@ -29,7 +30,7 @@ _FOLLOW_SECONDS = 0.2
     help="How many of the newest lines.",
 )  # fmt: skip
 def logs(db: Path | None, follow: bool, lines: int) -> int:
-    """Show the log of the actor of a store, oldest line first.
+    """Show the log of the actor.
 
     It is the log of actors that are started on demand, and of successors. One that a service
     manager runs writes to its manager: journalctl --user -u hermes-actor. No text of a message is
@@ -42,7 +43,7 @@ def logs(db: Path | None, follow: bool, lines: int) -> int:
       hermes-actor logs -n 200
       hermes-actor logs -f
     """
-    paths = place_for(db)
+    paths = paths_for(db)
     try:
         file = paths.log.open("rb")
     except FileNotFoundError:

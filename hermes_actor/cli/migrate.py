@@ -14,10 +14,11 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.files import new_store_for, store_for
-from hermes_actor.cli.lazy import LazyGroup
-from hermes_actor.cli.output import confirm, json_option, print_result, waiting, yes_option
-from hermes_actor.cli.output_files import Output, checked_output, force_option
+from hermes_actor.cli.lazy import LazyCommand, LazyGroup
+from hermes_actor.cli.options import dry_run_option, force_option, json_option, yes_option
+from hermes_actor.cli.output import confirm, print_result, waiting
+from hermes_actor.cli.output_files import Output, checked_output
+from hermes_actor.cli.store import creatable_paths, existing_paths
 from hermes_actor.paths import default_db_path, resolve_paths
 
 if TYPE_CHECKING:
@@ -31,11 +32,15 @@ __all__ = ["migrate", "sessiondb"]
 
 @click.group(
     cls=LazyGroup,
-    places={"migrate": "hermes_actor.cli.migrate:migrate"},
-    lines={"migrate": "Move all sessions to another provider."},
+    table={
+        "migrate": LazyCommand(
+            "hermes_actor.cli.migrate:migrate",
+            "Copy all sessions to another provider, and verify the copy.",
+        )
+    },
 )
 def sessiondb() -> None:
-    """Where sessions are kept."""
+    """Manage where sessions are stored."""
 
 
 @click.command()
@@ -44,7 +49,7 @@ def sessiondb() -> None:
     "--from", "from_", metavar="URL",
     help="The store to read: a URL or a path; default: that of HERMES_HOME.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only tell what would be copied.")
+@dry_run_option
 @click.option(
     "--report", metavar="FILE",
     help="Write counts and checksums of every session there, as JSON.",
@@ -61,7 +66,7 @@ def migrate(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Copy all sessions to another provider, and prove that they have arrived.
+    """Copy all sessions to another provider, and verify the copy.
 
     Everything is copied as it is: ids, times, titles, parents, Telegram topics, archive marks,
     titles that are kept for later. Then the target is read back and the checksums of all sessions
@@ -84,9 +89,9 @@ def migrate(
     """
     source, target = _choice(from_), _choice(to)
     if source.file is not None:
-        store_for(source.file if from_ is not None else None)
+        existing_paths(source.file if from_ is not None else None)
     if target.file is not None:
-        new_store_for(target.file)
+        creatable_paths(target.file)
     stores = [resolve_paths(one.file) for one in (source, target) if one.file is not None]
     # Now, not after the copy.
     output = None if report is None else checked_output(report, *stores, force=force)

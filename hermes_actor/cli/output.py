@@ -6,10 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-
-import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.errors import fail, print_error
@@ -17,18 +14,15 @@ from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "print_error",
     "confirm",
     "confirm_or_fail",
-    "db_option",
     "describe_wait",
-    "json_option",
-    "progress",
+    "print_error",
     "print_result",
+    "progress",
     "size_text",
     "waiting",
     "waiting_for",
-    "yes_option",
 ]
 
 _QUIET_SECONDS = 1.0
@@ -36,12 +30,6 @@ _QUIET_SECONDS = 1.0
 
 _LOOK_SECONDS = 0.5
 """Between two looks whether it is something else by now."""
-
-db_option = click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 def print_result(document: dict[str, Any], text: str, as_json: bool) -> None:

@@ -19,15 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import click
-
 from hermes_actor.cli.errors import fail
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import StorePaths
 
-__all__ = ["Output", "checked_folder", "checked_output", "force_option"]
+__all__ = ["Output", "checked_folder", "checked_output"]
 
-force_option = click.option("--force", is_flag=True, help="Replace a file that exists.")
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|thread-self|\d+))/fd/(\d+)")
 _MAX_LINKS = 40

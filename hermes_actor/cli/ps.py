@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.output import json_option
+from hermes_actor.cli.options import json_option
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import is_gone, resolve_paths
@@ -22,7 +22,7 @@ __all__ = ["ps"]
 @click.command()
 @json_option
 def ps(as_json: bool) -> int:
-    """List every actor of this user: process, build, phase, clients, file.
+    """List all actors of this user.
 
     A process in embedded mode owns its store too and is listed as "embedded". Exit code 0, also
     when there is none.

@@ -11,21 +11,19 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.backup import prepared, put_content
-from hermes_actor.cli.files import store_for
-from hermes_actor.cli.opening import opened
+from hermes_actor.cli.command_store import open_store
+from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import (
     confirm_or_fail,
-    db_option,
-    json_option,
     print_error,
     print_result,
     progress,
     waiting,
     waiting_for,
-    yes_option,
 )
 from hermes_actor.cli.owner import index_fully, maintain
+from hermes_actor.cli.restore import prepared, put_content
+from hermes_actor.cli.store import existing_paths
 from hermes_actor.errors import Damaged, NotADatabase
 from hermes_actor.paths import StorePaths
 from hermes_actor.recovery.backup import stamp, verify
@@ -65,7 +63,7 @@ def repair(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Find damage in the store and mend it, as far as it can be mended.
+    """Find damage in the store and repair it.
 
     Every table is checked by a reader, while others work. Damaged indexes, full-text or ordinary,
     are built anew by the owner of the store, in slices between changes; nothing is lost by that.
@@ -94,7 +92,7 @@ def repair(
       hermes-actor repair --index
       hermes-actor repair --orphans --check
     """
-    paths = store_for(db)
+    paths = existing_paths(db)
     if orphans:
         return _put_back(paths, only_check=only_check, yes=yes, as_json=as_json)
     for log in orphans_of(paths):
@@ -205,7 +203,7 @@ def _saved(paths: StorePaths, target: Path) -> Iterator[Salvage]:
 def _put_back(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) -> int:
     done: list[dict[str, Any]] = []
     left = False
-    with opened(paths.db) as store:
+    with open_store(paths.db) as store:
         for log in orphans_of(paths):
             with waiting(lambda log=log: f"reading {log.name}"):  # type: ignore[misc]
                 lacking = what_lacks(store, log)

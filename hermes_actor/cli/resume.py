@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import settings
+from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import coloured, plain, print_json, styled
-from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.output import db_option, json_option
-from hermes_actor.cli.sessions.delete import resolved
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.sessions._lookup import resolve_id
 from hermes_actor.config import Config, load
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
 from hermes_actor.tools.resume import Ambiguous, Target, latest, resolve, split_words, target
@@ -64,7 +64,7 @@ def resume(
     db: Path | None,
     words: tuple[str, ...],
 ) -> None:
-    """Find the session to go on with, and show where it stood.
+    """Find the session to continue, and show where it stopped.
 
     Without a name: the most recently active session of source `cli`. A name needs no quotes; it is
     an id, a title (the latest of a numbered lineage), or the beginning of exactly one id. A
@@ -84,9 +84,9 @@ def resume(
     """
     if name is not None and value is not None:
         raise click.UsageError("-c and -r exclude each other")
-    with opened(db) as store:
+    with open_store(db) as store:
         if hint is not None:
-            _hint(store, resolved(store, hint), as_json)
+            _hint(store, resolve_id(store, hint), as_json)
             return
         if value is not None and not value.strip():
             fail(f"Session not found: {value}", prefix="")
@@ -113,7 +113,7 @@ def resume(
         _show(store, found, row, messages, minimal)
 
 
-def _asked(store: Store, given: str, sources: tuple[str, ...], *, by_name: bool) -> str:
+def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name: bool) -> str:
     if not given:
         found = store.read(latest, sources)
         if found is None:
@@ -135,7 +135,7 @@ def _asked(store: Store, given: str, sources: tuple[str, ...], *, by_name: bool)
     return found
 
 
-def _show(store: Store, found: Target, row: Row, messages: list[Row], minimal: bool) -> None:
+def _show(store: CommandStore, found: Target, row: Row, messages: list[Row], minimal: bool) -> None:
     if found.id != found.asked:
         print(styled(plain(f"Session {found.asked} goes on in {found.id}"), dim=True))
     total = [m for m in messages if m["role"] != "session_meta"]
@@ -196,7 +196,7 @@ def resume_command(home: Path, session_id: str) -> list[str]:
     return [word.replace("{id}", session_id) for word in words]
 
 
-def _hint(store: Store, session_id: str, as_json: bool) -> None:
+def _hint(store: CommandStore, session_id: str, as_json: bool) -> None:
     row = store.get_session(session_id)
     assert row is not None
     facts: dict[str, Any] = store.read(_counted, row)

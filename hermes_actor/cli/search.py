@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.formatting import (
     clock_time,
     coloured,
@@ -18,8 +19,7 @@ from hermes_actor.cli.formatting import (
     relative_time,
     styled,
 )
-from hermes_actor.cli.opening import opened
-from hermes_actor.cli.output import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.tools.summaries import query_terms
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def search(
     """
     query = " ".join(words)
     hidden = list(excluded) or (None if everything or sources else _HIDDEN)
-    with opened(db) as store:
+    with open_store(db) as store:
         hits = store.search_messages(
             query, list(sources) or None, hidden, list(roles) or None, limit=limit, offset=offset
         )

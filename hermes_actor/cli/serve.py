@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hermes_actor.cli.files import new_store_for, place_for
+from hermes_actor.cli.options import db_option
+from hermes_actor.cli.store import creatable_paths, paths_for
 from hermes_actor.config import Config, load
 from hermes_actor.errors import BadConfig
 from hermes_actor.paths import StorePaths
@@ -35,9 +36,7 @@ _log = logging.getLogger("hermes_actor.actor")
 
 
 @click.command()
-@click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
-)
+@db_option
 @click.option(
     "--idle-exit",
     type=click.FloatRange(min=0),
@@ -67,7 +66,7 @@ def serve(
     ready_fd: int | None,
     successor_fd: int | None,
 ) -> int:
-    """Own the store and serve every process, until SIGTERM or Ctrl-C.
+    """Run the actor of a store in the foreground.
 
     On a terminal it shows how the actor is, live; otherwise it prints one line when it serves.
 
@@ -87,7 +86,7 @@ def serve(
 
     # A client or an actor that starts this one knows the store, and may have to make its home.
     by_hand = not detach and successor_fd is None
-    paths = new_store_for(db) if by_hand else place_for(db)
+    paths = creatable_paths(db) if by_hand else paths_for(db)
     # A slip in a file that many programs share must not cost a client its changes. A person who
     # starts a service is there to correct it.
     read = _Reader(paths, forgiving=not by_hand)
@@ -109,7 +108,7 @@ def _live_view(stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None] 
     if not sys.stdout.isatty():
         return None
     # Late, and before the actor serves: rich is not needed by one that nobody watches.
-    from hermes_actor.cli.live_view import LivePanel
+    from hermes_actor.cli._live_view import LivePanel
 
     return stack.enter_context(LivePanel()).show
 

@@ -11,6 +11,7 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor._version import __version__
+from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
@@ -22,12 +23,10 @@ __all__ = ["status"]
 
 
 @click.command()
-@click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
+@db_option
+@json_option
 def status(db: Path | None, as_json: bool) -> int:
-    """Tell whether an actor serves the store, and how it is.
+    """Show whether an actor is running, and its state.
 
     Where config.yaml names a server, tell whether that answers, and what it promises.
 
@@ -43,7 +42,7 @@ def status(db: Path | None, as_json: bool) -> int:
 
     chosen = None if db else choose_by_settings(default_db_path().parent)
     if chosen is not None and chosen.file is None:
-        from hermes_actor.cli.server_status import server_status
+        from hermes_actor.cli._server_status import server_status
 
         return server_status(chosen, as_json)
     paths = resolve_paths(db or (chosen and chosen.file) or default_db_path())

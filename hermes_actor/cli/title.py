@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain, print_json
-from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.output import db_option, json_option
-from hermes_actor.cli.sessions.delete import set_title
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store.sessions import ids_with_prefix
 from hermes_actor.store.titles import sanitize_title
@@ -34,7 +34,7 @@ __all__ = ["title"]
 def title(
     session_id: str, words: tuple[str, ...], auto: bool, clear: bool, as_json: bool, db: Path | None
 ) -> None:
-    """Set, show or keep the title of a session.
+    """Show, set or clear the title of a session.
 
     Without words the title is shown. A title for a session that does not exist yet is kept in the
     store; the change that creates the session gives it the title.
@@ -49,7 +49,7 @@ def title(
     """
     if bool(words) + auto + clear > 1:
         raise click.UsageError("give words, or --auto, or --clear")
-    with opened(db, may_be_new=bool(words)) as store:
+    with open_store(db, may_be_new=bool(words)) as store:
         found = _found(store, session_id)
         if auto:
             result = _auto(store, found, session_id)
@@ -66,7 +66,7 @@ def title(
         print(text)
 
 
-def _found(store: Store, given: str) -> str | None:
+def _found(store: CommandStore, given: str) -> str | None:
     """The session that exists; ``None`` if *given* is an id to come."""
     if not given.strip():
         fail(f"Session '{given}' not found.", prefix="")
@@ -76,7 +76,7 @@ def _found(store: Store, given: str) -> str | None:
     return found
 
 
-def _shown(store: Store, found: str | None, given: str) -> Row:
+def _shown(store: CommandStore, found: str | None, given: str) -> Row:
     current = store.get_session_title(found) if found else None
     kept = None if found else store.get_queued_title(given)
     if found is None and kept is None:
@@ -91,7 +91,7 @@ def _shown(store: Store, found: str | None, given: str) -> Row:
     return {"id": found or given, "title": current, "pending": kept, "text": shown}
 
 
-def _named(store: Store, found: str | None, given: str, words: str) -> Row:
+def _named(store: CommandStore, found: str | None, given: str, words: str) -> Row:
     try:
         clean = sanitize_title(words)
     except ValueError as error:
@@ -112,7 +112,7 @@ def _named(store: Store, found: str | None, given: str, words: str) -> Row:
     return {"id": given, "title": None, "pending": clean, "text": text}
 
 
-def _cleared(store: Store, found: str | None, given: str) -> Row:
+def _cleared(store: CommandStore, found: str | None, given: str) -> Row:
     if found is None:
         store.queue_title(given, None)
     else:
@@ -121,7 +121,7 @@ def _cleared(store: Store, found: str | None, given: str) -> Row:
     return {"id": found or given, "title": None, "pending": None, "text": text}
 
 
-def _auto(store: Store, found: str | None, given: str) -> Row:
+def _auto(store: CommandStore, found: str | None, given: str) -> Row:
     if found is None:
         fail(f"Session '{given}' not found.", prefix="")
     current = store.get_session_title(found)

@@ -10,11 +10,11 @@ import click
 import msgspec
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.errors import CommandError
 from hermes_actor.cli.formatting import print_json
-from hermes_actor.cli.lazy import LazyGroup
-from hermes_actor.cli.opening import opened
-from hermes_actor.cli.output import db_option
+from hermes_actor.cli.lazy import LazyCommand, LazyGroup
+from hermes_actor.cli.options import db_option
 from hermes_actor.config import load
 from hermes_actor.settings import SEARCH_MAX_CONCURRENCY, SEARCH_TIMEOUT
 from hermes_actor.tools.search_schema import SCHEMA
@@ -25,11 +25,15 @@ __all__ = ["session_search_command", "tool"]
 
 @click.group(
     cls=LazyGroup,
-    places={"session-search": "hermes_actor.cli.tool:session_search_command"},
-    lines={"session-search": "Search earlier conversations, as a tool of an agent."},
+    table={
+        "session-search": LazyCommand(
+            "hermes_actor.cli.tool:session_search_command",
+            "Search earlier conversations.",
+        )
+    },
 )
 def tool() -> None:
-    """What an agent can call, with JSON in and out."""
+    """Tools for agents, with JSON in and out."""
 
 
 @click.command("session-search")
@@ -40,7 +44,7 @@ def tool() -> None:
 def session_search_command(
     arguments: str | None, schema: bool, current_session: str | None, db: Path | None
 ) -> int:
-    """Search earlier conversations, as a tool of an agent.
+    """Search earlier conversations.
 
     ARGUMENTS is a JSON object with the keys of the schema; without it, it is read from standard
     input. The answer is a JSON object on one line, also when something is wrong.
@@ -61,7 +65,7 @@ def session_search_command(
     if isinstance(given, str):
         return _failed(given)
     try:
-        with opened(db) as store:
+        with open_store(db) as store:
             config = load(store.path.parent, "auxiliary")
             workers = config.read(SEARCH_MAX_CONCURRENCY)
             seconds = config.read(SEARCH_TIMEOUT)

@@ -17,8 +17,9 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import db_option, print_error
+from hermes_actor.cli.options import db_option
+from hermes_actor.cli.output import print_error
+from hermes_actor.cli.store import paths_for
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import StorePaths
@@ -41,7 +42,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for every look.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many looks.")
 def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> int:
-    """Watch the actor live: queue, latency, batches, clients, WAL, index lag.
+    """Watch the actor live.
 
     Keys: q ends the view, space stops it and lets it go on. It never starts an actor; while none
     runs it says so and waits for one. Without a terminal use --json.
@@ -54,7 +55,7 @@ def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> i
       hermes-actor top --interval 0.2
       hermes-actor top --json --count 10 | jq .total_latency.p99_ms
     """
-    paths = place_for(db)
+    paths = paths_for(db)
     if as_json:
         return _lines(paths, interval, count)
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -93,7 +94,7 @@ def _watch(paths: StorePaths, interval: float, count: int | None) -> None:
     from rich.live import Live
     from rich.panel import Panel
 
-    from hermes_actor.cli.live_view import render
+    from hermes_actor.cli._live_view import render
 
     rates: deque[float] = deque(maxlen=_HISTORY)
     last: tuple[float, int, int] | None = None

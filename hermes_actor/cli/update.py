@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.backup import copy_store, has_content, keep_option
-from hermes_actor.cli.files import new_store_for, no_store
+from hermes_actor.cli.backup import copy_store, has_content
 from hermes_actor.cli.handoff import request_handoff
-from hermes_actor.cli.output import db_option, print_error
+from hermes_actor.cli.options import db_option, keep_option
+from hermes_actor.cli.output import print_error
+from hermes_actor.cli.store import creatable_paths, fail_no_store
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HandoffFailed, NotRunning
 
@@ -28,7 +29,7 @@ __all__ = ["update"]
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def update(db: Path | None, keep: int | None, python: str | None, command: Sequence[str]) -> int:
-    """Run an update command so that nobody who writes the store notices.
+    """Run an update without interrupting writers.
 
     Copies the store, runs COMMAND, hands the running actor over to the new code and asks the new
     one over its socket whether it serves. If COMMAND or the hand-off fails, the old actor serves
@@ -42,9 +43,9 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
       hermes-actor update -- pip install --upgrade .
       hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install .
     """
-    paths = new_store_for(db)
+    paths = creatable_paths(db)
     if db is not None and not paths.db.exists():
-        no_store(db, paths)
+        fail_no_store(db, paths)
     if has_content(paths):
         # Now, and not when we end: COMMAND writes to the same place.
         print(f"copied the store to {copy_store(paths, keep)}", flush=True)

@@ -11,29 +11,22 @@ from typing import Any
 
 import click
 
-from hermes_actor import exit_codes, limits
-from hermes_actor.cli.files import store_for
+from hermes_actor import exit_codes
+from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import (
     confirm,
-    db_option,
-    json_option,
     print_error,
     print_result,
-    progress,
     size_text,
-    waiting,
     waiting_for,
-    yes_option,
 )
-from hermes_actor.cli.owner import has_owner, index_fully, owned_writer
-from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import stop_actor
-from hermes_actor.client.spawn import start_lock
+from hermes_actor.cli.owner import has_owner
+from hermes_actor.cli.store import existing_paths
 from hermes_actor.errors import from_sqlite
 from hermes_actor.paths import StorePaths
 from hermes_actor.sqlite import connect_reader, sqlite3
 
-__all__ = ["detach", "vacuum"]
+__all__ = ["vacuum"]
 
 _ROOM = 2.2
 """A VACUUM writes the content to a temporary file and then to the WAL; the rest is margin."""
@@ -51,7 +44,7 @@ _TIMEOUT_SECONDS = 3600.0
 @yes_option
 @json_option
 def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
-    """Tell how much of the file is unused, and give it back to the system.
+    """Shrink the file by rewriting it without its unused pages.
 
     Deleted rows leave free pages, which new rows use. A VACUUM writes the whole file anew without
     them; everybody who writes waits for that long, and the expected time is told before you are
@@ -66,7 +59,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
       hermes-actor vacuum
       hermes-actor vacuum --yes --json
     """
-    paths = store_for(db)
+    paths = existing_paths(db)
     found = _space(paths)
     if not as_json:
         print(f"file      {size_text(found['bytes'])}, WAL {size_text(found['wal_bytes'])}")
@@ -144,60 +137,3 @@ def _vacuum(paths: StorePaths) -> None:
         db.vacuum()
     finally:
         db.close()
-
-
-@click.command()
-@db_option
-@yes_option
-@json_option
-def detach(db: Path | None, yes: bool, as_json: bool) -> int:
-    """Leave the file as another program would have left it, and end the actor.
-
-    The full-text indexes are completed, then every table and index whose name begins with
-    hermes_actor_ is removed, and with them which sessions were archived in a file of version 11,
-    and titles that wait for their session. No session and no message is touched. Use it before
-    you go back to a program that opens the file by itself. If programs are still connected it is
-    refused, and they are named: their next call would bring everything back.
-
-    Exit codes: 0 detached, 1 refused, declined or not possible.
-
-    \b
-    Example:
-      hermes-actor detach
-    """
-    paths = store_for(db)
-    clients = _clients(paths)
-    if clients:
-        print_error(f"still connected: {', '.join(clients)}; end them first")
-        return exit_codes.REFUSED
-    confirm(f"Remove everything of hermes-actor from {paths.db}?", yes)
-    from hermes_actor.engine.admin_tasks import detach as remove
-
-    if has_owner(paths) and (found := ask_status(paths)) is not None:
-        # While it is still served: a large backlog may take long.
-        with progress("indexing messages") as tell:
-            index_fully(paths, found["index"]["newest"], tell)
-    # Nobody starts the next actor before the file is as it should be.
-    with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
-        with waiting(lambda: f"the end of the actor of {paths.db}"):
-            if has_owner(paths):
-                stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
-        with waiting(lambda: "indexing what is left"), owned_writer(paths) as writer:
-            gone = remove(writer)
-    print_result(
-        {"database": str(paths.db), "removed": gone},
-        f"{paths.db} holds nothing of hermes-actor any more; the folder {paths.folder} may go",
-        as_json,
-    )
-    return exit_codes.OK
-
-
-def _clients(paths: StorePaths) -> list[str]:
-    found = ask_status(paths) if has_owner(paths) else None
-    if found is None:
-        return []
-    return [
-        f"pid {one['pid']} ({one['name']})"
-        for one in found["connections"]
-        if one["pid"] != os.getpid()
-    ]

@@ -16,7 +16,7 @@ from hermes_actor.system.processes import ProcessEnd
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
-__all__ = ["stop_actor", "running_actor"]
+__all__ = ["running_actor", "stop_actor"]
 
 
 def running_actor(paths: StorePaths) -> int:

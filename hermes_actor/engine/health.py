@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "StorageHealth",
     "IndexFailed",
+    "StorageHealth",
     "failing_index",
     "is_damage",
     "is_index_damage",

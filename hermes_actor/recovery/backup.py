@@ -24,7 +24,7 @@ from hermes_actor.errors import (
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 from hermes_actor.system.fork import inside, outside
 
-__all__ = ["create_backup", "backup_path", "list_backups", "stamp", "verify", "prune_backups"]
+__all__ = ["backup_path", "create_backup", "list_backups", "prune_backups", "stamp", "verify"]
 
 _PAGES = 512
 """Copied between two pauses: 2 MiB."""

@@ -21,7 +21,7 @@ from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.tools.import_records import BadRecord, Record, make_record
 
 if TYPE_CHECKING:
-    from hermes_actor.cli.opening import Store
+    from hermes_actor.cli.command_store import CommandStore
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
@@ -104,13 +104,15 @@ def removed(paths: StorePaths) -> Removed | None:
     return None
 
 
-def what_lacks(store: Store, log: Path) -> Lacking:
+def what_lacks(store: CommandStore, log: Path) -> Lacking:
     """Compare the rows of *log* with the store. Changes nothing."""
     return store.read(_compare, log)
 
 
 def put_back(
-    store: Store, lacking: Lacking, tell: Callable[[int, int], None] = lambda _done, _total: None
+    store: CommandStore,
+    lacking: Lacking,
+    tell: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> None:
     """Add what lacks. Running it again adds nothing twice: it is compared anew each time."""
     total, done = lacking.message_count + len(lacking.sessions), 0

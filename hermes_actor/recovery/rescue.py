@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
-__all__ = ["should_rescue", "rescue_folder", "rescue_path", "list_rescued"]
+__all__ = ["list_rescued", "rescue_folder", "rescue_path", "should_rescue"]
 
 _KEPT_SECONDS = 7 * 24 * 3600
 

@@ -21,7 +21,7 @@ from hermes_protocol.operations import (
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["delegates_of", "remove", "remove_slice", "removable", "with_delegates"]
+__all__ = ["delegates_of", "removable", "remove", "remove_slice", "with_delegates"]
 
 
 @applies(SessionDelete)

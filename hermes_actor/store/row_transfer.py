@@ -21,7 +21,7 @@ from hermes_protocol.values import from_value
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["BOOKMARK", "COPIED_TABLES", "TOPIC_TABLES", "resume_token_of", "check_resume_token"]
+__all__ = ["BOOKMARK", "COPIED_TABLES", "TOPIC_TABLES", "check_resume_token", "resume_token_of"]
 
 TOPIC_TABLES = ("telegram_dm_topic_mode", "telegram_dm_topic_bindings")
 COPIED_TABLES = (

@@ -14,8 +14,8 @@ __all__ = [
     "chunks",
     "dicts",
     "first",
-    "placeholders",
     "lenient_text",
+    "placeholders",
     "read_transaction",
     "scalar",
 ]

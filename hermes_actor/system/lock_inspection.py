@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = [
     "lock_holder",
     "owners",
+    "processes_with_write_fd",
     "wal_read_lock_pids",
     "write_lock_holders",
-    "processes_with_write_fd",
 ]
 
 _READ_MARKS = range(123, 128)

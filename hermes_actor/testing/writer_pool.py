@@ -35,7 +35,7 @@ from hermes_actor.testing import history
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["WriterPool", "History", "Look", "Record", "check"]
+__all__ = ["History", "Look", "Record", "WriterPool", "check"]
 
 _LOOK_SECONDS = 0.02
 """Between two looks of a reader."""

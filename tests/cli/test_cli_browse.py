@@ -6,7 +6,7 @@ import pytest
 from support.homes import said
 from support.terminal import terminal
 
-from hermes_actor.cli.sessions.picker import Action, Picker
+from hermes_actor.cli.sessions._picker import Action, Picker
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hermes_actor.cli.sessions import markdown
+from hermes_actor.cli.sessions import _markdown as markdown
 
 OLD = {"source": "cli", "started_at": 1, "ended_at": 2}
 

@@ -140,7 +140,7 @@ def test_export_without_output_is_wrong_usage(home):
 
 
 def test_markdown_proves_itself(home):
-    from hermes_actor.cli.sessions.markdown import verified
+    from hermes_actor.cli.sessions._markdown import verified
 
     home.add("s", "quést", called("terminal", content="answer"), title="My  Talk: 1/2", ended=0)
     found = home("sessions", "export", "--format", "md", "--session-id", "s", home.path / "out")

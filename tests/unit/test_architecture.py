@@ -235,8 +235,8 @@ def test_descriptors_of_any_number_are_waited_for():
 
 FILES_OF_THEIR_OWN = {
     "vacuum": "the trial of the disk, under a name that is free",
-    "backup": "a damaged store is moved aside",
-    "export_documents": "the manifest is added to",
+    "restore": "a damaged store is moved aside",
+    "_export_documents": "the manifest is added to",
     "output_files": "what people name",
 }
 """Modules of the command line that write or rename files, and which."""

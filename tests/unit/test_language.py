@@ -85,7 +85,6 @@ NOT_YET_PAGES = {
     "docs/reference/commands/backup.md",
     "docs/reference/commands/doctor.md",
     "docs/reference/commands/repair.md",
-    "docs/reference/commands/update.md",
     "docs/reference/commands/vacuum.md",
     "docs/reference/commands.md",
     "docs/reference/errors.md",

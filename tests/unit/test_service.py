@@ -21,8 +21,9 @@ from support.builds import serving
 from hermes_actor.actor import socket_activation
 from hermes_actor.actor.sd_notify import ServiceManager
 from hermes_actor.actor.watchdog import WatchedMailbox
-from hermes_actor.cli import run
-from hermes_actor.cli.service import managers
+from hermes_actor.cli import run, service
+from hermes_actor.cli.service._manager import unit_name
+from hermes_actor.cli.service.systemd import Systemd
 from hermes_actor.client import spawn
 from hermes_actor.errors import AlreadyOwned
 from hermes_actor.paths import resolve_paths
@@ -322,7 +323,7 @@ def home(tmp_path, monkeypatch):
 
 
 def units(db):
-    return {path.name: text for path, text in managers._Systemd(resolve_paths(db)).files.items()}
+    return {path.name: text for path, text in Systemd(resolve_paths(db)).files.items()}
 
 
 def settings(text):
@@ -354,7 +355,7 @@ def test_unit_has_what_a_service_needs(home):
 
 
 def test_package_that_was_found_through_the_path_is_found_by_the_service(home, monkeypatch):
-    root = str(Path(managers.__file__).parents[3])
+    root = str(Path(service.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}/else where")
     found = settings(units(home / "state.db")["hermes-actor-" + digest(home) + ".service"])
     assert found["Environment"] == [f'"PYTHONPATH={root}:/else where"']
@@ -363,12 +364,12 @@ def test_package_that_was_found_through_the_path_is_found_by_the_service(home, m
 
 
 def digest(home):
-    return managers._name(resolve_paths(home / "state.db")).rpartition("-")[2]
+    return unit_name(resolve_paths(home / "state.db")).rpartition("-")[2]
 
 
 def test_every_store_has_a_unit_of_its_own(home):
     stores = [home / ".hermes" / "state.db", home / ".hermes" / "b.db", home / "state.db"]
-    names = [managers._name(resolve_paths(db)) for db in stores]
+    names = [unit_name(resolve_paths(db)) for db in stores]
     assert names[0] == "hermes-actor"
     assert len(set(names)) == 3
 
@@ -459,7 +460,7 @@ class Fake:
 def fake(tmp_path, monkeypatch):
     fake = Fake(tmp_path)
     monkeypatch.setenv("PATH", str(fake.folder))
-    monkeypatch.setattr("hermes_actor.cli.service._STARTED_SECONDS", 0.0)
+    monkeypatch.setattr("hermes_actor.cli.service.command._STARTED_SECONDS", 0.0)
     return fake
 
 

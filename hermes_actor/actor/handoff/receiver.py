@@ -33,7 +33,7 @@ from hermes_protocol.succession import (
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
-__all__ = ["ReceivedDescriptors", "PredecessorLink", "check_file"]
+__all__ = ["PredecessorLink", "ReceivedDescriptors", "check_file"]
 
 
 class ReceivedDescriptors(NamedTuple):

@@ -1,234 +1,26 @@
-"""``hermes-actor service``: have the service manager of this user run the actor.
-
-On Linux that is systemd, which gets a unit for the actor and one for its socket; on macOS launchd,
-which gets an agent. Where the manager cannot be asked the files are written all the same, and the
-commands that remain to be typed are shown.
-"""
+"""``hermes-actor service``: the command, and one module for each service manager."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shlex
-import subprocess
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import platform
+from typing import TYPE_CHECKING
 
-import click
+from hermes_actor.cli.service.launchd import Launchd
+from hermes_actor.cli.service.systemd import Systemd
+from hermes_actor.errors import BadValue
 
-from hermes_actor import exit_codes, limits
-from hermes_actor.cli.files import place_for
-from hermes_actor.cli.output import print_error
-from hermes_actor.cli.output_files import checked_output
-from hermes_actor.cli.service.managers import Command, Manager, manager_of
-from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import running_actor, stop_actor
-from hermes_actor.client.spawn import start_lock
-from hermes_actor.errors import DeadlineExceeded, NotRunning, PermissionDenied
-from hermes_actor.paths import StorePaths, check_not_hijacked
+if TYPE_CHECKING:
+    from hermes_actor.cli.service._manager import Manager
+    from hermes_actor.paths import StorePaths
 
-__all__ = ["service"]
-
-_STARTED_SECONDS = 10.0
-"""How long an installation waits to see the actor serve."""
-
-_db = click.option(
-    "--db", type=click.Path(path_type=Path), help="The file; default HERMES_HOME/state.db."
-)
-_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done; do nothing.")
+__all__ = ["manager_of"]
 
 
-@click.group()
-def service() -> None:
-    """Have the service manager of this user run the actor: systemd, or launchd on macOS."""
+def manager_of(paths: StorePaths) -> Manager:
+    """Return the service manager of this system, set up for the store at *paths*.
 
-
-@service.command()
-@_db
-@_dry_run
-def install(db: Path | None, dry_run: bool) -> int:
-    """Write the unit of the actor, and start it now and at every login.
-
-    An actor that runs already is drained, and the service takes its place. Doing it again is
-    harmless, and brings the unit up to date. Where the manager cannot be asked, the files are
-    written and the commands to type are shown.
-
-    Exit codes: 0 installed, 1 refused.
-
-    \b
-    Examples:
-      hermes-actor service install
-      hermes-actor service install --dry-run
+    Raises :class:`BadValue` for a path that a unit file cannot hold.
     """
-    paths = place_for(db)
-    manager = manager_of(paths)
-    if dry_run:
-        for path, text in manager.files.items():
-            print(f"# {path}\n{text}")
-        _show("then:", manager.start(changed=True))
-        return exit_codes.OK
-    _check_owner(paths)
-    changed = [path for path, text in manager.files.items() if _write(path, text)]
-    for path in manager.files:
-        print(f"{'wrote' if path in changed else 'is there already:'} {path}")
-    reason = manager.reason_against()
-    if reason is not None:
-        _show(f"{reason}; to start the service, type:", manager.start(changed=True))
-        return exit_codes.OK
-    ran = manager.report()["active"]
-    # Nobody else starts an actor between the end of the old one and the start of the service.
-    with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
-        _drain(paths, manager)
-        if not _run(manager.start(changed=bool(changed))):
-            return exit_codes.REFUSED
-        _wait_until_served(paths, manager)
-    if ran and changed:
-        print("what was changed takes effect when the service is restarted")
-    return exit_codes.OK
-
-
-@service.command()
-@_db
-@_dry_run
-def uninstall(db: Path | None, dry_run: bool) -> int:
-    """Stop the service and remove its unit. The store is left alone.
-
-    Clients that are still there start an actor on demand with their next call.
-
-    Exit codes: 0 removed, or there was none; 1 refused.
-
-    \b
-    Example:
-      hermes-actor service uninstall
-    """
-    manager = manager_of(place_for(db))
-    present = [path for path in manager.files if path.exists()]
-    reason = manager.reason_against()
-    if dry_run:
-        _show("would run:", manager.stop() if present else [])
-        for path in present:
-            print(f"would remove {path}")
-        return exit_codes.OK
-    if not present:
-        print(f"not installed: {next(iter(manager.files))} is not there")
-        return exit_codes.OK
-    if reason is None and not _run(manager.stop()):
-        return exit_codes.REFUSED
-    for path in present:
-        for entry in (path, *path.parent.glob(f"*.wants/{path.name}")):
-            entry.unlink(missing_ok=True)
-        print(f"removed {path}")
-    if reason is not None:
-        _show(f"{reason}; if the service still runs, type:", manager.forget(stopped=False))
-        return exit_codes.OK
-    return exit_codes.OK if _run(manager.forget(stopped=True)) else exit_codes.REFUSED
-
-
-@service.command()
-@_db
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for scripts.")
-def status(db: Path | None, as_json: bool) -> int:
-    """Tell whether the service is installed, and how its manager sees it.
-
-    It asks the manager, not the actor, so it never starts one.
-
-    Exit codes: 0 the service is active, 1 its manager cannot be asked, 3 not installed or not
-    active.
-
-    \b
-    Example:
-      hermes-actor service status
-    """
-    manager = manager_of(place_for(db))
-    file = next(iter(manager.files))
-    reason = manager.reason_against()
-    found: dict[str, Any] = {"installed": file.exists(), "file": str(file), "reason": reason}
-    found |= {"state": None, "active": False, "pid": None, "status": None}
-    if reason is None:
-        found |= manager.report()
-    if as_json:
-        print(json.dumps(found))
-    else:
-        print(f"{'installed' if found['installed'] else 'not installed'}: {file}")
-        if reason is None:
-            print(f"  state     {found['state']}")
-        else:
-            print(f"  unknown   {reason}")
-        if found["pid"]:
-            print(f"  pid       {found['pid']}")
-        if found["status"]:
-            print(f"  says      {found['status']}")
-    if reason is not None and found["installed"]:
-        return exit_codes.REFUSED
-    return exit_codes.OK if found["installed"] and found["active"] else exit_codes.NOT_RUNNING
-
-
-# --- the store -----------------------------------------------------------------------------------
-
-
-def _check_owner(paths: StorePaths) -> None:
-    """The service will run as this user, and an actor serves only its own."""
-    paths.db.parent.mkdir(parents=True, exist_ok=True)
-    check_not_hijacked(paths)
-    owner = paths.db.parent.stat().st_uid
-    if owner != os.getuid():
-        raise PermissionDenied(
-            f"{paths.db.parent} belongs to uid {owner}: only that user can install its service"
-        )
-
-
-def _drain(paths: StorePaths, manager: Manager) -> None:
-    """End an actor that was started otherwise than by *manager*."""
-    with contextlib.suppress(NotRunning):
-        pid = running_actor(paths)
-        if pid != manager.report()["pid"]:
-            print(f"draining pid {pid}, which serves the store now")
-            stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
-
-
-def _wait_until_served(paths: StorePaths, manager: Manager) -> None:
-    give_up = time.monotonic() + _STARTED_SECONDS
-    while time.monotonic() < give_up:
-        # One that waits itself does not answer; its manager knows what for.
-        with contextlib.suppress(DeadlineExceeded):
-            found = ask_status(paths)
-            if found is not None and found["phase"] == "serving":
-                print(f"pid {found['pid']} serves {paths.db}")
-                return
-        time.sleep(0.05)
-    found = manager.report()
-    print(f"it does not serve yet: {found['status'] or found['state']}")
-
-
-# --- files and commands --------------------------------------------------------------------------
-
-
-def _write(path: Path, text: str) -> bool:
-    """Write a file; False if it says just that already."""
-    with contextlib.suppress(OSError):
-        if path.read_text() == text:
-            return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with checked_output(path, force=True).writing() as file:
-        file.write(text.encode())
-    return True
-
-
-def _run(commands: Sequence[Command]) -> bool:
-    """Run them in order; the first that fails is the last."""
-    for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print_error(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
-            return False
-    return True
-
-
-def _show(heading: str, commands: Sequence[Command]) -> None:
-    if commands:
-        print(heading)
-    for command in commands:
-        print(f"  {shlex.join(command)}")
+    if not str(paths.db).isprintable():
+        raise BadValue(f"a service file cannot contain the path {str(paths.db)!r}")
+    return Launchd(paths) if platform.system() == "Darwin" else Systemd(paths)

@@ -1,48 +1,49 @@
-"""``hermes-actor sessions``: see, find, move and remove the sessions of a store."""
+"""``hermes-actor sessions``: one module for each of its commands."""
 
 from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.lazy import LazyGroup
+from hermes_actor.cli.lazy import LazyCommand, LazyGroup
 
 __all__ = ["sessions"]
 
-_PLACES = {
-    "archive": "hermes_actor.cli.sessions.prune:archive",
-    "browse": "hermes_actor.cli.sessions.browse:browse",
-    "delete": "hermes_actor.cli.sessions.delete:delete",
-    "export": "hermes_actor.cli.sessions.export:export",
-    "import": "hermes_actor.cli.sessions.import_:import_",
-    "list": "hermes_actor.cli.sessions.list:list_",
-    "optimize": "hermes_actor.cli.sessions.stats:optimize",
-    "prune": "hermes_actor.cli.sessions.prune:prune",
-    "rename": "hermes_actor.cli.sessions.delete:rename",
-    "show": "hermes_actor.cli.sessions.show:show",
-    "stats": "hermes_actor.cli.sessions.stats:stats",
+COMMANDS = {
+    "archive": LazyCommand(
+        "hermes_actor.cli.sessions.archive:archive", "Hide ended sessions from lists."
+    ),
+    "browse": LazyCommand(
+        "hermes_actor.cli.sessions.browse:browse",
+        "Pick a session on the full screen and resume it.",
+    ),
+    "delete": LazyCommand(
+        "hermes_actor.cli.sessions.delete:delete", "Delete a session and its messages."
+    ),
+    "export": LazyCommand("hermes_actor.cli.sessions.export:export", "Write sessions to a file."),
+    "import": LazyCommand(
+        "hermes_actor.cli.sessions.import_:import_", "Load the sessions of an export."
+    ),
+    "list": LazyCommand("hermes_actor.cli.sessions.list:list_", "List the newest sessions."),
+    "optimize": LazyCommand(
+        "hermes_actor.cli.sessions.optimize:optimize",
+        "Merge the full-text indexes and shrink the file.",
+    ),
+    "prune": LazyCommand("hermes_actor.cli.sessions.prune:prune", "Delete old ended sessions."),
+    "rename": LazyCommand("hermes_actor.cli.sessions.rename:rename", "Give a session a title."),
+    "show": LazyCommand(
+        "hermes_actor.cli.sessions.show:show", "Show one session: facts, relatives and messages."
+    ),
+    "stats": LazyCommand(
+        "hermes_actor.cli.sessions.stats:stats",
+        "Count sessions and messages, and show the file size.",
+    ),
 }
 
-_LINES = {
-    "archive": "Hide ended sessions from lists.",
-    "browse": "Pick a session on the whole screen and resume it.",
-    "delete": "Delete a session and its messages.",
-    "export": "Write sessions to a file.",
-    "import": "Bring in the sessions of an export.",
-    "list": "List the newest sessions.",
-    "optimize": "Merge the full-text indexes and give space back.",
-    "prune": "Delete old ended sessions.",
-    "rename": "Give a session a title.",
-    "show": "Show one session: facts, relatives and messages.",
-    "stats": "Count sessions and messages and tell the size of the file.",
-}
 
-
-@click.group(
-    cls=LazyGroup, places=_PLACES, lines=_LINES, no_args_is_help=False, invoke_without_command=True
-)
+@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def sessions(context: click.Context) -> None:
-    """See, find, move and remove the sessions of a store.
+    """List, show, export, import and delete sessions.
 
     An ID is a whole session id, or the beginning of exactly one.
 

@@ -13,14 +13,14 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import CommandError, fail
 from hermes_actor.cli.formatting import clock_time, fit, plain, relative_time, width
-from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.output import db_option
+from hermes_actor.cli.options import db_option
 from hermes_actor.cli.resume import resume_command
-from hermes_actor.cli.sessions.delete import set_title
+from hermes_actor.cli.sessions._picker import label
 from hermes_actor.cli.sessions.list import rows_of
-from hermes_actor.cli.sessions.picker import label
+from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import HermesActorError
 from hermes_actor.tools.recap import recap_entries, recap_lines
 
@@ -39,7 +39,7 @@ _LABEL, _CUT = 50, 47
 @click.option("--print", "only_print", is_flag=True, help="Print the id; run nothing.")
 @db_option
 def browse(source: str | None, limit: int, only_print: bool, db: Path | None) -> None:
-    """Pick a session on the whole screen and resume it.
+    """Pick a session on the full screen and resume it.
 
     Type to filter. Enter resumes with the command of the setting actor.resume_command (default
     `hermes --resume {id}`), Tab shows how the conversation stands, Ctrl-R renames, Ctrl-D deletes,
@@ -52,7 +52,7 @@ def browse(source: str | None, limit: int, only_print: bool, db: Path | None) ->
       hermes-actor sessions browse
       hermes-actor resume -r "$(hermes-actor sessions browse --print)"
     """
-    with opened(db) as store:
+    with open_store(db) as store:
         rows = rows_of(store, source, limit or _LIMIT)
         # With --print a program may read standard output; people look at the other one.
         talk = sys.stderr if only_print else sys.stdout
@@ -100,8 +100,8 @@ def _has_screen() -> bool:
     return True
 
 
-def _on_screen(store: Store, rows: list[Row]) -> Row | None:
-    from hermes_actor.cli.sessions.picker_screen import pick
+def _on_screen(store: CommandStore, rows: list[Row]) -> Row | None:
+    from hermes_actor.cli.sessions._picker_screen import pick
 
     def preview(row: Row) -> list[str]:
         facts = f"{row['id']}  {row['source']}  {clock_time(row['started_at'])}"
@@ -121,7 +121,7 @@ def _on_screen(store: Store, rows: list[Row]) -> Row | None:
             told.append(f"Deleted session '{row['id']}'.")
         return told[-1]
 
-    store.be_silent()
+    store.quiet()
     return pick(rows, preview, rename, delete)
 
 

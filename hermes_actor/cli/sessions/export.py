@@ -7,20 +7,27 @@ from typing import Any
 
 import click
 
+from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain
-from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.output import db_option, print_result, progress
-from hermes_actor.cli.output_files import Output, checked_output, force_option
-from hermes_actor.cli.sessions.delete import resolved
-from hermes_actor.cli.sessions.export_documents import (
+from hermes_actor.cli.options import (
+    db_option,
+    dry_run_option,
+    force_option,
+    json_option,
+    yes_option,
+)
+from hermes_actor.cli.output import print_result, progress
+from hermes_actor.cli.output_files import Output, checked_output
+from hermes_actor.cli.sessions._export_documents import (
     Document,
     delete_verified,
     write_documents,
     write_prompts,
 )
-from hermes_actor.cli.sessions.export_records import Written, parts_of, read_session, with_activity
-from hermes_actor.cli.sessions.filters import filter_options, filters_of, find, summary
+from hermes_actor.cli.sessions._export_records import Written, parts_of, read_session, with_activity
+from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, summary
+from hermes_actor.cli.sessions._lookup import resolve_id
 from hermes_actor.store import activity
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
@@ -59,9 +66,9 @@ _UNSUPPORTED = ("html", "trace")
     is_flag=True,
     help="Read the Markdown file back; if it is whole, delete what it holds.",
 )
-@click.option("--dry-run", is_flag=True, help="Only name the sessions that a filter selects.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
-@click.option("--json", "as_json", is_flag=True, help="Tell what was written as JSON.")
+@dry_run_option
+@yes_option
+@json_option
 @db_option
 def export(
     output: str | None,
@@ -107,7 +114,7 @@ def export(
                 "--delete-after-verified needs the whole session, without --redact and --lineage"
             )
     asked = filters_of(given)
-    with opened(db) as store:
+    with open_store(db) as store:
         if dry_run:
             _dry_run(store, asked)
             return
@@ -137,9 +144,9 @@ def export(
                 delete_verified(store, file, yes=yes)
 
 
-def _selected(store: Store, session_id: str | None, asked: dict[str, Any]) -> list[str]:
+def _selected(store: CommandStore, session_id: str | None, asked: dict[str, Any]) -> list[str]:
     if session_id is not None:
-        return [resolved(store, session_id)]
+        return [resolve_id(store, session_id)]
     if set(asked) <= {"source"}:
         where, parameters = ("s.source = ?", (asked["source"],)) if asked else ("1", ())
         listed = activity.Listed(where, parameters, asked.get("source"))
@@ -151,7 +158,7 @@ def _selected(store: Store, session_id: str | None, asked: dict[str, Any]) -> li
     return [row["id"] for row in find(store, asked, archived=None)]
 
 
-def _dry_run(store: Store, asked: dict[str, Any]) -> None:
+def _dry_run(store: CommandStore, asked: dict[str, Any]) -> None:
     if not asked:
         fail("--dry-run needs a filter")
     rows = find(store, asked, archived=None)
@@ -163,7 +170,7 @@ def _dry_run(store: Store, asked: dict[str, Any]) -> None:
 
 
 def _json_lines(
-    store: Store, ids: list[str], output: Output, redact: bool, *, one: bool, parts: str
+    store: CommandStore, ids: list[str], output: Output, redact: bool, *, one: bool, parts: str
 ) -> Written:
     read, written = read_session if one else with_activity, 0
     with output.writing() as file, progress("exporting") as tell:

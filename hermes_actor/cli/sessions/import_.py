@@ -14,10 +14,11 @@ from typing import IO, Any, NamedTuple
 import click
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain, print_json
-from hermes_actor.cli.opening import Store, opened
-from hermes_actor.cli.output import db_option, json_option, progress
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output import progress
 from hermes_actor.tools.import_records import BadRecord, read_record
 
 __all__ = ["import_"]
@@ -36,7 +37,7 @@ class _Place(NamedTuple):
 @json_option
 @db_option
 def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
-    """Bring in the sessions of an export.
+    """Load the sessions of an export.
 
     FILE is what `sessions export` has written, - is standard input. The whole file is checked
     first: if one record is wrong, nothing is written. A session whose id exists is skipped, so an
@@ -50,7 +51,7 @@ def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
       hermes-actor sessions import backup.jsonl
       ssh elsewhere hermes-actor sessions export - | hermes-actor sessions import -
     """
-    with _source(file) as lines, opened(db, may_be_new=True) as store:
+    with _source(file) as lines, open_store(db, may_be_new=True) as store:
         places, errors = _checked(lines, limited=not no_limits)
         result = _Result()
         if not errors:
@@ -119,7 +120,9 @@ def _id_of(line: bytes) -> dict[str, str]:
     return {}
 
 
-def _import_all(store: Store, lines: IO[bytes], places: dict[str, _Place], result: _Result) -> None:
+def _import_all(
+    store: CommandStore, lines: IO[bytes], places: dict[str, _Place], result: _Result
+) -> None:
     """Parents before children, wherever they stand in the file."""
     now = time.time()
     with progress("importing") as tell:

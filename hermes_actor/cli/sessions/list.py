@@ -11,8 +11,8 @@ import click
 
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import fit, page, print_json, relative_time, styled
-from hermes_actor.cli.looking import ReadOnlyStore, looking
-from hermes_actor.cli.output import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.store import ReadOnlyStore, open_read_only
 from hermes_actor.store import listing
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def list_(
       hermes-actor sessions list --source telegram --limit 50
       hermes-actor sessions list --json | jq -r '.[].id'
     """
-    with looking(db) as store:
+    with open_read_only(db) as store:
         rows = rows_of(store, source, limit, workspace)
     if as_json:
         print_json(rows)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.formatting import (
     clock_time,
     page,
@@ -16,9 +17,8 @@ from hermes_actor.cli.formatting import (
     short_duration,
     styled,
 )
-from hermes_actor.cli.opening import opened
-from hermes_actor.cli.output import db_option, json_option
-from hermes_actor.cli.sessions.delete import resolved
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.sessions._lookup import resolve_id
 from hermes_actor.store import messages as stored
 from hermes_actor.store.session_tree import TreeNode, family
 from hermes_actor.store.sessions import get_session
@@ -47,8 +47,8 @@ def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> 
       hermes-actor sessions show 20260301_1010 --no-messages
       hermes-actor sessions show 20260301_1010 --json | jq .messages
     """
-    with opened(db) as store:
-        found = resolved(store, session_id)
+    with open_store(db) as store:
+        found = resolve_id(store, session_id)
 
         def read(conn: Connection) -> tuple[Row, list[TreeNode], list[Row]]:
             row = get_session(conn, found)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
-__all__ = ["AsyncAnswer", "AsyncActorClient"]
+__all__ = ["AsyncActorClient", "AsyncAnswer"]
 
 R = TypeVar("R")
 

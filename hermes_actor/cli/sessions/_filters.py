@@ -15,7 +15,7 @@ from hermes_actor.cli.formatting import clock_time
 from hermes_actor.store.filters import FILTERS, MissingColumn, matching
 
 if TYPE_CHECKING:
-    from hermes_actor.cli.opening import Store
+    from hermes_actor.cli.command_store import CommandStore
     from hermes_actor.store.rows import Row
 
 __all__ = ["TIME_FLAGS", "filter_options", "filters_of", "find", "summary"]
@@ -112,7 +112,7 @@ def summary(asked: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def find(store: Store, asked: Mapping[str, Any], *, archived: bool | None) -> list[Row]:
+def find(store: CommandStore, asked: Mapping[str, Any], *, archived: bool | None) -> list[Row]:
     """The sessions that the filters select, oldest first; refuses what the file cannot tell."""
     try:
         return store.read(lambda conn: matching(conn, asked, archived=archived))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from hermes_actor.cli.command_store import CommandStore
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain
-from hermes_actor.cli.opening import Store
 from hermes_actor.cli.output import confirm
 from hermes_actor.cli.output_files import Output, checked_folder, checked_output
-from hermes_actor.cli.sessions import markdown
-from hermes_actor.cli.sessions.export_records import Written, parts_of, read_session
+from hermes_actor.cli.sessions import _markdown as markdown
+from hermes_actor.cli.sessions._export_records import Written, parts_of, read_session
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
@@ -35,7 +35,9 @@ class Document(NamedTuple):
     messages: list[int]
 
 
-def write_prompts(store: Store, ids: list[str], output: Output, kind: str, redact: bool) -> Written:
+def write_prompts(
+    store: CommandStore, ids: list[str], output: Output, kind: str, redact: bool
+) -> Written:
     """One record or heading per question."""
     count = 0
     with output.writing() as file:
@@ -70,7 +72,7 @@ def _prompts_of(record: Row) -> list[dict[str, Any]]:
 
 
 def write_documents(
-    store: Store,
+    store: CommandStore,
     ids: list[str],
     folder: Path | None,
     kind: str,
@@ -127,7 +129,7 @@ def _note(
         fail(f"cannot write {manifest}: {error.strerror}")
 
 
-def delete_verified(store: Store, written: Document, *, yes: bool) -> None:
+def delete_verified(store: CommandStore, written: Document, *, yes: bool) -> None:
     """Read a document back; if it is whole, remove the session, as far as it is in it."""
     session_id, path, ids = written
     shown = plain(session_id)

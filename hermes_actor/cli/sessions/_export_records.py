@@ -11,7 +11,7 @@ from hermes_actor.store.rows import scalar
 from hermes_actor.store.sessions import get_session
 
 if TYPE_CHECKING:
-    from hermes_actor.cli.opening import Store
+    from hermes_actor.cli.command_store import CommandStore
     from hermes_actor.sqlite import Connection
     from hermes_actor.store.rows import Row
 
@@ -47,7 +47,7 @@ def with_activity(conn: Connection, session_id: str) -> Row | None:
     return row
 
 
-def parts_of(store: Store, session_id: str, parts: str) -> list[str]:
+def parts_of(store: CommandStore, session_id: str, parts: str) -> list[str]:
     if parts == "single":
         return [session_id]
     return store.read(lineage.compression_lineage, session_id)

@@ -1,29 +1,24 @@
-"""The service managers: what systemd and launchd must know of a store, and how they are asked."""
+"""The service of a store under systemd: a unit for the actor, and one for its socket."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
-import plistlib
 import re
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hermes_actor import limits
+from hermes_actor.cli.service._manager import Command, output_of, unavailable, unit_name
 from hermes_actor.client.spawn_environment import interpreter_variables
-from hermes_actor.errors import BadValue
-from hermes_actor.paths import StorePaths, resolve_paths
+from hermes_actor.paths import StorePaths
 
-__all__ = ["Command", "Manager", "manager_of"]
+__all__ = ["Systemd"]
 
-Command = Sequence[str]
 
 _SOCKET_PATH_MAX_BYTES = 107
 """What the kernel takes. Clients know a way around it, systemd does not."""
+
 
 _UNIT = """\
 # Written by `hermes-actor service install`, and overwritten by it.
@@ -72,6 +67,7 @@ SystemCallArchitectures=native
 WantedBy=default.target
 """
 
+
 _SOCKET_UNIT = """\
 # Written by `hermes-actor service install`, and overwritten by it.
 [Unit]
@@ -88,40 +84,9 @@ WantedBy=sockets.target
 """
 
 
-class Manager(Protocol):
-    """A service manager, and what it must know of one store."""
-
-    name: str
-    files: dict[Path, str]
-
-    def reason_against(self) -> str | None:
-        """Why it cannot be asked, if it cannot."""
-        ...
-
-    def start(self, *, changed: bool) -> list[Command]:
-        """What makes it run the service, now and after every login."""
-        ...
-
-    def stop(self) -> list[Command]:
-        """What makes it end the service for good, before its files go."""
-        ...
-
-    def restart(self) -> list[Command]:
-        """What makes it end the running service and start it again."""
-        ...
-
-    def forget(self, *, stopped: bool) -> list[Command]:
-        """What makes it notice that the files have gone; it may not have been stopped before."""
-        ...
-
-    def report(self) -> dict[str, Any]:
-        """``state``, ``active``, ``pid``, ``status`` of the service."""
-        ...
-
-
-class _Systemd:
+class Systemd:
     def __init__(self, paths: StorePaths) -> None:
-        self.name = name = _name(paths)
+        self.name = name = unit_name(paths)
         config = os.environ.get("XDG_CONFIG_HOME", "").strip()
         folder = (Path(config) if config else Path.home() / ".config") / "systemd" / "user"
         with_socket = len(os.fsencode(paths.sock)) <= _SOCKET_PATH_MAX_BYTES
@@ -145,8 +110,8 @@ class _Systemd:
             )
         self._units = sorted(path.name for path in self.files)
 
-    def reason_against(self) -> str | None:
-        return _answers(["systemctl", "--user", "show", "--property=Version"])
+    def unavailable_reason(self) -> str | None:
+        return unavailable(["systemctl", "--user", "show", "--property=Version"])
 
     def start(self, *, changed: bool) -> list[Command]:
         # Not waited for: the actor may have to wait itself, for whoever owns the store now.
@@ -161,13 +126,13 @@ class _Systemd:
     def restart(self) -> list[Command]:
         return [["systemctl", "--user", "restart", f"{self.name}.service"]]
 
-    def forget(self, *, stopped: bool) -> list[Command]:
+    def reload_after_removal(self, *, stopped: bool) -> list[Command]:
         stop = [] if stopped else [["systemctl", "--user", "stop", *self._units]]
         return [*stop, ["systemctl", "--user", "daemon-reload"]]
 
     def report(self) -> dict[str, Any]:
         properties = "ActiveState,SubState,UnitFileState,MainPID,StatusText"
-        text = _output(["systemctl", "--user", "show", f"--property={properties}",
+        text = output_of(["systemctl", "--user", "show", f"--property={properties}",
                         f"{self.name}.service"])  # fmt: skip
         found = dict(line.partition("=")[::2] for line in text.splitlines())
         active = found.get("ActiveState", "unknown")
@@ -181,95 +146,6 @@ class _Systemd:
 
 
 _WANTS = "Wants={name}.socket\nAfter={name}.socket\nPartOf={name}.socket\n"
-
-
-class _Launchd:
-    def __init__(self, paths: StorePaths) -> None:
-        self.name = name = _name(paths)
-        library = Path.home() / "Library"
-        self._file = library / "LaunchAgents" / f"{name}.plist"
-        self._domain = f"gui/{os.getuid()}"
-        log = str(library / "Logs" / f"{name}.log")
-        agent = {
-            "Label": name,
-            "ProgramArguments": [
-                sys.executable, "-P", "-m", "hermes_actor", "serve", "--plain",
-                "--db", str(paths.db),
-            ],
-            "EnvironmentVariables": interpreter_variables(),
-            "RunAtLoad": True,
-            # Not after a drain, nor when a successor has taken over; it is in a session of its own.
-            "KeepAlive": {"SuccessfulExit": False},
-            "AbandonProcessGroup": True,
-            "ThrottleInterval": 10,
-            "ExitTimeOut": 45,
-            "Umask": 0o077,
-            "StandardOutPath": log,
-            "StandardErrorPath": log,
-        }  # fmt: skip
-        self.files = {self._file: plistlib.dumps(agent, sort_keys=False).decode()}
-
-    def reason_against(self) -> str | None:
-        return _answers(["launchctl", "print", self._domain])
-
-    def start(self, *, changed: bool) -> list[Command]:
-        load = ["launchctl", "bootstrap", self._domain, str(self._file)]
-        if not self._is_loaded():
-            return [load]
-        return [*self.stop(), load] if changed else []
-
-    def stop(self) -> list[Command]:
-        # What is not loaded cannot be taken out.
-        return [["launchctl", "bootout", f"{self._domain}/{self.name}"]] * self._is_loaded()
-
-    def restart(self) -> list[Command]:
-        return [["launchctl", "kickstart", "-k", f"{self._domain}/{self.name}"]]
-
-    def forget(self, *, stopped: bool) -> list[Command]:
-        return [] if stopped else self.stop()
-
-    def report(self) -> dict[str, Any]:
-        text = _output(["launchctl", "print", f"{self._domain}/{self.name}"])
-        state, pid = (
-            re.search(rf"^\s*{key} = (.*)$", text, re.MULTILINE) for key in ("state", "pid")
-        )
-        return {
-            "state": state[1] if state else "not loaded",
-            "active": pid is not None,
-            "pid": int(pid[1]) if pid else None,
-            "status": None,
-        }
-
-    def _is_loaded(self) -> bool:
-        return _answers(["launchctl", "print", f"{self._domain}/{self.name}"]) is None
-
-
-def manager_of(paths: StorePaths) -> Manager:
-    """The manager of this system, for *place*. Raises :class:`BadValue` for an odd path."""
-    if not str(paths.db).isprintable():
-        raise BadValue(f"a service cannot be written for a path like {str(paths.db)!r}")
-    return _Launchd(paths) if platform.system() == "Darwin" else _Systemd(paths)
-
-
-def _name(paths: StorePaths) -> str:
-    """``hermes-actor`` for the store in its usual place; others get a digest of their path."""
-    if paths == resolve_paths(Path.home() / ".hermes" / "state.db"):
-        return "hermes-actor"
-    return f"hermes-actor-{hashlib.sha256(os.fsencode(paths.db)).hexdigest()[:8]}"
-
-
-def _answers(command: Command) -> str | None:
-    """``None`` if *command* succeeds, else why not."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return f"{command[0]} is not here"
-    said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-    return f"{command[0]} cannot be used: {said[0]}" if done.returncode else None
-
-
-def _output(command: Command) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def _escape(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor.cli.formatting import cut, plain, width
-from hermes_actor.cli.sessions.picker import Action, Picker
+from hermes_actor.cli.sessions._picker import Action, Picker
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row

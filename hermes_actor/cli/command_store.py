@@ -1,6 +1,6 @@
 """The store of a command that may change it: its writer is asked for when it is needed.
 
-Reading is as in :mod:`hermes_actor.cli.looking`. The first change, or a search that the index
+Reading is as in :mod:`hermes_actor.cli.store`. The first change, or a search that the index
 cannot answer yet, brings the actor.
 """
 
@@ -15,8 +15,8 @@ from hermes_actor.api.archive import ArchiveMethods
 from hermes_actor.api.messages import MessageMethods
 from hermes_actor.api.queries import QueryMethods
 from hermes_actor.api.sessions import SessionMethods
-from hermes_actor.cli.looking import DEFAULT_TIMEOUT_SECONDS, ReadOnlyStore, kept_open
 from hermes_actor.cli.output import waiting_for
+from hermes_actor.cli.store import DEFAULT_TIMEOUT_SECONDS, ReadOnlyStore, closing_store
 from hermes_actor.client.reader import Reader
 from hermes_protocol.operations import MessageAppend
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import MessageRow, Operation
 
-__all__ = ["Store", "opened"]
+__all__ = ["CommandStore", "open_store"]
 
 R = TypeVar("R")
 
 
-class Store(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, ArchiveMethods):
+class CommandStore(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, ArchiveMethods):
     """The methods of a SessionDB, without a connection to the actor until one is needed."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Store(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, Archive
     def _now_there_is_a_file(self) -> None:
         self._reader = Reader(self.paths)
 
-    def be_silent(self) -> None:
+    def quiet(self) -> None:
         """Say nothing while the actor is waited for: somebody has the whole screen."""
         self._late.silent = True
 
@@ -66,14 +66,14 @@ class Store(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, Archive
         self._late.release()
 
 
-def opened(
+def open_store(
     db: Path | None, timeout: float = DEFAULT_TIMEOUT_SECONDS, *, may_be_new: bool = False
-) -> contextlib.AbstractContextManager[Store]:
+) -> contextlib.AbstractContextManager[CommandStore]:
     """The store for the time of one command; one line if it cannot be opened.
 
     *may_be_new*: the command adds to a store, and the first change makes it.
     """
-    return kept_open(lambda: Store(db, timeout, may_be_new=may_be_new))
+    return closing_store(lambda: CommandStore(db, timeout, may_be_new=may_be_new))
 
 
 class _LatePort:

@@ -1,0 +1,84 @@
+"""``hermes-actor detach``: remove everything that hermes-actor added to the file."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+
+from hermes_actor import exit_codes, limits
+from hermes_actor.cli.options import db_option, json_option, yes_option
+from hermes_actor.cli.output import (
+    confirm,
+    print_error,
+    print_result,
+    progress,
+    waiting,
+)
+from hermes_actor.cli.owner import has_owner, index_fully, owned_writer
+from hermes_actor.cli.store import existing_paths
+from hermes_actor.client.control import ask_status
+from hermes_actor.client.ending import stop_actor
+from hermes_actor.client.spawn import start_lock
+from hermes_actor.paths import StorePaths
+
+__all__ = ["detach"]
+
+
+@click.command()
+@db_option
+@yes_option
+@json_option
+def detach(db: Path | None, yes: bool, as_json: bool) -> int:
+    """Remove everything that hermes-actor added to the file.
+
+    The full-text indexes are completed, then every table and index whose name begins with
+    hermes_actor_ is removed, and with them which sessions were archived in a file of version 11,
+    and titles that wait for their session. No session and no message is touched. Use it before
+    you go back to a program that opens the file by itself. If programs are still connected it is
+    refused, and they are named: their next call would bring everything back.
+
+    Exit codes: 0 detached, 1 refused, declined or not possible.
+
+    \b
+    Example:
+      hermes-actor detach
+    """
+    paths = existing_paths(db)
+    clients = _clients(paths)
+    if clients:
+        print_error(f"still connected: {', '.join(clients)}; end them first")
+        return exit_codes.REFUSED
+    confirm(f"Remove everything of hermes-actor from {paths.db}?", yes)
+    from hermes_actor.engine.admin_tasks import detach as remove
+
+    if has_owner(paths) and (found := ask_status(paths)) is not None:
+        # While it is still served: a large backlog may take long.
+        with progress("indexing messages") as tell:
+            index_fully(paths, found["index"]["newest"], tell)
+    # Nobody starts the next actor before the file is as it should be.
+    with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
+        with waiting(lambda: f"the end of the actor of {paths.db}"):
+            if has_owner(paths):
+                stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
+        with waiting(lambda: "indexing what is left"), owned_writer(paths) as writer:
+            gone = remove(writer)
+    print_result(
+        {"database": str(paths.db), "removed": gone},
+        f"{paths.db} holds nothing of hermes-actor any more; the folder {paths.folder} may go",
+        as_json,
+    )
+    return exit_codes.OK
+
+
+def _clients(paths: StorePaths) -> list[str]:
+    found = ask_status(paths) if has_owner(paths) else None
+    if found is None:
+        return []
+    return [
+        f"pid {one['pid']} ({one['name']})"
+        for one in found["connections"]
+        if one["pid"] != os.getpid()
+    ]

@@ -1,0 +1,100 @@
+"""``hermes-actor restart``: stop the actor and start it again."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hermes_actor import exit_codes, limits
+from hermes_actor.cli.options import db_option, json_option, timeout_option
+from hermes_actor.cli.output import print_error, print_result, waiting
+from hermes_actor.cli.stop import describe_end
+from hermes_actor.cli.store import creatable_paths
+from hermes_actor.client.connect import ensure_actor_running
+from hermes_actor.client.control import ask_status
+from hermes_actor.client.ending import running_actor, stop_actor
+from hermes_actor.errors import DeadlineExceeded, NotRunning
+from hermes_actor.paths import StorePaths
+from hermes_actor.system.processes import ProcessEnd
+
+__all__ = ["restart"]
+
+
+@click.command()
+@db_option
+@timeout_option
+@json_option
+def restart(db: Path | None, timeout: float, as_json: bool) -> int:
+    """Stop the actor and start it again.
+
+    Clients notice a pause and nothing else: they connect again and send again what has no answer.
+    Use it to make new settings take effect. A service is restarted through its manager. Without a
+    running actor one is started. To change to new code without a pause use "hermes-actor handoff".
+
+    Exit codes: 0 the new one serves, 1 it does not, or the old one has not ended in time.
+
+    \b
+    Example:
+      hermes-actor restart
+    """
+    paths = creatable_paths(db)
+    old = None
+    with contextlib.suppress(NotRunning):
+        old = running_actor(paths)
+    pids: list[int] = []
+    with waiting(lambda: describe_end(paths, pids)):
+        managed = old is not None and _restart_service(paths, old, timeout)
+        if old is not None and not managed:
+            try:
+                stop_actor(paths, timeout, on_pid=pids.append)
+            except DeadlineExceeded as error:
+                print_error(f"{error}; nothing was started")
+                return exit_codes.REFUSED
+    with waiting(lambda: f"the new actor of {paths.db}"):
+        found = _when_it_serves(paths, time.monotonic() + limits.SPAWN_SECONDS)
+    if found is None:
+        print_error(f"no actor serves {paths.db}; see: hermes-actor logs")
+        return exit_codes.REFUSED
+    before = f"pid {old} has ended; " if old is not None else ""
+    print_result(
+        {"ended": old, "pid": found["pid"], "build": found["build"], "phase": found["phase"]},
+        f"{before}pid {found['pid']} serves {paths.db} with build {found['build']}",
+        as_json,
+    )
+    return exit_codes.OK
+
+
+def _when_it_serves(paths: StorePaths, deadline: float) -> dict[str, Any] | None:
+    """The status of an actor that has opened the file; of one that has not, at *deadline*."""
+    ensure_actor_running(paths, deadline)
+    # Somebody else may have started it a moment ago.
+    while (found := ask_status(paths)) is not None and found["epoch"] == 0:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(limits.RECONNECT_MAX_SECONDS)
+    return found
+
+
+def _restart_service(paths: StorePaths, pid: int, timeout: float) -> bool:
+    """If *pid* is run by the service manager, have that restart it. False if it is not."""
+    from hermes_actor.cli.service import manager_of
+
+    manager = manager_of(paths)
+    if not next(iter(manager.files)).exists() or manager.unavailable_reason() is not None:
+        return False
+    if manager.report()["pid"] != pid:
+        return False
+    with ProcessEnd(pid) as end:
+        for command in manager.restart():
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                said = (done.stderr or done.stdout).strip()
+                raise click.ClickException(f"{shlex.join(command)}: {said}")
+        end.wait(timeout)
+    return True

@@ -1,0 +1,61 @@
+"""``sessions optimize``: merge the full-text indexes and shrink the file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hermes_actor.cli.formatting import print_json
+from hermes_actor.cli.options import db_option, json_option, yes_option
+from hermes_actor.cli.output import confirm
+from hermes_actor.cli.store import existing_paths
+
+if TYPE_CHECKING:
+    pass
+from hermes_actor.cli.sessions.stats import _MIB, _size
+
+__all__ = ["optimize"]
+
+
+_TIMEOUT_SECONDS = 3600.0
+"""For a VACUUM: it takes as long as the file is large, and nobody else can do it meanwhile."""
+
+
+@click.command()
+@yes_option
+@json_option
+@db_option
+def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
+    """Merge the full-text indexes and shrink the file.
+
+    The indexes are merged in slices between which others write. Then the actor rewrites the file
+    without holes; other writers wait meanwhile, so you are asked first. How long that takes:
+    hermes-actor vacuum --report.
+
+    Exit codes: 0 done, 1 declined or not possible.
+
+    \b
+    Example:
+      hermes-actor sessions optimize
+    """
+    from hermes_actor.cli.command_store import open_store
+
+    existing_paths(db)  # not an empty file
+    with open_store(db, _TIMEOUT_SECONDS) as store:
+        confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
+        # To standard error with --json: whoever waits wants to see it, whoever parses does not.
+        print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)
+        before = _size(store.paths.db) + _size(store.paths.wal)
+        merged = store.merge_indexes()
+        store.vacuum()
+        after = _size(store.paths.db) + _size(store.paths.wal)
+    if as_json:
+        print_json({"indexes": merged, "bytes_before": before, "bytes_after": after})
+        return
+    print(f"Optimized {merged} FTS index(es).")
+    old, new = f"{before / _MIB:.1f}", f"{after / _MIB:.1f}"
+    freed = f"{(before - after) / _MIB:.1f}"
+    print(f"Database size: {old} MB -> {new} MB (reclaimed {freed} MB)")

@@ -1,0 +1,57 @@
+"""``sessions rename``: give a session a title."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hermes_actor.cli.command_store import CommandStore, open_store
+from hermes_actor.cli.errors import fail
+from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.sessions._lookup import resolve_id
+from hermes_actor.errors import TitleInUse
+from hermes_actor.store.titles import sanitize_title
+
+__all__ = ["rename", "set_title"]
+
+
+@click.command()
+@click.argument("session_id", metavar="ID")
+@click.argument("words", nargs=-1, required=True, metavar="TITLE...")
+@json_option
+@db_option
+def rename(session_id: str, words: tuple[str, ...], as_json: bool, db: Path | None) -> None:
+    """Give a session a title.
+
+    The words need no quotes. A title of blanks only clears it. Of a conversation that was
+    compressed, the latest part may take the title of an earlier one.
+
+    Exit codes: 0 renamed, 1 not found, too long, or taken.
+
+    \b
+    Examples:
+      hermes-actor sessions rename 20260301_1010 debugging auth flow
+      hermes-actor sessions rename 20260301_1010 " "
+    """
+    with open_store(db) as store:
+        found = resolve_id(store, session_id)
+        title = set_title(store, found, " ".join(words))
+    if as_json:
+        print_json({"id": found, "title": title})
+    elif title is None:
+        print(f"Session '{plain(found)}' has no title now.")
+    else:
+        print(f"Session '{plain(found)}' renamed to: {plain(title)}")
+
+
+def set_title(store: CommandStore, session_id: str, title: str) -> str | None:
+    """CommandStore a title and tell what was stored; refuses what is too long or taken."""
+    try:
+        clean = sanitize_title(title)
+        if not store.move_session_title(session_id, title):
+            fail(f"Session '{session_id}' not found.", prefix="")
+    except (TitleInUse, ValueError) as error:
+        fail(str(error))
+    return clean
