@@ -106,7 +106,7 @@ def _barrier(*, fold: bool, boot: bool) -> Callable[[], None]:
                 epoch += 1
             return epoch
 
-        replace(write_connection, "pass_barrier", half)
+        replace(write_connection, "run_startup_recovery", half)
 
     return patch
 
@@ -127,7 +127,7 @@ def _wal_not_written_again() -> None:
     def careless(*arguments: Any, **options: Any) -> int:
         return plain(*arguments, **options | {"after_failure": False})
 
-    replace(write_connection, "pass_barrier", careless)
+    replace(write_connection, "run_startup_recovery", careless)
 
 
 def _journal_not_synced() -> None:

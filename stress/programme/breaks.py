@@ -181,7 +181,7 @@ def _no_owner_lock() -> None:
 def _no_holders() -> None:
     from hermes_actor.actor import status
 
-    _put(status, "snapshot_holders", lambda _shm: [])
+    _put(status, "wal_read_lock_pids", lambda _shm: [])
 
 
 def _forgetful() -> None:
@@ -195,7 +195,7 @@ def _forgetful() -> None:
             plain(self, deadline)
             self.conn.execute("DELETE FROM hermes_actor_receipts")
 
-    _put(WriteConnection, "pass_barrier", run_startup_recovery)
+    _put(WriteConnection, "run_startup_recovery", run_startup_recovery)
 
 
 def _shared_connection() -> None:
@@ -273,7 +273,7 @@ def _trusted_watermark() -> None:
     from hermes_actor.engine import indexer
 
     _put(indexer, "covers", lambda *_words: True)
-    _put(indexer, "mend_holes", lambda _conn, _above, watermark, *_words: watermark)
+    _put(indexer, "index_gaps", lambda _conn, _above, watermark, *_words: watermark)
 
 
 def _endless() -> None:

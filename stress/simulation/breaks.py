@@ -76,7 +76,7 @@ def _number_from_memory() -> None:
         if not before and self.commit_no > 5:
             self.commit_no += 1
 
-    replace(WriteConnection, "pass_barrier", barrier)
+    replace(WriteConnection, "run_startup_recovery", barrier)
 
 
 BREAKS = {

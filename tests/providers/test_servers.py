@@ -389,7 +389,7 @@ def test_every_change_is_told_once_while_many_write(stores, db):
 
 def test_old_notes_of_changes_go(db, monkeypatch):
     later = sqlalchemy.func.now() + sqlalchemy.text("INTERVAL '1' HOUR")
-    monkeypatch.setattr(type(db._port.database.dialect), "an_hour_ago", lambda self: later)
+    monkeypatch.setattr(type(db._port.database.dialect), "one_hour_ago", lambda self: later)
     monkeypatch.setattr(receipts, "_SWEEP_EVERY", 1)
     monkeypatch.setattr(receipts, "KEPT_CHANGES", 2)
     for number in range(5):
