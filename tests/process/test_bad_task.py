@@ -104,7 +104,7 @@ def stir(path, number):
             {"t": "lease.open", "ask": -5, "lease": 3},
             {"t": "lease.run", "ask": -6, "lease": 3, "statement": select("SELECT 1")},
             {"t": "lease.commit", "seq": 3, "lease": 3},
-            {"t": "request", "seq": 4, "operation": append(session, "late"), "timeout": 0.0},
+            {"t": "request", "seq": 4, "operation": append(session, "late"), "patience": 0.0},
             {"t": "bye"},
         )
         wire.until_end()
@@ -356,7 +356,7 @@ def test_ask_that_meets_a_foreign_lock_is_refused(path, task):
         foreign.execute("BEGIN IMMEDIATE")
         with serving(path) as actor, closing(Wire(path)) as wire, closing(Wire(path)) as other:
             assert wire.welcome["phase"] == "recovering"
-            wire.send({"t": "maintain", "ask": -1, "task": task, "path": str(copy), "timeout": 1})
+            wire.send({"t": "maintain", "ask": -1, "task": task, "path": str(copy), "patience": 1})
             answer = wire.answer(-1)
             assert answer["code"] in ("busy", "deadline"), answer
             assert answer.get("executed", "no") == "no"

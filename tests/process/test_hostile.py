@@ -96,7 +96,7 @@ BAD_LATER = {
     "seq over 63 bits": frame({**REQUEST, "seq": 2**64 - 1}),
     "seq as text": frame({**REQUEST, "seq": "1"}),
     "seq as float": frame({**REQUEST, "seq": 1.5}),
-    "timeout as text": frame({**REQUEST, "timeout": "long"}),
+    "timeout as text": frame({**REQUEST, "patience": "long"}),
     "bad UTF-8": framed(body(REQUEST).replace(b"request", b"reque\xff\xfe")),
     "a length of a string that is a lie": framed(b"\x81\xa1t\xdb\xff\xff\xff\xff"),
     "a length of a map that is a lie": framed(b"\xdf\xff\xff\xff\xff"),

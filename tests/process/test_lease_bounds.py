@@ -48,7 +48,7 @@ def actor(path):
 
 
 def lease_open(ask, lease):
-    return {"t": "lease.open", "ask": ask, "lease": lease, "timeout": 60.0}
+    return {"t": "lease.open", "ask": ask, "lease": lease, "patience": 60.0}
 
 
 def lease_run(ask, lease, statement):
@@ -201,7 +201,7 @@ def test_lease_that_expires_while_it_waits_has_ended(path, actor):
         with write_lock(path):
             keep_writer_busy(path, other)
             wire.send(
-                {**lease_open(-1, 2), "timeout": 0.0},
+                {**lease_open(-1, 2), "patience": 0.0},
                 lease_run(-2, 2, put("v")),
                 {"t": "lease.commit", "seq": 2, "lease": 2},
             )

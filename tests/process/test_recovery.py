@@ -219,7 +219,7 @@ def test_another_program_that_writes_meanwhile_is_not_lost_either(large, tmp_pat
 
 
 def ask(number, task, **fields):
-    return {"t": "maintain", "ask": number, "task": task, "timeout": 60.0, **fields}
+    return {"t": "maintain", "ask": number, "task": task, "patience": 60.0, **fields}
 
 
 def test_replacement_of_a_state_that_is_no_more_is_refused(path, tmp_path):
@@ -381,7 +381,7 @@ def test_maintenance_is_not_begun_after_its_time(path):
         with Wire(path) as holder:
             holder.send(ask(-1, "hold"))
             holder.receive()
-            late = ask(-1, "restore", path=str(copy)) | {"timeout": 0.1}
+            late = ask(-1, "restore", path=str(copy)) | {"patience": 0.1}
             client.send(late)
             refused = client.receive()
             assert (refused["code"], refused.get("executed", "no")) == ("deadline", "no")

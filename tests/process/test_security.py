@@ -347,7 +347,7 @@ def test_log_and_status_hold_no_text_of_messages(path):
             with pytest.raises(HermesActorError):
                 call()
         bad = request(1, append("s", SECRET))
-        for message in ({**bad, "seq": -1}, {**bad, "t": "?"}, {**bad, "timeout": SECRET}):
+        for message in ({**bad, "seq": -1}, {**bad, "t": "?"}, {**bad, "patience": SECRET}):
             with closing(Wire(path)) as wire:
                 wire.send(message)
                 wire.until_end()
