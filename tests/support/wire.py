@@ -38,6 +38,9 @@ def hello(client_id: bytes, **changes: Any) -> dict[str, Any]:
 
 
 def request(seq: int, operation: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A request as it is sent; *timeout* has another name on the wire."""
+    if "timeout" in fields:
+        fields["patience"] = fields.pop("timeout")
     return {"t": "request", "seq": seq, "operation": operation, **fields}
 
 
