@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import site
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 import hermes_protocol
+from hermes_actor.system.interpreter import library_variables
 
 __all__ = ["actor_environment", "interpreter_variables"]
 
@@ -24,33 +24,18 @@ _KEPT = (
     "HERMES_ACTOR_RESCUE", "XDG_STATE_HOME",
 )  # fmt: skip
 
-_LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Where the system finds the libraries of an interpreter that has a place of its own."""
-
 
 def actor_environment() -> dict[str, str]:
     """The variables that an actor is started with."""
-    return {**_of_ours(_KEPT), **interpreter_variables()}
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {**kept, **interpreter_variables()}
 
 
 def interpreter_variables() -> dict[str, str]:
     """The variables without which our interpreter would not start, or would not find this package
     and what comes with it."""
-    found = _of_ours(_LIBRARIES)
-    home = os.environ.get("PYTHONHOME")
-    # Only one that this interpreter has itself been started with.
-    if home and _same(home.split(os.pathsep)[0], sys.base_prefix):
-        found["PYTHONHOME"] = home
-    paths = os.pathsep.join(_module_paths())
+    found, paths = library_variables(), os.pathsep.join(_module_paths())
     return {**found, "PYTHONPATH": paths} if paths else found
-
-
-def _of_ours(names: tuple[str, ...]) -> dict[str, str]:
-    return {name: os.environ[name] for name in names if name in os.environ}
-
-
-def _same(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _module_paths() -> list[str]:
