@@ -5,9 +5,16 @@ from __future__ import annotations
 __all__ = [
     "ACTOR_OPEN_BUSY_SECONDS",
     "ANSWER_MAX_BYTES",
+    "ASIDE_CLOSE_SECONDS",
     "ASIDE_LOOK_SECONDS",
+    "ASIDE_PROCESS_BYTES",
+    "ASIDE_PROCESS_FACTOR",
+    "ASIDE_RETRY_FIRST_SECONDS",
+    "ASIDE_RETRY_MOST_SECONDS",
     "ASIDE_STEP_BYTES",
     "ASIDE_STEP_PAGES",
+    "ASIDE_THREAD_BYTES",
+    "ASIDE_TRIES",
     "BATCH_ANSWER_BYTES",
     "BATCH_MAX_OPERATIONS",
     "BATCH_SOFT_SECONDS",
@@ -209,6 +216,31 @@ ASIDE_STEP_PAGES = 256
 
 ASIDE_LOOK_SECONDS = 0.050
 """Between two looks of the writer whether a text has been indexed aside."""
+
+ASIDE_THREAD_BYTES = 1024 * 1024
+"""Text, old and new, that one build may index in a thread; more is indexed in a process. The memory
+of FTS5 is 7 to 114 times that, and a process takes about a tenth of a second to start."""
+
+ASIDE_PROCESS_FACTOR = 160
+"""Address space of such a process for each byte of text. The worst text that was found (random
+letters of one and two bytes, no three of them twice) takes 114."""
+
+ASIDE_PROCESS_BYTES = 512 * 1024 * 1024
+"""Address space in addition to that: the interpreter, its libraries, and arenas of its threads."""
+
+ASIDE_RETRY_FIRST_SECONDS = 1.0
+"""Before a text is tried again whose process has failed; doubled each time. It may have been killed
+by accident, and searches wait for it."""
+
+ASIDE_RETRY_MOST_SECONDS = 300.0
+"""The longest such pause. A try may take a minute of one processor, and all of the memory above."""
+
+ASIDE_TRIES = 3
+"""After so many failures, work that needs a complete index gives up instead of waiting on."""
+
+ASIDE_CLOSE_SECONDS = 1.0
+"""How long closing waits until a process that was killed is gone and its files are removed: some
+milliseconds. What is left after that is removed by the next owner."""
 
 MERGE_STEP_PAGES = 128
 """Pages that one transaction merges of an index with large segments: about 5 ms."""

@@ -138,6 +138,8 @@ def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
         found.append(f"update failed, still serving: {server.succession.failed_update}")
     if writer.core.faults.passing is not None:
         found.append(writer.core.faults.passing)
+    if writer.aside.failure is not None:
+        found.append(writer.aside.failure)
     if writer.upkeep_error is not None:
         found.append(f"upkeep fails: {writer.upkeep_error}")
     return found

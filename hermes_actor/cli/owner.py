@@ -19,6 +19,7 @@ from hermes_actor.errors import (
     IndexBehind,
     NotRunning,
     StateChanged,
+    StorageError,
     Unsupported,
 )
 from hermes_actor.system.lock_inspection import lock_holder
@@ -36,6 +37,9 @@ _TIMEOUT_SECONDS = 3600.0
 
 _SLICE_SECONDS = 0.5
 """Between two reports of progress."""
+
+_FAILING_SECONDS = 3.0
+"""How long nothing but a text that has failed may be left: until after its third try."""
 
 _TRIES = 3
 """The first lets changes go on meanwhile. The others hold them; only a program that writes the file
@@ -216,12 +220,14 @@ def index_fully(
 ) -> None:
     """Have both full-text indexes cover the messages up to *through*, in slices.
 
-    Changes go on meanwhile. *tell* gets the message that is indexed, and the last one.
+    Changes go on meanwhile. *tell* gets the message that is indexed, and the last one. Raises
+    :class:`StorageError` if a very large text fails again and again.
     """
     if not has_owner(paths):
         with owned_writer(paths) as writer:
             writer.complete_indexes(lambda: tell(min(writer.watermark, through), through))
         return
+    failing = 0
     while True:
         found = ask_status(paths)
         if found is None:
@@ -235,3 +241,8 @@ def index_fully(
                 name="catch-up",
             )
             return
+        # Such a text is tried again for as long as it is there; a command is not.
+        state = found["index"].get("aside", "")
+        failing = failing + 1 if state.startswith("failing: ") else 0
+        if failing * _SLICE_SECONDS >= _FAILING_SECONDS:
+            raise StorageError(state.removeprefix("failing: "))

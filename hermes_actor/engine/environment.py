@@ -11,16 +11,29 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_actor import failpoints
+from hermes_actor.engine.build_process import start_builder
 from hermes_actor.sqlite import Connection, connect_reader, connect_writer
 from hermes_actor.system.fork import inside, outside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Environment"]
+__all__ = ["Builder", "Environment"]
+
+
+class Builder(Protocol):
+    """What indexes the texts of a folder, apart from this process or not."""
+
+    def wait(self) -> None:
+        """Return when all is built. Raises what went wrong."""
+        ...
+
+    def kill(self) -> None:
+        """Have it end now; harmless when it has."""
+        ...
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -71,7 +84,7 @@ def _start(work: Callable[[], None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Clock, sleep, files, connections, threads and failpoints of one engine."""
+    """Clock, sleep, files, connections, threads, processes and failpoints of one engine."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = _sleep
@@ -81,4 +94,5 @@ class Environment:
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
     start: Callable[[Callable[[], None]], None] = _start
+    start_builder: Callable[[Path, int], Builder] = start_builder
     failpoint: Callable[[str], None] = failpoints.hit

@@ -2,10 +2,11 @@
 
 FTS5 takes a row in one piece: seconds for a message of some megabytes, under the write lock, and
 nothing can interrupt it. An index is a list of segments, though, and a finished segment does not
-care where it was built. So the text is indexed in a private database in memory, and the pages of
-the one segment that this makes are copied under a number that the index does not use. The index
-learns of them when its structure record names them: a small change, in one transaction with the
-text, its size and the totals. The table stays an ordinary FTS5 table for every other program.
+care where it was built. So the text is indexed in a private database, in memory or, if it is very
+large, in a file (see :mod:`hermes_actor.engine.build_folder`), and the pages of the one segment
+that this makes are copied under a number that the index does not use. The index learns of them when
+its structure record names them: a small change, in one transaction with the text, its size and the
+totals. The table stays an ordinary FTS5 table for every other program.
 
 The same way entries are removed: deleting a row leaves a segment of delete marks.
 
@@ -20,7 +21,7 @@ out with the linked SQLite, once in a process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,10 +38,12 @@ __all__ = [
     "Built",
     "UnknownFormat",
     "build",
+    "fill",
     "is_crowded",
     "is_known_format",
     "is_staged",
     "place",
+    "private_table",
     "remove_leftovers",
     "stage",
     "unused_number",
@@ -226,13 +229,18 @@ def is_crowded(conn: Connection, table: str) -> bool:
 class Built:
     """A finished segment in a private database, and what else changes with it."""
 
-    def __init__(self, conn: Connection, entries: Sequence[Entry]) -> None:
+    def __init__(
+        self, conn: Connection, entries: Callable[[], Iterable[Entry]], removed: int
+    ) -> None:
+        """*entries* gives those that :func:`fill` was given: one at a time, where they lie in a
+        file, so that no more than one is in memory. *removed*: how many of them have an old text.
+        """
         self.entries = entries
         self._conn = conn
         sizes = dict(conn.execute("SELECT id, sz FROM t_docsize").fetchall())
         self.sizes: dict[int, bytes] = sizes
         rows, tokens = _read_totals(conn, "t")
-        self.rows = rows - sum(entry.old is not None for entry in entries)
+        self.rows = rows - removed
         self.tokens = tokens - _MANY_TOKENS
         segments = [s for level in _read_structure(conn, "t").levels for s in level.segments]
         if len(segments) > 1:
@@ -256,12 +264,9 @@ class Built:
                 break
         return pages
 
-    def index(self) -> list[tuple[bytes, int]]:
+    def index(self) -> Iterator[tuple[bytes, int]]:
         """What says which term begins on which leaf."""
-        pairs: list[tuple[bytes, int]] = self._conn.execute(
-            "SELECT term, pgno FROM t_idx"
-        ).fetchall()
-        return pairs
+        return iter(self._conn.execute("SELECT term, pgno FROM t_idx"))
 
     def close(self) -> None:
         self._conn.close()
@@ -273,30 +278,39 @@ class Built:
 
 
 def build(table: str, entries: Sequence[Entry]) -> Built:
-    """Make the segment that turns the old entries of *table* into the new ones.
+    """Build, in memory, the segment that turns the old entries of *table* into the new ones.
 
     Takes as long as FTS5 takes, in whatever thread; SQLite leaves the interpreter to others.
     """
+    entries = sorted(entry for entry in entries if entry.old != entry.new)
     conn = connect_alone()
     try:
-        conn.execute(_like(table))
-        for name, value in (("automerge", 0), ("crisismerge", 1_000), ("hashsize", 1 << 30)):
-            conn.execute("INSERT INTO t(t, rank) VALUES (?, ?)", (name, value))
-        entries = sorted(entry for entry in entries if entry.old != entry.new)
-        _pretend(conn, [entry for entry in entries if entry.old is not None])
-        conn.execute("BEGIN")
-        for entry in entries:
-            change(conn, "t", entry)
-        conn.execute("COMMIT")
-        built = Built(conn, entries)
+        fill(conn, private_table(table), entries)
+        return Built(conn, lambda: entries, sum(entry.old is not None for entry in entries))
     except BaseException:
         conn.close()
         raise
-    return built
 
 
-def _like(table: str) -> str:
+def private_table(table: str) -> str:
+    """The statement that creates, under the name of ``t``, a table like *table*."""
     return statements(TABLES[table])[0].replace(f"IF NOT EXISTS {table} ", "t ")
+
+
+def fill(conn: Connection, statement: str, entries: Sequence[Entry]) -> None:
+    """Create the private table in *conn* and leave one segment there.
+
+    The *entries*, in the order of their ids, must all be changes.
+    """
+    conn.execute(statement)
+    # One segment, whatever the texts are: nothing may be merged, or flushed between two rows.
+    for name, value in (("automerge", 0), ("crisismerge", 1_000), ("hashsize", 1 << 30)):
+        conn.execute("INSERT INTO t(t, rank) VALUES (?, ?)", (name, value))
+    _pretend(conn, [entry for entry in entries if entry.old is not None])
+    conn.execute("BEGIN")
+    for entry in entries:
+        change(conn, "t", entry)
+    conn.execute("COMMIT")
 
 
 def _pretend(conn: Connection, entries: Sequence[Entry]) -> None:
@@ -366,11 +380,11 @@ def place(conn: Connection, table: str, number: int, built: Built) -> None:
     if built.extent is not None:
         conn.executemany(
             f"INSERT INTO {table}_idx (segid, term, pgno) VALUES (?, ?, ?)",
-            [(number, term, leaf) for term, leaf in built.index()],
+            ((number, term, leaf) for term, leaf in built.index()),
         )
         structure = _with_newest(_read_structure(conn, table), _Segment(number, *built.extent))
         _write_structure(conn, table, structure)
-    for entry in built.entries:
+    for entry in built.entries():
         if entry.old is not None:
             conn.execute(f"DELETE FROM {table}_content WHERE id = ?", (entry.id,))
             conn.execute(f"DELETE FROM {table}_docsize WHERE id = ?", (entry.id,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
@@ -13,10 +13,12 @@ from hermes_actor.store.schema import INDEXED_TEXT
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Entry", "change", "entry_of", "is_large"]
+__all__ = ["Entry", "change", "entries_of", "entry_of", "is_large"]
 
-# As bytes: what other programs have stored as text need not be UTF-8.
-_BYTES = f"CAST({INDEXED_TEXT.format('')} AS BLOB)"
+# As bytes: what other programs have stored as text need not be UTF-8. In parts, joined in Python:
+# SQLite keeps a copy of the text for each operator between them until the statement has ended.
+_PARTS = [f"CAST({part} AS BLOB)" for part in INDEXED_TEXT.format("").split(" || ")]
+_LENGTH = " + ".join(f"LENGTH({part})" for part in _PARTS)
 
 
 class Entry(NamedTuple):
@@ -29,10 +31,29 @@ class Entry(NamedTuple):
 
 def entry_of(conn: Connection, table: str, message_id: int) -> Entry:
     """Raises :class:`IndexFailed` if the table is damaged."""
-    new = scalar(conn, f"SELECT {_BYTES} FROM messages WHERE id = ?", (message_id,))
-    with failing_index():
-        held = f"SELECT CAST(c0 AS BLOB) FROM {table}_content WHERE id = ?"
-        return Entry(message_id, scalar(conn, held, (message_id,)), new)
+    return entries_of(conn, (table,), message_id)[table]
+
+
+def entries_of(conn: Connection, tables: Iterable[str], message_id: int) -> dict[str, Entry]:
+    """The same for several tables. Texts that are equal exist once in memory.
+
+    Raises :class:`IndexFailed` if a table is damaged.
+    """
+    new = _text_of(conn, message_id)
+    found, known = dict[str, Entry](), [new]
+    for table in tables:
+        with failing_index():
+            held = f"SELECT CAST(c0 AS BLOB) FROM {table}_content WHERE id = ?"
+            old = scalar(conn, held, (message_id,))
+        known.append(old)
+        found[table] = Entry(message_id, known[known.index(old)], new)
+    return found
+
+
+def _text_of(conn: Connection, message_id: int) -> bytes | None:
+    sql = f"SELECT {', '.join(_PARTS)} FROM messages WHERE id = ?"
+    rows = conn.execute(sql, (message_id,)).fetchall()
+    return b"".join(rows.pop()) if rows else None
 
 
 def is_large(conn: Connection, tables: Sequence[str], message_id: int) -> bool:
@@ -40,7 +61,7 @@ def is_large(conn: Connection, tables: Sequence[str], message_id: int) -> bool:
 
     Raises :class:`IndexFailed` if a table is damaged.
     """
-    size = scalar(conn, f"SELECT LENGTH({_BYTES}) FROM messages WHERE id = ?", (message_id,)) or 0
+    size = scalar(conn, f"SELECT {_LENGTH} FROM messages WHERE id = ?", (message_id,)) or 0
     with failing_index():
         for table in tables:
             held = f"SELECT LENGTH(CAST(c0 AS BLOB)) FROM {table}_content WHERE id = ?"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.environment import Environment
     from hermes_actor.sqlite import Connection
 
-__all__ = ["has_notes", "note", "remove_notes", "settle", "take_notes"]
+__all__ = ["has_notes", "is_noted", "note", "remove_notes", "settle", "take_notes"]
 
 _TEXT_CHANGED = " OR ".join(
     f"old.{column} IS NOT new.{column}" for column in ("id", "content", "tool_name", "tool_calls")
@@ -56,6 +56,11 @@ def take_notes(conn: Connection, prefix: str) -> None:
 def has_notes(conn: Connection, *, aside: bool = False) -> bool:
     sql = "SELECT 1 FROM hermes_actor_stale WHERE aside = ? LIMIT 1"
     return bool(scalar(conn, sql, (aside,)))
+
+
+def is_noted(conn: Connection, message_id: int, *, aside: bool) -> bool:
+    sql = "SELECT 1 FROM hermes_actor_stale WHERE aside = ? AND id = ?"
+    return bool(scalar(conn, sql, (aside, message_id)))
 
 
 def note(conn: Connection, message_id: int, *, aside: bool) -> None:

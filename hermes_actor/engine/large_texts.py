@@ -1,20 +1,26 @@
 """Indexing large texts aside, so that no change waits for them.
 
-A large text is indexed in a thread, in private databases, one for each full-text table. The writer
-then copies the result in short transactions: pages first, a bounded number in each, and with the
-last ones what makes them part of the index (see :mod:`hermes_actor.engine.fts_segments`). Nothing
-is held while the thread works. So at the end the texts are compared with those that it was given;
-if a message was changed or deleted meanwhile, or another program has indexed it, the work is thrown
-away and begun again. A crash leaves pages that no index knows of; they are removed before the next
-text.
+A large text is indexed in a thread, in private databases, one for each full-text table. A very
+large one is indexed in a process that the thread waits for: FTS5 needs up to 120 times the size of
+a row in memory (see :mod:`hermes_actor.engine.build_process`). The writer then copies the result in
+short transactions: pages first, a bounded number in each, and with the last ones what makes them
+part of the index (see :mod:`hermes_actor.engine.fts_segments`). Nothing is held while the thread
+works. So at the end the texts are compared with those that it was given; if a message was changed
+or deleted meanwhile, or another program has indexed it, the work is thrown away and begun again. A
+crash leaves pages that no index knows of; they are removed before the next text.
+
+A process that fails costs its own text only: that is tried again, after longer and longer pauses.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
+from hermes_actor.engine.build_folder import BuildFolder
+from hermes_actor.engine.build_folder import remove_leftovers as remove_folders
 from hermes_actor.engine.fts_segments import (
     Built,
     UnknownFormat,
@@ -27,13 +33,16 @@ from hermes_actor.engine.fts_segments import (
     unused_number,
 )
 from hermes_actor.engine.health import failing_index
-from hermes_actor.engine.index_entries import Entry, change, entry_of
-from hermes_actor.engine.index_notes import has_notes, remove_notes
+from hermes_actor.engine.index_entries import Entry, change, entries_of, entry_of
+from hermes_actor.engine.index_notes import has_notes, is_noted, remove_notes
 from hermes_actor.errors import StorageError
 from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Environment
+    from collections.abc import Iterator
+
+    from hermes_actor.engine.environment import Builder, Environment
+    from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
 __all__ = ["Aside"]
@@ -44,8 +53,12 @@ _log = logging.getLogger("hermes_actor.engine")
 class _Work:
     """Some texts in a thread, and then their segments on the way into the tables."""
 
+    is_apart = False
+    """Whether a process of its own does it."""
+
     def __init__(self, ids: list[int], parts: dict[str, list[Entry]]) -> None:
         self.ids = ids
+        self.size = _size(parts)
         self.finished = False
         self.error: BaseException | None = None
         self._parts = parts
@@ -57,15 +70,18 @@ class _Work:
     def run(self) -> None:
         """In the thread: build everything."""
         try:
-            for table, entries in self._parts.items():
-                if self._given_up:
-                    break
-                self._built.append((table, build(table, entries)))
+            self._build()
         except BaseException as error:
             self.error = error
         self.finished = True
         if self._given_up:
             self.give_up()
+
+    def _build(self) -> None:
+        for table, entries in self._parts.items():
+            if self._given_up:
+                break
+            self._built.append((table, build(table, entries)))
 
     def give_up(self) -> None:
         """Keep nothing. FTS5 cannot be interrupted: the thread ends with the text that it is at."""
@@ -73,6 +89,10 @@ class _Work:
         if self.finished:
             while self._built:
                 self._built.pop()[1].close()
+
+    def close(self) -> None:
+        """Like :meth:`give_up`, at the end of the writer's life."""
+        self.give_up()
 
     def step(self, conn: Connection, env: Environment) -> bool:
         """Do a bounded part inside the open transaction; whether it has been of use."""
@@ -87,7 +107,7 @@ class _Work:
                 return True
             if not is_staged(conn, table, self._number, built):
                 return False
-        if any(entry_of(conn, table, entry.id) != entry for entry in built.entries):
+        if any(entry_of(conn, table, entry.id) != entry for entry in built.entries()):
             return False
         env.failpoint("aside.place")
         with failing_index():
@@ -104,26 +124,128 @@ class _Work:
         return self.finished and not self._built
 
 
+class _WorkApart(_Work):
+    """A text that is too large for the memory of this process."""
+
+    is_apart = True
+
+    def __init__(
+        self, ids: list[int], parts: dict[str, list[Entry]], paths: StorePaths, env: Environment
+    ) -> None:
+        super().__init__(ids, parts)
+        self._folder = BuildFolder(paths)
+        self._env = env
+        self._builder: Builder | None = None
+        self._starting = threading.Lock()
+        self._began, self._ended = False, threading.Event()
+
+    def run(self) -> None:
+        self._began = True
+        try:
+            super().run()
+        finally:
+            self._ended.set()
+
+    def _build(self) -> None:
+        tables = list(self._parts)
+        with self._folder as folder:
+            for table in tables:
+                # From here on the texts lie in the folder, and no longer in memory.
+                folder.add(table, self._parts.pop(table))
+            with self._starting:
+                if self._given_up:
+                    return
+                self._builder = self._env.start_builder(folder.path, self.size)
+            try:
+                self._builder.wait()
+            finally:
+                self._builder.kill()
+            for table in tables:
+                self._built.append((table, folder.open(table)))
+
+    def give_up(self) -> None:
+        """Keep nothing, and end the process at once."""
+        with self._starting:
+            self._given_up = True
+        if self._builder is not None and not self.finished:
+            self._builder.kill()
+        super().give_up()
+
+    def close(self) -> None:
+        """Also have the thread remove its folder: the actor is about to end."""
+        self.give_up()
+        if self._began:
+            self._ended.wait(limits.ASIDE_CLOSE_SECONDS)
+
+
+class _Failure(NamedTuple):
+    """A text whose process has failed."""
+
+    tries: int
+    again: float
+    """When it is tried again, by the clock of the environment."""
+    words: str
+
+
 class Aside:
     """The large texts of one writer. Every method but :meth:`step` is harmless at any time."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, paths: StorePaths) -> None:
         self.env = env
+        self.paths = paths
         self.is_due = True
         """Whether there may be something to do: a note, or work that waits for the writer."""
         self.refusal: str | None = None
         """Why texts cannot be indexed aside; they are then indexed in idle time, in one piece."""
         self._work: _Work | None = None
+        self._failures: dict[int, _Failure] = {}
+        self._resume_at: float | None = None
+        """When there is something to do, if all that is noted has failed and waits."""
+        remove_folders(paths)
 
     def pause(self, *, idle: bool) -> float | None:
         """After how many seconds :meth:`step` has something to do; ``None`` if it has nothing."""
         if not self.is_due or (self.refusal is not None and not idle):
             return None
-        return limits.ASIDE_LOOK_SECONDS if self._is_building else 0.0
+        if self._is_building:
+            return limits.ASIDE_LOOK_SECONDS
+        if self._resume_at is not None:
+            return max(0.0, self._resume_at - self.env.monotonic())
+        return 0.0
+
+    def wake(self) -> None:
+        """There are notes, perhaps new ones."""
+        self.is_due, self._resume_at = True, None
 
     @property
     def is_working(self) -> bool:
         return self._work is not None
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether all that is left are texts that have failed, and none of them is due."""
+        return self._resume_at is not None and self.env.monotonic() < self._resume_at
+
+    @property
+    def failure(self) -> str | None:
+        """The text that has failed most often, and why; ``None`` if none has."""
+        failures = [*self._failures.values()]
+        return max(failures, key=lambda one: one.tries).words if failures else None
+
+    @property
+    def tries(self) -> int:
+        """How often the text of :attr:`failure` was tried."""
+        return max((one.tries for one in [*self._failures.values()]), default=0)
+
+    @property
+    def failed_ids(self) -> list[int]:
+        return [*self._failures]
+
+    def forget_failures(self, ids: list[int] | None = None) -> None:
+        """Try again at once: these texts are others now, or all are."""
+        for message_id in self.failed_ids if ids is None else ids:
+            self._failures.pop(message_id, None)
+        self._resume_at = None
 
     @property
     def _is_building(self) -> bool:
@@ -135,7 +257,8 @@ class Aside:
         if self.refusal is not None:
             return f"in one piece, in idle time: {self.refusal}"
         if self._work is None:
-            return "none"
+            failure = self.failure
+            return "none" if failure is None else f"failing: {failure}"
         return "building" if self._is_building else "copying"
 
     def give_up(self) -> None:
@@ -144,6 +267,12 @@ class Aside:
             self._work.give_up()
             self._work = None
         self.is_due, self.refusal = True, None
+
+    def close(self) -> None:
+        """Forget all work and leave nothing behind: neither a process nor a file."""
+        if self._work is not None:
+            self._work.close()
+        self.give_up()
 
     def step(self, conn: Connection, *, idle: bool) -> bool:
         """Do the next bounded part inside an open transaction; whether that must be committed.
@@ -164,55 +293,114 @@ class Aside:
         if work is None:
             return self._begin(conn, idle)
         if work.error is not None:
+            if work.is_apart:
+                self._put_off(work, work.error)
+                return False
             raise _explain(work)
         if not work.step(conn, self.env):
             self.give_up()
             return False
         if work.is_placed:
+            self.forget_failures(work.ids)
             self._work = None
         return True
+
+    def _put_off(self, work: _Work, error: BaseException) -> None:
+        """Try this text again later; what else is noted goes on."""
+        work.give_up()
+        self._work = None
+        (message_id,) = work.ids
+        tries = self._failures[message_id].tries + 1 if message_id in self._failures else 1
+        pause = min(
+            limits.ASIDE_RETRY_FIRST_SECONDS * 2.0 ** min(tries - 1, 30),
+            limits.ASIDE_RETRY_MOST_SECONDS,
+        )
+        words = (
+            f"the text of message {message_id} ({work.size / 1e6:.1f} MB) is not indexed after"
+            f" {tries} {'try' if tries == 1 else 'tries'}, the next one comes {pause:.0f} s later:"
+            f" {str(error) or type(error).__name__}"
+        )
+        _log.warning("%s: %s", self.paths.db, words)
+        again = self.env.monotonic() + pause
+        self._failures[message_id] = _Failure(tries, again, words)
 
     def _begin(self, conn: Connection, idle: bool) -> bool:
         if not has_notes(conn, aside=True):
             return False
         if self.refusal is not None:
+            self.forget_failures()
             return idle and _index_at_once(conn, *self._next(conn, 1))
         if not is_known_format():
             raise UnknownFormat("this SQLite keeps its indexes in a form that is not known")
         with failing_index():
             if any(remove_leftovers(conn, table, limits.ASIDE_STEP_PAGES) for table in TABLES):
                 return True
+        self._resume_at = None
+        self.forget_failures([n for n in self.failed_ids if not is_noted(conn, n, aside=True)])
         ids, parts = self._next(conn, limits.INDEX_STEP_ROWS)
+        if not ids:
+            self._resume_at = min(self._waiting().values())
+            return False
         if not parts:
             remove_notes(conn, ids, aside=True)
             return True
         self.env.failpoint("aside.build")
-        self._work = _Work(ids, parts)
+        if _size(parts) > limits.ASIDE_THREAD_BYTES:
+            self._work = _WorkApart(ids, parts, self.paths, self.env)
+        else:
+            self._work = _Work(ids, parts)
+        # The thread alone holds the texts, and lets them go as soon as it can.
+        del parts
         self.env.start(self._work.run)
         return False
 
-    @staticmethod
-    def _next(conn: Connection, rows: int) -> tuple[list[int], dict[str, list[Entry]]]:
+    def _next(self, conn: Connection, rows: int) -> tuple[list[int], dict[str, list[Entry]]]:
         """Notes to settle together, and what they change in each table.
+
+        A text that needs a process comes alone, so that a failure is its own. No notes at all if
+        each of them has failed and waits.
+        """
+        ids, parts = list[int](), dict[str, list[Entry]]()
+        for message_id in self._due(conn, rows):
+            more = {table: [*entries] for table, entries in parts.items()}
+            for table, entry in entries_of(conn, TABLES, message_id).items():
+                if entry.old != entry.new:
+                    more.setdefault(table, []).append(entry)
+            if ids and _size(more) > limits.ASIDE_THREAD_BYTES:
+                break
+            ids.append(message_id)
+            parts = more
+            if sum(_size({table: entries}) for table, entries in parts.items()) >= (
+                limits.ASIDE_STEP_BYTES
+            ):
+                break
+        return ids, parts
+
+    def _waiting(self) -> dict[int, float]:
+        """Texts that have failed and are not due yet, and when they are."""
+        now = self.env.monotonic()
+        return {n: failure.again for n, failure in self._failures.items() if failure.again > now}
+
+    def _due(self, conn: Connection, rows: int) -> Iterator[int]:
+        """Messages that are noted, except those that have failed and wait.
 
         Texts that can be missed come first; what is left of a deleted message is never found.
         """
+        waiting = self._waiting()
         noted = conn.execute(
             "SELECT id FROM hermes_actor_stale s WHERE aside = 1 ORDER BY NOT EXISTS"
             " (SELECT 1 FROM messages m WHERE m.id = s.id), id LIMIT ?",
-            (rows,),
+            (rows + len(waiting),),
         ).fetchall()
-        ids, parts, size = list[int](), dict[str, list[Entry]](), 0
-        for (message_id,) in noted:
-            ids.append(message_id)
-            for table in TABLES:
-                entry = entry_of(conn, table, message_id)
-                if entry.old != entry.new:
-                    parts.setdefault(table, []).append(entry)
-                    size += len(entry.old or b"") + len(entry.new or b"")
-            if size >= limits.ASIDE_STEP_BYTES:
-                break
-        return ids, parts
+        return (n for (n,) in noted if n not in waiting)
+
+
+def _size(parts: dict[str, list[Entry]]) -> int:
+    """How much text the largest of the private tables takes."""
+    return max(
+        (sum(len(e.old or b"") + len(e.new or b"") for e in some) for some in parts.values()),
+        default=0,
+    )
 
 
 def _index_at_once(conn: Connection, ids: list[int], parts: dict[str, list[Entry]]) -> bool:

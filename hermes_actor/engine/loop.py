@@ -308,7 +308,8 @@ class _Loop:
             self._searches.clear()
             self._sent()
             raise
-        self._search_pause = pause or 0.0
+        # A text that has failed may be due in minutes; those who wait for it leave by their time.
+        self._search_pause = min(pause or 0.0, limits.ASIDE_LOOK_SECONDS)
         for job in list(self._searches):
             done = job.through
             if more and (writer.unsettled or writer.watermark < job.through):
@@ -319,7 +320,7 @@ class _Loop:
             if done < job.through:
                 if self._clock() <= job.deadline:
                     continue
-                outcome = Outcome(error=_behind(done, job.through))
+                outcome = Outcome(error=_behind(done, job.through, writer.aside.failure))
             self._searches.remove(job)
             self._finish(job, outcome)
         self._sent()
@@ -405,5 +406,6 @@ class _Loop:
         return result
 
 
-def _behind(done: int, total: int) -> IndexBehind:
-    return IndexBehind(f"indexed {done} of {total} messages in time", done=done, total=total)
+def _behind(done: int, total: int, failure: str | None) -> IndexBehind:
+    words = f"indexed {done} of {total} messages in time"
+    return IndexBehind(f"{words}; {failure}" if failure else words, done=done, total=total)

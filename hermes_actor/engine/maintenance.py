@@ -22,7 +22,7 @@ from hermes_actor.engine.fulltext import (
     empty_leftover,
 )
 from hermes_actor.engine.health import IndexFailed, failing_index, is_index_damage
-from hermes_actor.engine.index_notes import has_notes, settle, take_notes
+from hermes_actor.engine.index_notes import has_notes, is_noted, settle, take_notes
 from hermes_actor.engine.indexer import (
     advance,
     check_watermark,
@@ -44,6 +44,7 @@ from hermes_actor.errors import (
     IndexBehind,
     OutcomeUnknown,
     RequestError,
+    StorageError,
 )
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import OWN_INDEXES
@@ -77,7 +78,7 @@ class Upkeep:
         self._all_done = False
         self.unsettled = False
         """Whether notes of ordinary messages are left, as of the last slice."""
-        self.aside = Aside(core.env)
+        self.aside = Aside(core.env, core.paths)
         self._met = self._meeting = _NOTHING_MET
         self._foreign_seen = 0
         self._holes_due = False
@@ -105,7 +106,7 @@ class Upkeep:
         return self.core.recover(seconds)
 
     def close(self) -> None:
-        self.aside.give_up()
+        self.aside.close()
         self.core.close()
 
     def begin(self, deadline: float) -> HermesActorError | None:
@@ -161,6 +162,7 @@ class Upkeep:
         self._met = self._meeting = _NOTHING_MET
         self._all_done = False
         self.aside.give_up()
+        self.aside.forget_failures()
 
     def blame_index(self, reason: object) -> None:
         """An index is damaged, and no trial without it could be made: rebuild it."""
@@ -186,7 +188,10 @@ class Upkeep:
             self.checkpoint_if_due(waiting=self._somebody_waits())
 
     def complete_indexes(self, tell: Callable[[], None] = lambda: None) -> None:
-        """Index every message, holes included, for as long as it takes; *tell* after each part."""
+        """Index every message, holes included, for as long as it takes; *tell* after each part.
+
+        Raises :class:`StorageError` if a very large text fails again and again.
+        """
         while True:
             tell()
             if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self._mend_holes():
@@ -194,6 +199,8 @@ class Upkeep:
             pause = self.aside_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
             if pause is None:
                 break
+            if self.aside.is_delayed and self.aside.tries >= limits.ASIDE_TRIES:
+                raise StorageError(str(self.aside.failure))
             self.core.env.sleep(pause)
 
     # --- checkpoints -----------------------------------------------------------------------------
@@ -273,8 +280,10 @@ class Upkeep:
         try:
             until = env.monotonic() + seconds
             watermark = advance(conn, self.watermark, env, until)
+            self._retry_changed_texts(conn)
             unsettled = noted and settle(conn, env, until)
-            self.aside.is_due |= has_notes(conn, aside=True)
+            if has_notes(conn, aside=True):
+                self.aside.wake()
         except sqlite3.Error as error:
             return self._rebuild_after(error)
         try:
@@ -285,6 +294,12 @@ class Upkeep:
         env.failpoint("index.after")
         self.checkpoint_if_due(waiting=self._somebody_waits())
         return self._merge() or unsettled or watermark < newest
+
+    def _retry_changed_texts(self, conn: Connection) -> None:
+        """A text that could not be indexed may be small now, or gone: that must not wait."""
+        for message_id in self.aside.failed_ids:
+            if is_noted(conn, message_id, aside=False):
+                self.aside.forget_failures([message_id])
 
     def _merge(self) -> bool:
         """Merge a bounded part of an index that FTS5 would soon merge in one go.
@@ -350,6 +365,8 @@ class Upkeep:
         conn = self.core.conn
         if self.aside.is_due and not self.aside.is_working:
             self.aside.is_due = features_of(conn).deferrable and has_notes(conn, aside=True)
+            if not self.aside.is_due:
+                self.aside.forget_failures()
         return self.aside.is_due
 
     def _step_aside(self, idle: bool) -> bool:
@@ -535,14 +552,16 @@ class Upkeep:
             return None
         try:
             self.core.look_at_files()
-            if self._all_done and not self.core.somebody_else_wrote:
+            aside = self.aside.is_due and not self.aside.is_delayed
+            if self._all_done and not aside and not self.core.somebody_else_wrote:
                 return limits.FOREIGN_LOOK_SECONDS
             if self.index_slice(limits.INDEX_SLICE_IDLE_SECONDS):
                 return 0.0
             pause = self.aside_slice(idle=True)
             if pause == 0.0 or self._mend_holes() or self._remove_leftovers():
                 return 0.0
-            if pause is not None:
+            # Texts that have failed may wait for minutes, and nothing else waits with them.
+            if pause is not None and not self.aside.is_delayed:
                 return pause
             missing = [n for n in OWN_INDEXES if n not in features_of(self.core.conn).indexes]
             if missing:
@@ -551,7 +570,10 @@ class Upkeep:
         except Busy:
             return limits.TRUNCATE_AFTER_IDLE_SECONDS
         self._all_done = self.checkpoints.truncated and not self._holes_due
-        return limits.FOREIGN_LOOK_SECONDS if self._all_done else limits.TRUNCATE_AFTER_IDLE_SECONDS
+        if self._all_done:
+            return limits.FOREIGN_LOOK_SECONDS
+        rest = limits.TRUNCATE_AFTER_IDLE_SECONDS
+        return rest if pause is None else min(rest, pause)
 
     def _build_index(self, name: str) -> bool:
         """Build one of our extra indexes unless a change comes; false if it was given up."""

@@ -26,6 +26,7 @@ from disks.apsw_connection import ApswConnection
 from disks.recording import Recording, Sent
 from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
+from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
@@ -72,6 +73,7 @@ class Bench:
             sleep=self._sleep,
             write_again=self._write_again,
             start=lambda work: work(),
+            start_builder=BuildHere,
             connect_writer=lambda path: cast(
                 "Connection", ApswConnection(path, "recording", with_wal=with_wal)
             ),

@@ -17,6 +17,7 @@ from pathlib import Path
 from disks.bench import digest_of, request_of
 from disks.power_cuts import Image
 from disks.recording import Promises
+from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.fulltext import broken_parts
 from hermes_actor.engine.jobs import Outcome
@@ -93,7 +94,12 @@ class Judge:
 
     def _open_and_judge(self, path: Path, promises: Promises) -> None:
         writer = Writer(
-            resolve_paths(path), Environment(sleep=lambda _seconds: None, start=lambda work: work())
+            resolve_paths(path),
+            Environment(
+                sleep=lambda _seconds: None,
+                start=lambda work: work(),
+                start_builder=BuildHere,
+            ),
         )
         try:
             demand(writer.recover(), "the barrier is not passed")

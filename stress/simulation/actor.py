@@ -21,6 +21,7 @@ from hermes_actor.actor.conversation import Conversation, welcome
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.requests import RequestTracker
+from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Job, Stop
 from hermes_actor.engine.loop import serve
@@ -120,6 +121,7 @@ class Actor:
             sleep=self._sleep,
             connect_writer=self._connect,
             start=lambda work: work(),
+            start_builder=BuildHere,
             failpoint=self._failpoint,
         )
 

@@ -1,7 +1,10 @@
 """Large texts are indexed aside: the writer splits the work, and a search misses nothing."""
 
+import errno
+import os
 import random
 import re
+import sqlite3
 import string
 import threading
 from collections import Counter
@@ -12,11 +15,13 @@ from support.files import FTS_TABLES, query, raw
 
 from hermes_actor import limits
 from hermes_actor.engine import large_texts
+from hermes_actor.engine.build_folder import BuildFailed, BuildHere
+from hermes_actor.engine.build_process import BuildProcess
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.fts_segments import _read_structure, is_known_format
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.errors import IndexBehind
+from hermes_actor.errors import IndexBehind, StorageError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
 from hermes_actor.store.schema import INDEXED_TEXT
@@ -371,6 +376,170 @@ def test_thread_that_fails_is_told_and_tried_again(open_writer, path, monkeypatc
         idle(writer)
     idle(writer)
     assert_index_is_true(path)
+
+
+# Very large texts, which a process of their own indexes.
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Every large text is a very large one."""
+    monkeypatch.setattr(limits, "ASIDE_THREAD_BYTES", 0)
+
+
+class Failing:
+    """Builders that fail for some texts: (folder, size) to what they raise."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.started = 0
+
+    def __call__(self, folder, size):
+        self.started += 1
+        builder = BuildHere(folder, size)
+        if self.errors:
+            error = self.errors.pop(0)
+            builder.wait = lambda: (_ for _ in ()).throw(error)
+        return builder
+
+
+def work_off(writer):
+    """What can be done now; the clock stands still."""
+    while writer.idle_slice() == 0.0:
+        pass
+
+
+def no_folders(path):
+    return list(resolve_paths(path).folder.glob("aside-*")) == []
+
+
+@pytest.mark.parametrize("start_builder", [BuildHere, BuildProcess])
+def test_process_leaves_the_same_index(open_writer, apart, path, start_builder):
+    writer = open_writer(start_builder=start_builder)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append("small"))
+    run(writer, append(text("walrus")), append(text("heron")))
+    idle(writer)
+    assert found(path, "walrusend") == [2]
+    assert_index_is_true(path)
+    run(writer, sql("UPDATE messages SET content = ? WHERE id = 2", text("seal")))
+    run(writer, sql("DELETE FROM messages WHERE id = 3"))
+    idle(writer)
+    assert found(path, "sealend") == [2]
+    assert found(path, "walrusend") == []
+    assert_index_is_true(path)
+    assert no_folders(path)
+
+
+def test_small_builds_start_no_process(open_writer, path):
+    builder = Failing()
+    writer = open_writer(start_builder=builder)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
+    for _ in range(6):  # together more than one build may have
+        run(writer, append(text("walrus", limits.ASIDE_THREAD_BYTES // 4)))
+    idle(writer)
+    assert builder.started == 0
+    run(writer, append(text("seal", limits.ASIDE_THREAD_BYTES)))
+    idle(writer)
+    assert builder.started == 1
+    assert_index_is_true(path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BuildFailed("killed"), MemoryError(), sqlite3.OperationalError("database or disk is full")],
+)
+def test_text_whose_process_fails_is_tried_again_later(open_writer, apart, path, error, caplog):
+    now = [1000.0]
+    builder = Failing(*[error] * 12)
+    writer = open_writer(start_builder=builder, monotonic=lambda: now[0])
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    work_off(writer)
+    assert builder.started == 1
+    assert "the text of message 1 (0.1 MB) is not indexed after 1 try" in writer.aside.state
+    # Everything else goes on, and nothing is begun before its time.
+    run(writer, append(text("seal")), append("small"))
+    builder.errors, errors = [], builder.errors
+    work_off(writer)
+    assert (found(path, "sealend"), found(path, "small")) == ([2], [3])
+    assert builder.started == 2
+    builder.errors = errors
+    pauses = []
+    while builder.errors:
+        began = now[0]
+        started = builder.started
+        while builder.started == started:
+            now[0] += 0.5
+            work_off(writer)
+        pauses.append(now[0] - began)
+    wanted = [1, 2, 4, 8, 16, 32, 64, 128, 256, *[limits.ASIDE_RETRY_MOST_SECONDS] * 2]
+    assert pauses == pytest.approx(wanted, abs=1)
+    assert no_folders(path)
+    now[0] += limits.ASIDE_RETRY_MOST_SECONDS
+    work_off(writer)
+    assert writer.aside.state == "none"
+    assert writer.aside.failure is None
+    assert_index_is_true(path)
+
+
+def test_text_that_was_changed_is_tried_at_once(open_writer, apart, path):
+    now = [1000.0]
+    builder = Failing(BuildFailed("too large"))
+    writer = open_writer(start_builder=builder, monotonic=lambda: now[0])
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    idle(writer)
+    run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 1"))
+    idle(writer)
+    assert writer.aside.state == "none"
+    assert_index_is_true(path)
+
+
+def test_work_that_needs_a_whole_index_does_not_wait_for_ever(open_writer, apart):
+    now = [1000.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    builder = Failing(*[BuildFailed("too large")] * 100)
+    writer = open_writer(start_builder=builder, monotonic=lambda: now[0], sleep=sleep)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    with pytest.raises(StorageError, match=r"message 1 .* after 3 tries, .*: too large"):
+        writer.complete_indexes()
+
+
+def test_folder_that_cannot_be_made_is_a_failure_like_others(open_writer, apart, path, monkeypatch):
+    def refuse(self):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self.path))
+
+    writer = open_writer(start_builder=BuildHere)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    with monkeypatch.context() as patch:
+        patch.setattr(large_texts.BuildFolder, "__enter__", refuse)
+        work_off(writer)
+    assert "message 1 (0.1 MB) is not indexed after 1 try" in writer.aside.state
+    assert "Read-only file system" in writer.aside.state
+    writer.aside.forget_failures()
+    idle(writer)
+    assert_index_is_true(path)
+
+
+def test_leftovers_of_a_crash_are_removed_by_the_next_owner(open_writer, path):
+    left = resolve_paths(path).folder / "aside-1-1"
+    left.mkdir(parents=True)
+    (left / "messages_fts.db").write_bytes(b"x")
+    open_writer()
+    assert no_folders(path)
+
+
+def test_close_ends_the_process_and_removes_its_files(open_writer, apart, path):
+    writer = open_writer(start=Environment().start, start_builder=BuildProcess)
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
+    steps(writer)
+    while (builder := writer.aside._work._builder) is None:
+        threading.Event().wait(0.001)
+    writer.close()
+    assert builder._process.returncode is not None
+    assert no_folders(path)
+    assert query(path, "SELECT aside, id FROM hermes_actor_stale") == [(1, 1)]
 
 
 @pytest.fixture

@@ -1,0 +1,151 @@
+"""A private folder in which very large texts are indexed: in files, not in memory.
+
+One database for each full-text table: the texts as they were and as they should be, the statement
+of the private table, and in the end that table with its one segment. The writer's thread puts the
+texts in, another process builds (see :mod:`hermes_actor.engine.build_process`), and the thread
+opens what was built. The folder is removed in every case; connections that are open by then keep
+their files until they are closed. What a crash leaves is removed by the next owner.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from hermes_actor.engine.fts_segments import Built, UnknownFormat, fill, private_table
+from hermes_actor.engine.index_entries import Entry
+from hermes_actor.sqlite import connect_alone
+
+if TYPE_CHECKING:
+    from hermes_actor.paths import StorePaths
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["BuildFailed", "BuildFolder", "BuildHere", "build_all", "remove_leftovers"]
+
+_PREFIX = "aside-"
+_numbers = itertools.count(1)
+
+_FORM = 1
+"""Of these databases. A process that was started from newer code must know what it was given."""
+
+_CACHE_KIB = 2048
+"""Pages of a private database in memory. FTS5 writes its segment once, in order."""
+
+
+class BuildFailed(Exception):
+    """Texts could not be indexed apart from the actor; the message says why."""
+
+
+class BuildFolder:
+    """A new folder among the side files of *paths*, for the time of a ``with`` block."""
+
+    def __init__(self, paths: StorePaths) -> None:
+        # Numbered: the thread of a build that was given up may still be at its own.
+        self.path = paths.folder / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
+
+    def __enter__(self) -> Self:
+        # The folder of the side files is there, unless it was removed under the owner.
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        self.path.mkdir(mode=0o700)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove what is there. Calling it again is harmless."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def add(self, table: str, entries: Iterable[Entry]) -> None:
+        """Keep what is to be changed in *table*."""
+        path = self.path / f"{table}.db"
+        # Before SQLite does, whose files are as open as the umask of an embedding program.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        conn = _open(path)
+        try:
+            conn.execute("CREATE TABLE source (form INTEGER, statement TEXT)")
+            conn.execute("INSERT INTO source VALUES (?, ?)", (_FORM, private_table(table)))
+            conn.execute("CREATE TABLE texts (id INTEGER PRIMARY KEY, old BLOB, new BLOB)")
+            for entry in entries:
+                conn.execute("INSERT INTO texts VALUES (?, ?, ?)", entry)
+        finally:
+            conn.close()
+
+    def open(self, table: str) -> Built:
+        """What has been built for *table*. It stays usable when the folder is gone.
+
+        Raises :class:`BuildFailed` if it is not what this build of the actor expects.
+        """
+        conn = _open(self.path / f"{table}.db")
+        try:
+            ((removed,),) = conn.execute("SELECT COUNT(old) FROM texts").fetchall()
+            return Built(conn, lambda: _entries(conn), removed)
+        except UnknownFormat as error:
+            conn.close()
+            raise BuildFailed(str(error)) from error
+        except BaseException:
+            conn.close()
+            raise
+
+
+def build_all(folder: Path) -> None:
+    """Build the private tables of all databases of *folder*."""
+    for path in sorted(folder.glob("*.db")):
+        conn = _open(path)
+        try:
+            form, statement = conn.execute("SELECT form, statement FROM source").fetchone()
+            if form != _FORM:
+                raise BuildFailed(f"the texts are of form {form}, this build knows {_FORM}")
+            fill(conn, statement, list(_entries(conn)))
+        finally:
+            conn.close()
+
+
+class BuildHere:
+    """The same interface as a process of its own, in the caller's thread.
+
+    For hosts that must be deterministic, and where no process can be started.
+    """
+
+    def __init__(self, folder: Path, _size: int) -> None:
+        self._folder = folder
+
+    def wait(self) -> None:
+        build_all(self._folder)
+
+    def kill(self) -> None:
+        """It has ended when :meth:`wait` has."""
+
+
+def remove_leftovers(paths: StorePaths) -> None:
+    """Remove folders of owners that have ended without doing so. Call it as the owner."""
+    for left in paths.folder.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _open(path: Path) -> Connection:
+    conn = connect_alone(path)
+    try:
+        # Whatever interrupts a build, its files are thrown away: nothing is kept for a rollback,
+        # and nothing is synced. Without a journal SQLite looks for no second file either, which
+        # lets a connection outlive the folder.
+        for pragma in (
+            "journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE",
+            f"cache_size = -{_CACHE_KIB}",
+        ):  # fmt: skip
+            conn.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _entries(conn: Connection) -> Iterator[Entry]:
+    # Each by a statement that has ended before it is used: an open one keeps a copy of the row.
+    for (message_id,) in conn.execute("SELECT id FROM texts ORDER BY id").fetchall():
+        sql = "SELECT id, old, new FROM texts WHERE id = ?"
+        yield Entry(*conn.execute(sql, (message_id,)).fetchall()[0])
