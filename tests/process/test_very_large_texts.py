@@ -30,7 +30,7 @@ ALPHABETS = {
 }
 """What the trigrams of random texts need: 12, 64 and 95 times the text."""
 
-SIZE = 3_000_000
+SIZE = 1_500_000
 
 
 def text(word, kind="base64", size=SIZE):
@@ -120,7 +120,7 @@ def test_process_that_is_killed(path):
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: aside(path).startswith("failing: "))
         assert re.search(
-            rf"the text of message {large} \(3.0 MB\) is not indexed after 1 try, .*SIGKILL",
+            rf"the text of message {large} \(1.5 MB\) is not indexed after 1 try, .*SIGKILL",
             aside(path),
         )
         small = db.append_message("s", "user", "walrus")
@@ -189,7 +189,7 @@ def test_process_that_always_fails_costs_its_own_text_only(path):
         query_of_others = "SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'sealend'"
         assert query(path, query_of_others) == [(other,)]
         (degraded,) = [one for one in status(path)["degraded"] if "not indexed" in one]
-        assert degraded.startswith(f"the text of message {large} (3.0 MB) is not indexed after ")
+        assert degraded.startswith(f"the text of message {large} (1.5 MB) is not indexed after ")
         with (
             closing(SessionDB(path, timeout=0.3)) as hasty,
             pytest.raises(IndexBehind, match=f"the text of message {large} "),
