@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
-from hermes_protocol import framing, succession
+from hermes_protocol import framing, handoff
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
 from hermes_protocol.values import Blob, Scalar, Value
@@ -44,8 +44,8 @@ pack = msgspec.msgpack.encode
 DECODE: dict[str, Callable[[bytes], Any]] = {
     "client": framing.decode_client,
     "actor": framing.decode_server,
-    "successor": succession.decode_successor,
-    "predecessor": succession.decode_predecessor,
+    "successor": handoff.decode_successor,
+    "predecessor": handoff.decode_predecessor,
 }
 """Who may send a frame, and how it is read."""
 
@@ -317,15 +317,15 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
 
 
 SUCCESSION: dict[str, tuple[str, Struct]] = {
-    "ready": ("successor", succession.Ready(build="0.2.0+abc", pid=4343)),
-    "ready.range": ("successor", succession.Ready(build="0.2.0", pid=4343, oldest=1, newest=3)),
-    "phase": ("successor", succession.TakingOver(phase="migrating 40%")),
-    "serving": ("successor", succession.Serving(epoch=8)),
-    "settled": ("successor", succession.Settled()),
-    "failed": ("successor", succession.CannotTakeOver(code="newer-file", message=TEXT)),
-    "take-over": ("predecessor", succession.TakeOver(epoch=7, commit_no=2**53 + 1)),
+    "ready": ("successor", handoff.Ready(build="0.2.0+abc", pid=4343)),
+    "ready.range": ("successor", handoff.Ready(build="0.2.0", pid=4343, oldest=1, newest=3)),
+    "phase": ("successor", handoff.TakingOver(phase="migrating 40%")),
+    "serving": ("successor", handoff.Serving(epoch=8)),
+    "settled": ("successor", handoff.Settled()),
+    "failed": ("successor", handoff.CannotTakeOver(code="newer-file", message=TEXT)),
+    "take-over": ("predecessor", handoff.TakeOver(epoch=7, commit_no=2**53 + 1)),
     "take-over.pinned": (
-        "predecessor", succession.TakeOver(epoch=7, commit_no=0, pinned=True)
+        "predecessor", handoff.TakeOver(epoch=7, commit_no=0, pinned=True)
     ),
 }  # fmt: skip
 

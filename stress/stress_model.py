@@ -1,9 +1,9 @@
 """Whole programs of clients, operations, faults and time, in simulated time.
 
-Hypothesis draws programs. They run against the product's client core, conversation, desk, mailbox,
-engine loop and writer, with SQLite on real files, under a clock that jumps and a scheduler that a
-seed decides. A program that breaks a rule of the history is made as small as it can be and kept
-(``--set shrink=no`` keeps the first); ``--set program=FILE`` runs it again.
+Hypothesis draws programs. They run against the product's two ends of the protocol, request tracker,
+mailbox, engine loop and writer, with SQLite on real files, under a clock that jumps and a scheduler
+that a seed decides. A program that breaks a rule of the history is made as small as it can be and
+kept (``--set shrink=no`` keeps the first); ``--set program=FILE`` runs it again.
 """
 
 from __future__ import annotations

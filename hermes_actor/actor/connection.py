@@ -19,9 +19,9 @@ import trio
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.actor.conversation import done, failed
 from hermes_actor.actor.frame_reader import FrameReader
 from hermes_actor.actor.outbox import Outbox
+from hermes_actor.actor.replies import done, failed
 from hermes_actor.actor.requests import RequestTracker
 from hermes_actor.errors import Closed, HandoffFailed
 from hermes_actor.paths import readable

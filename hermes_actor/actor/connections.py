@@ -12,7 +12,7 @@ import trio
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.connection import Connection
-from hermes_actor.actor.conversation import reject, welcome
+from hermes_actor.actor.replies import reject, welcome
 from hermes_actor.errors import IncompatibleProtocol
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import trio
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.actor.conversation import Conversation
 from hermes_protocol.framing import FrameError
+from hermes_protocol.server import ServerProtocol
 
 if TYPE_CHECKING:
     from hermes_actor.actor.byte_limiter import ByteLimiter
@@ -51,7 +51,7 @@ class FrameReader:
         self._intake = intake
         self._in_loop = in_loop
         self._gate = gate
-        self._conversation = Conversation()
+        self._protocol = ServerProtocol()
         self._read_so_far = 0
         self._writes = False
         self._failure: Exception | None = None
@@ -71,7 +71,7 @@ class FrameReader:
                 # One that has sent much must not keep the loop from reading others.
                 await trio.lowlevel.checkpoint()
             # In a lease the writer waits for this connection, and not where it would read it.
-            may_lend = self._conversation.is_between_frames and not self._desk.has_lease
+            may_lend = self._protocol.is_between_frames and not self._desk.has_lease
             if self._writes and may_lend and self._gate.is_open:
                 await self._lend()
             while self._desk.is_full:
@@ -96,15 +96,15 @@ class FrameReader:
 
     async def _read(self) -> tuple[wire.ClientMessage, _Price]:
         """The next message and the credit that it holds."""
-        while (length := self._conversation.needed()) is None:
+        while (length := self._protocol.needed()) is None:
             await self._receive()
         price = self._price(length)
         await self._credit.take(*price)
         try:
-            message = self._conversation.next_message()
+            message = self._protocol.next_message()
             if message is None:
                 with trio.fail_after(limits.BODY_SECONDS):
-                    while (message := self._conversation.next_message()) is None:
+                    while (message := self._protocol.next_message()) is None:
                         await self._receive()
             if not isinstance(message, _UNGATED):
                 await self._gate.passed()
@@ -127,7 +127,7 @@ class FrameReader:
                 continue
         if not data:
             raise ConnectionResetError("end of stream")
-        self._conversation.feed(data)
+        self._protocol.feed(data)
 
     async def _lend(self) -> None:
         """Let the writer read, until it meets something that is not for it."""
@@ -162,15 +162,15 @@ class FrameReader:
             return True
         except OSError:
             return False
-        self._conversation.feed(data)
+        self._protocol.feed(data)
         while self._admit_next():
             pass
         # What is left, the end of the stream and errors are met again by the event loop.
-        return bool(data) and self._conversation.is_between_frames and not self._desk.is_full
+        return bool(data) and self._protocol.is_between_frames and not self._desk.is_full
 
     def _admit_next(self) -> bool:
         try:
-            length = self._conversation.needed()
+            length = self._protocol.needed()
         except FrameError:
             return False
         if length is None or self._desk.is_full:
@@ -178,7 +178,7 @@ class FrameReader:
         price = self._price(length)
         if not self._credit.try_take(*price):
             return False
-        request = self._conversation.next_request()
+        request = self._protocol.next_request()
         if request is None:
             self._credit.give_back(*price)
             return False

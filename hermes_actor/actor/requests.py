@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.actor.conversation import done, failed, ok
+from hermes_actor.actor.replies import done, failed, ok
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request, lease_over
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket

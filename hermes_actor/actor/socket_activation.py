@@ -14,7 +14,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.actor.conversation import reject
+from hermes_actor.actor.replies import reject
 from hermes_actor.paths import socket_address, socket_path
 
 if TYPE_CHECKING:

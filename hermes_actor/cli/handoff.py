@@ -16,9 +16,9 @@ from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output import print_error, print_result, waiting_for
 from hermes_actor.cli.store import paths_for
 from hermes_actor.client.control import ask
-from hermes_actor.client.core import decode_result
 from hermes_actor.errors import HandoffFailed, NotRunning
 from hermes_actor.paths import StorePaths
+from hermes_protocol.client import decode_result
 
 __all__ = ["handoff", "request_handoff"]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.control import Questions, ask, ask_status
-from hermes_actor.client.core import decode_result
 from hermes_actor.errors import (
     AlreadyOwned,
     HermesActorError,
@@ -23,6 +22,7 @@ from hermes_actor.errors import (
     Unsupported,
 )
 from hermes_actor.system.lock_inspection import lock_holder
+from hermes_protocol.client import decode_result
 
 if TYPE_CHECKING:
     from pathlib import Path

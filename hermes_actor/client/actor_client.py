@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.connection import ActorConnection
-from hermes_actor.client.core import Reply, decode_result
 from hermes_actor.client.exchange import Sending, told
 from hermes_actor.client.leases import Leases
+from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import HermesActorError
+from hermes_protocol.client import PendingReply, decode_result
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
@@ -33,52 +34,57 @@ class ActorClient:
     def __init__(self, paths: StorePaths, released: Callable[[ActorClient], None]) -> None:
         self.paths = paths
         self._released = released
-        self._line = ActorConnection(paths)
-        self._leases = Leases(self._line)
+        self._connection = ActorConnection(paths)
+        self._leases = Leases(self._connection)
 
     def connect(self, timeout: float) -> None:
         """Be sure that the actor serves."""
-        self._line.connected(time.monotonic() + timeout)
+        self._connection.connected(time.monotonic() + timeout)
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
         self._leases.refuse_inside()
-        line, deadline = self._line, time.monotonic() + timeout
-        whole = line.core.encode(operation)
-        steps: list[Reply] = []
+        connection, deadline = self._connection, time.monotonic() + timeout
+        whole = encode(operation)
+        steps: list[PendingReply] = []
         try:
-            line.connected(deadline)
+            connection.connected(deadline)
             self._number(operation, whole, steps, deadline)
-            result = line.wait(steps)
+            result = connection.wait(steps)
         except BaseException:
-            line.withdraw(steps)  # what has not left never will
+            connection.withdraw(steps)  # what has not left never will
             raise
-        return cast("R", decode_result(result, result_type(type(operation))))
+        decoded: R = decode_result(result, result_type(type(operation)))
+        return decoded
 
     def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
         self._leases.refuse_inside()
-        line, deadline = self._line, time.monotonic() + timeout
+        connection, deadline = self._connection, time.monotonic() + timeout
         # All before the first is numbered: one that cannot be encoded stops none half-way.
-        encoded = [line.core.encode(operation) for operation in operations]
-        answers = [_Answer(line, result_type(type(one))) for one in operations]
+        encoded = [encode(operation) for operation in operations]
+        answers = [_Answer(connection, result_type(type(one))) for one in operations]
         try:
-            line.connected(deadline)
+            connection.connected(deadline)
             for operation, whole, answer in zip(operations, encoded, answers, strict=True):
                 self._number(operation, whole, answer.steps, deadline)
                 answer.is_whole = True
-            line.send([answer.steps[-1] for answer in answers], deadline)
+            connection.send([answer.steps[-1] for answer in answers], deadline)
         except BaseException as error:
-            some_left = line.break_off(answers, error)
+            some_left = connection.break_off(answers, error)
             if not some_left or not isinstance(error, HermesActorError):
                 raise
         return list(answers)
 
     def _number(
-        self, operation: Operation[Any], whole: bytes | None, steps: list[Reply], deadline: float
+        self,
+        operation: Operation[Any],
+        whole: bytes | None,
+        steps: list[PendingReply],
+        deadline: float,
     ) -> None:
         """Number an operation, whose bytes are *whole* if it need not go in parts."""
-        line = self._line
-        for step in [whole] if whole is not None else line.core.stages(operation):
-            line.request(steps, step, deadline)
+        connection = self._connection
+        for step in [whole] if whole is not None else stages(connection.protocol, operation):
+            connection.request(steps, step, deadline)
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         self._ask(
@@ -111,23 +117,23 @@ class ActorClient:
         self._released(self)
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
     def after_fork(self) -> None:
         """In a child: another client, without the leases of its parent."""
-        self._line.after_fork()
-        self._leases = Leases(self._line)
+        self._connection.after_fork()
+        self._leases = Leases(self._connection)
 
     def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
         """An ask is tried again on a new connection; it changes nothing."""
         self._leases.refuse_inside()
-        line = self._line
+        connection = self._connection
         while True:
-            line.connected(deadline)
-            with line.held:
-                reply = line.ask(make, deadline)
+            connection.connected(deadline)
+            with connection.held:
+                reply = connection.ask(make, deadline)
             try:
-                return line.wait([reply])
+                return connection.wait([reply])
             except ConnectionResetError:
                 continue
 
@@ -135,14 +141,14 @@ class ActorClient:
 class _Answer(Sending):
     """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
 
-    __slots__ = ("_kind", "_line")
+    __slots__ = ("_connection", "_kind")
 
-    def __init__(self, line: ActorConnection, kind: Any) -> None:
+    def __init__(self, connection: ActorConnection, kind: Any) -> None:
         super().__init__()
-        self._line = line
+        self._connection = connection
         self._kind = kind
 
     def result(self) -> Any:
         if self.error is not None:
             raise self.error
-        return decode_result(self._line.wait(self.steps), self._kind)
+        return decode_result(self._connection.wait(self.steps), self._kind)

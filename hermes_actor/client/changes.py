@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.client.connect import Attempts, program_name, reach
-from hermes_actor.client.following import Change, Follower
+from hermes_actor.client.protocol import subscription_protocol
 from hermes_actor.errors import Closed, SpawnFailed
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.subscription import Change, SubscriptionProtocol
 
 __all__ = ["ActorChanges"]
 
@@ -39,7 +40,7 @@ class ActorChanges:
         self._place = place
         self._timeout = timeout
         self._closed = False
-        self._begin(Follower(program_name(), after))
+        self._begin(subscription_protocol(program_name(), after))
         _alive.add(self)
         try:
             while self._sock is None:
@@ -48,8 +49,8 @@ class ActorChanges:
             self.close()
             raise
 
-    def _begin(self, follower: Follower) -> None:
-        self._follower = follower
+    def _begin(self, protocol: SubscriptionProtocol) -> None:
+        self._protocol = protocol
         self._sock: socket.socket | None = None
         self._attempts: Attempts | None = None
         self._busy = threading.Lock()
@@ -58,7 +59,7 @@ class ActorChanges:
     def take(self) -> Change | None:
         if self._closed:
             raise Closed("this subscription is closed")
-        return self._follower.next_change()
+        return self._protocol.next_change()
 
     def wait(self, seconds: float | None) -> None:
         """One step: read what is there, or try once to connect."""
@@ -99,7 +100,7 @@ class ActorChanges:
         try:
             data = sock.recv(limits.RECEIVE_BYTES, socket.MSG_DONTWAIT)
             if data:
-                self._follower.receive(data)
+                self._protocol.receive(data)
                 return
         except BlockingIOError:
             return
@@ -118,9 +119,9 @@ class ActorChanges:
                 raise TimeoutError("no answer in time")
 
         try:
-            sock = reach(self._place, self._follower, attempts.deadline, wait)
+            sock = reach(self._place, self._protocol, attempts.deadline, wait)
             try:
-                sock.send(self._follower.resend())
+                sock.send(self._protocol.resend())
                 self._sock = sock
             finally:
                 if self._sock is not sock:
@@ -146,7 +147,7 @@ class ActorChanges:
     def _after_fork(self) -> None:
         """In a child: go on from the same place, on a connection of its own."""
         inherited = (self._sock, self._woken, self._waker)
-        self._begin(self._follower.forked())
+        self._begin(self._protocol.forked())
         for sock in inherited:
             if sock is not None:
                 sock.close()

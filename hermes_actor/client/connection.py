@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.messages as wire
 from hermes_actor.client.connect import Attempts, connect, program_name
-from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.client.exchange import Exchange, Sending
+from hermes_actor.client.protocol import client_protocol
 from hermes_actor.client.upgrade import upgrade_request
 from hermes_actor.errors import Closed, HermesActorError
+from hermes_protocol.client import PendingReply
 from hermes_protocol.framing import frame
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class _Waiter:
 
     __slots__ = ("bell", "done", "events", "fd", "steps", "until")
 
-    def __init__(self, done: Callable[[], bool], steps: Sequence[Reply]) -> None:
+    def __init__(self, done: Callable[[], bool], steps: Sequence[PendingReply]) -> None:
         self.done = done
         self.steps = steps
         self.until = 0.0
@@ -90,7 +91,7 @@ class _Waiter:
 class ActorConnection:
     """The exchange of a client, and its connection.
 
-    Hold *held* to use ``core`` or ``exchange``, and for every method that says so.
+    Hold *held* to use ``protocol`` or ``exchange``, and for every method that says so.
     """
 
     def __init__(self, paths: StorePaths) -> None:
@@ -100,15 +101,15 @@ class ActorConnection:
 
     def _begin(self) -> None:
         self.held = threading.RLock()
-        self.core = ClientCore(program_name(), partial(upgrade_request, self.paths))
-        self.exchange = Exchange(self.paths, self.core)
+        self.protocol = client_protocol(program_name(), partial(upgrade_request, self.paths))
+        self.exchange = Exchange(self.paths, self.protocol)
         self._connecting = Turn()
         self._reader: _Waiter | None = None
         self._asleep: dict[_Waiter, None] = {}
 
     # --- sending ---------------------------------------------------------------------------------
 
-    def request(self, steps: list[Reply], operation: bytes, deadline: float) -> None:
+    def request(self, steps: list[PendingReply], operation: bytes, deadline: float) -> None:
         """Number an encoded operation, as the next of *steps*, once there is room for it.
 
         :meth:`flush` or :meth:`wait` sends it. Raises :class:`DeadlineExceeded` without room.
@@ -125,7 +126,7 @@ class ActorConnection:
             self.connected(deadline)
             self._work(self.exchange.has_room, deadline)
 
-    def ask(self, make: Any, deadline: float) -> Reply:
+    def ask(self, make: Any, deadline: float) -> PendingReply:
         """Queue an ask, and send it as far as the kernel takes it. Held."""
         reply = self.exchange.ask(make, deadline)
         self.flush()
@@ -139,7 +140,7 @@ class ActorConnection:
             except OSError:
                 self._lost()
 
-    def send(self, steps: Sequence[Reply], deadline: float) -> None:
+    def send(self, steps: Sequence[PendingReply], deadline: float) -> None:
         """Wait until the kernel has taken *steps*, the connection is lost, or the time is over."""
         with self.held:
             self.flush()
@@ -147,7 +148,7 @@ class ActorConnection:
                 return
         self._work(lambda: not self.exchange.holds(steps), deadline, steps)
 
-    def withdraw(self, steps: Sequence[Reply]) -> bool:
+    def withdraw(self, steps: Sequence[PendingReply]) -> bool:
         """Take back what has not left; true if the operation of *steps* is not executed."""
         with self.held:
             withdrawn = self.exchange.withdraw(steps)
@@ -161,7 +162,7 @@ class ActorConnection:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def wait(self, steps: Sequence[Reply]) -> bytes:
+    def wait(self, steps: Sequence[PendingReply]) -> bytes:
         """The result of the last of *steps*, or the first error raised.
 
         Whatever is raised at the deadline says truthfully whether the operation was executed.
@@ -181,7 +182,7 @@ class ActorConnection:
         assert result is not None
         return result
 
-    def _go_on_waiting(self, steps: Sequence[Reply], deadline: float) -> None:
+    def _go_on_waiting(self, steps: Sequence[PendingReply], deadline: float) -> None:
         """Connect again, which sends the request again; raises if that fails or time is over."""
         cause: HermesActorError | None = None
         if self.exchange.sock is None:
@@ -199,7 +200,9 @@ class ActorConnection:
             self._end_if_unused()
         raise error from cause
 
-    def _work(self, done: Callable[[], bool], deadline: float, steps: Sequence[Reply] = ()) -> None:
+    def _work(
+        self, done: Callable[[], bool], deadline: float, steps: Sequence[PendingReply] = ()
+    ) -> None:
         """Send and read until *done*, until the connection is lost, or until the time is over."""
         me = _Waiter(done, steps)
         try:
@@ -286,7 +289,7 @@ class ActorConnection:
                 if not self._connecting.take(deadline):
                     raise attempts.too_late("another thread is connecting")
                 if self.exchange.sock is None:
-                    self._adopt(connect(self.paths, self.core, attempts))
+                    self._adopt(connect(self.paths, self.protocol, attempts))
             finally:
                 self._connecting.leave()
         finally:
@@ -326,7 +329,7 @@ class ActorConnection:
 
     def _end_if_unused(self) -> None:
         """After :meth:`close`, when nothing is under way any more: end the connection. Held."""
-        if self.closed and self.core.is_idle and self.exchange.sock is not None:
+        if self.closed and self.protocol.is_idle and self.exchange.sock is not None:
             with contextlib.suppress(OSError):
                 if not self.exchange.frames and not self.exchange.torn:
                     self.exchange.sock.send(frame(wire.Bye()))

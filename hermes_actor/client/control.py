@@ -13,7 +13,7 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor.client.connect import dial, is_not_listening, silent_actor, wait_readable
-from hermes_actor.client.core import ClientCore
+from hermes_actor.client.protocol import client_protocol
 from hermes_actor.errors import (
     DeadlineExceeded,
     HermesActorError,
@@ -41,14 +41,14 @@ class Questions:
     def __init__(self, paths: StorePaths, deadline: float, *, name: str) -> None:
         """Raises :class:`NotRunning` if nobody serves, :class:`DeadlineExceeded`, or a refusal."""
         self._paths = paths
-        self._core = ClientCore(name=name)
+        self._protocol = client_protocol(name)
         self._began = time.monotonic()
         with self._explained():
             self._sock = dial(paths, deadline)
         try:
             with self._explained():
-                self._sock.sendall(self._core.hello())
-                while not self._core.phase:
+                self._sock.sendall(self._protocol.hello())
+                while not self._protocol.phase:
                     self._receive(deadline)
         except BaseException:
             self.close()
@@ -60,7 +60,7 @@ class Questions:
         Raises what the answer says. If none comes, what was asked for may have been done:
         :class:`OutcomeUnknown`, from :class:`NotRunning` if the actor has hung up.
         """
-        reply, question = self._core.ask(make)
+        reply, question = self._protocol.ask(make)
         try:
             with self._explained():
                 self._sock.sendall(question)
@@ -77,7 +77,7 @@ class Questions:
         data = self._sock.recv(1 << 16, socket.MSG_DONTWAIT)
         if not data:
             raise NotRunning(f"the actor of {self._paths.db} has just ended")
-        self._core.receive(data)
+        self._protocol.receive(data)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

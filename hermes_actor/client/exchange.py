@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_actor import limits
 from hermes_actor.client.connect import silent_actor
-from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.errors import DeadlineExceeded, HermesActorError, OutcomeUnknown
+from hermes_protocol.client import ClientProtocol, PendingReply
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def told(seconds: float) -> float:
     return max(0.0, seconds - min(_ANSWER_SECONDS, seconds / 4))
 
 
-def _reply(deadline: float) -> Reply:
+def _reply(deadline: float) -> PendingReply:
     """The place of an answer that is waited for until *deadline*."""
     now = time.monotonic()
-    return Reply(now, max(deadline, now + told(deadline - now) + _LEAST_ANSWER_SECONDS))
+    return PendingReply(now, max(deadline, now + told(deadline - now) + _LEAST_ANSWER_SECONDS))
 
 
 class Sending:
@@ -66,7 +66,7 @@ class Sending:
     __slots__ = ("error", "is_whole", "steps")
 
     def __init__(self) -> None:
-        self.steps: list[Reply] = []
+        self.steps: list[PendingReply] = []
         self.is_whole = False
         self.error: BaseException | None = None
 
@@ -81,13 +81,13 @@ class Exchange:
     a frame, so the connection must end.
     """
 
-    def __init__(self, place: StorePaths, core: ClientCore) -> None:
-        self.core = core
+    def __init__(self, place: StorePaths, protocol: ClientProtocol) -> None:
+        self.protocol = protocol
         self.sock: socket.socket | None = None
         self._place = place
         self._pid: int | None = None
         # A frame that has begun to leave is a memoryview of its rest.
-        self.frames: deque[tuple[Reply, bytes | memoryview]] = deque()
+        self.frames: deque[tuple[PendingReply, bytes | memoryview]] = deque()
         self.torn = False
 
     # --- the connection --------------------------------------------------------------------------
@@ -97,17 +97,17 @@ class Exchange:
 
         What is unanswered goes first, in order. What nobody can be waiting for any more does not.
         """
-        assert self.core.welcome is not None
-        now, frames = time.monotonic(), deque[tuple[Reply, bytes | memoryview]]()
-        self.core.end_asks()
-        for reply, data in self.core.unanswered():
+        assert self.protocol.welcome is not None
+        now, frames = time.monotonic(), deque[tuple[PendingReply, bytes | memoryview]]()
+        self.protocol.end_asks()
+        for reply, data in self.protocol.unanswered():
             if reply.deadline > now:
-                frames.append((reply, data if reply.left else self.core.renew(reply)))
+                frames.append((reply, data if reply.left else self.protocol.renew(reply)))
             else:
-                self.core.give_up(reply)
-        if more := self.core.after_welcome():
-            frames.append((Reply(), more))
-        self._pid = self.core.welcome.pid
+                self.protocol.abandon(reply)
+        if more := self.protocol.after_welcome():
+            frames.append((PendingReply(), more))
+        self._pid = self.protocol.welcome.pid
         self.frames, self.torn, self.sock = frames, False, sock
 
     def end(self) -> socket.socket | None:
@@ -118,39 +118,39 @@ class Exchange:
 
     # --- going out -------------------------------------------------------------------------------
 
-    def request(self, steps: list[Reply], operation: bytes, deadline: float) -> None:
+    def request(self, steps: list[PendingReply], operation: bytes, deadline: float) -> None:
         """Number an encoded operation and queue it, as the next of *steps*."""
         reply = _reply(deadline)
         steps.append(reply)  # before it has a number: whatever is raised, its caller can undo it
-        _, data = self.core.request(operation, told(deadline - reply.began), reply)
+        _, data = self.protocol.request(operation, told(deadline - reply.began), reply)
         self._queue(reply, data)
 
-    def commit_lease(self, number: int, deadline: float) -> Reply:
+    def commit_lease(self, number: int, deadline: float) -> PendingReply:
         """Queue the commit of a lease."""
-        reply, data = self.core.commit_lease(number, _reply(deadline))
+        reply, data = self.protocol.commit_lease(number, _reply(deadline))
         self._queue(reply, data)
         return reply
 
-    def ask(self, make: Any, deadline: float) -> Reply:
+    def ask(self, make: Any, deadline: float) -> PendingReply:
         """Queue an ask: ``make(number)`` gives its message."""
-        reply, data = self.core.ask(make, _reply(deadline))
+        reply, data = self.protocol.ask(make, _reply(deadline))
         self._queue(reply, data)
         return reply
 
-    def _queue(self, reply: Reply, data: bytes) -> None:
+    def _queue(self, reply: PendingReply, data: bytes) -> None:
         if self.sock is not None:  # else it goes out with the next connection
             self.frames.append((reply, data))
 
     def has_room(self) -> bool:
         """Whether one more request may be open. What nobody waits for any more takes no room."""
-        if self.core.has_room:
+        if self.protocol.has_room:
             return True
         long_ago = time.monotonic() - _ANSWER_SECONDS
-        left = [reply for reply, _ in self.core.unanswered() if reply.deadline < long_ago]
+        left = [reply for reply, _ in self.protocol.unanswered() if reply.deadline < long_ago]
         self._take_off(left)
         return bool(left)
 
-    def holds(self, steps: Sequence[Reply]) -> bool:
+    def holds(self, steps: Sequence[PendingReply]) -> bool:
         """Whether something of *steps* has still to leave."""
         return bool(self.frames) and any(reply in steps for reply, _ in self.frames)
 
@@ -185,7 +185,7 @@ class Exchange:
 
     # --- coming back -----------------------------------------------------------------------------
 
-    def receive(self) -> list[Reply]:
+    def receive(self) -> list[PendingReply]:
         """Take what the kernel has; the answers that are now complete.
 
         Raises ``OSError`` when the connection is lost.
@@ -200,7 +200,7 @@ class Exchange:
         if not data:
             raise ConnectionResetError("the actor closed the connection")
         try:
-            answered = self.core.receive(data)
+            answered = self.protocol.receive(data)
         except (FrameError, HermesActorError) as error:
             raise ConnectionResetError(f"the actor broke off: {error}") from error
         self.torn = False
@@ -213,7 +213,7 @@ class Exchange:
 
     # --- giving up -------------------------------------------------------------------------------
 
-    def withdraw(self, steps: Sequence[Reply]) -> bool:
+    def withdraw(self, steps: Sequence[PendingReply]) -> bool:
         """Take back the last of *steps*, from the first on of which nothing has left.
 
         The others stay until they are answered, or until their time is over; between them nothing
@@ -235,7 +235,7 @@ class Exchange:
         return any(sending.error is None for sending in sendings)
 
     def give_up(
-        self, steps: Sequence[Reply], cause: HermesActorError | None = None
+        self, steps: Sequence[PendingReply], cause: HermesActorError | None = None
     ) -> HermesActorError:
         """Stop waiting for the answers to *steps*: the error that says what is known.
 
@@ -264,10 +264,10 @@ class Exchange:
     def _silence(self, since: float, effect: str) -> str:
         return silent_actor(self._place, self._pid, since, effect)
 
-    def _take_off(self, steps: Sequence[Reply]) -> None:
+    def _take_off(self, steps: Sequence[PendingReply]) -> None:
         """Forget *steps*, and let nothing more of them leave."""
         for reply in steps:
-            self.core.give_up(reply)
+            self.protocol.abandon(reply)
         if self.holds(steps):
             first, rest = self.frames[0]
             if first in steps and isinstance(rest, memoryview):

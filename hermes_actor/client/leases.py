@@ -1,4 +1,4 @@
-"""Interactive transactions over a line: the caller's end."""
+"""Interactive transactions over a connection: the caller's end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.core import decode_result
 from hermes_actor.client.exchange import told
+from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import DeadlineExceeded, NotAllowed
+from hermes_protocol.client import decode_result
 from hermes_protocol.operations import SqlResult
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ __all__ = ["Leases"]
 class Leases:
     """Opens leases, and knows which thread holds one."""
 
-    def __init__(self, line: ActorConnection) -> None:
-        self._line = line
+    def __init__(self, connection: ActorConnection) -> None:
+        self._connection = connection
         # Thread, lease and its number. An exception can lose a lease on the way to its holder.
         self._holder: tuple[int, weakref.ref[_Lease], int] | None = None
 
@@ -46,23 +47,23 @@ class Leases:
         self.refuse_inside()
         if self._holder is not None and self._holder[1]() is None:
             self._unreserve(self._holder[2])  # it was lost; ended in order, it has none any more
-        line, deadline = self._line, time.monotonic() + timeout
+        connection, deadline = self._connection, time.monotonic() + timeout
         taken: list[int] = []
         try:
             while True:
-                line.connected(deadline)
-                with line.held:
+                connection.connected(deadline)
+                with connection.held:
                     # Number and question go in one step: what is sent later is numbered later.
-                    number = line.core.reserve(taken)
+                    number = connection.protocol.reserve(taken)
                     message = partial(wire.LeaseOpen, lease=number, timeout=told(timeout))
-                    sock = line.exchange.sock
-                    reply = line.ask(lambda ask, message=message: message(ask=ask), deadline)
+                    sock = connection.exchange.sock
+                    reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
                 try:
-                    line.wait([reply])
+                    connection.wait([reply])
                 except ConnectionResetError:
                     self._unreserve(number)
                     continue
-                lease = _Lease(line, number, deadline, sock)
+                lease = _Lease(connection, number, deadline, sock)
                 self._holder = (threading.get_ident(), weakref.ref(lease), number)
                 return lease
         except BaseException:
@@ -72,17 +73,17 @@ class Leases:
             raise
 
     def _unreserve(self, number: int) -> None:
-        with self._line.held:
-            self._line.core.unreserve(number)
+        with self._connection.held:
+            self._connection.protocol.unreserve(number)
 
 
 class _Lease:
     """Lives and dies with the connection on which it was opened; only its commit outlives it."""
 
     def __init__(
-        self, line: ActorConnection, number: int, deadline: float, sock: socket.socket | None
+        self, connection: ActorConnection, number: int, deadline: float, sock: socket.socket | None
     ) -> None:
-        self._line = line
+        self._connection = connection
         self._number = number
         self._deadline = deadline
         self._sock = sock
@@ -90,8 +91,8 @@ class _Lease:
         self.lives_until = time.monotonic() + limits.LEASE_TOTAL_SECONDS
 
     def execute(self, statement: SqlStatement) -> SqlResult:
-        whole = self._line.core.encode(statement)
-        steps = [whole] if whole is not None else self._line.core.stages(statement)
+        whole = encode(statement)
+        steps = [whole] if whole is not None else stages(self._connection.protocol, statement)
         *_, result = map(self._run, steps)
         return cast("SqlResult", decode_result(result, SqlResult))
 
@@ -102,27 +103,27 @@ class _Lease:
 
     def commit(self) -> None:
         self.lives_until = 0.0
-        line = self._line
-        with line.held:
-            reply = line.exchange.commit_lease(self._number, self._deadline)
-        line.wait([reply])  # which sends it
+        connection = self._connection
+        with connection.held:
+            reply = connection.exchange.commit_lease(self._number, self._deadline)
+        connection.wait([reply])  # which sends it
 
     def rollback(self) -> None:
         self.lives_until = 0.0
         try:
             self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number))
         finally:
-            with self._line.held:
-                self._line.core.unreserve(self._number)
+            with self._connection.held:
+                self._connection.protocol.unreserve(self._number)
 
     def _ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
-        line = self._line
-        with line.held:
-            if line.exchange.sock is not self._sock:
+        connection = self._connection
+        with connection.held:
+            if connection.exchange.sock is not self._sock:
                 raise DeadlineExceeded("the connection was lost: the transaction was rolled back")
-            reply = line.ask(make, self._deadline)
+            reply = connection.ask(make, self._deadline)
         try:
-            return line.wait([reply])
+            return connection.wait([reply])
         except ConnectionResetError:
             raise DeadlineExceeded(
                 "the connection was lost: the transaction was rolled back"

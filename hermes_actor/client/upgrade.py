@@ -21,24 +21,24 @@ from hermes_actor.settings import ACTOR_UPGRADE
 from hermes_actor.versions import is_newer
 
 if TYPE_CHECKING:
-    from hermes_actor.client.core import ClientCore
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.client import ClientProtocol
 
 __all__ = ["upgrade_request"]
 
 
-def upgrade_request(paths: StorePaths, core: ClientCore) -> bytes:
+def upgrade_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
     """After Welcome: the frame that asks for a hand-off, empty if there is no reason to.
 
     ``actor.upgrade``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run
     ``hermes-actor handoff`` when they want to.
     """
-    assert core.welcome is not None
-    if not is_newer(__version__, than=core.welcome.build):
+    assert protocol.welcome is not None
+    if not is_newer(__version__, than=protocol.welcome.build):
         return b""
     if not _may_ask(paths) or _found_through_environment():
         return b""
-    _, data = core.ask(
+    _, data = protocol.ask(
         lambda n: wire.Handoff(ask=n, python=sys.executable, build=__version__, wait=False)
     )
     return data

@@ -16,6 +16,7 @@ from hermes_protocol.operations import OPERATIONS, Operation
 
 __all__ = [
     "HEADER_BYTES",
+    "REPLY_MAX_BYTES",
     "FrameBuffer",
     "FrameError",
     "OperationError",
@@ -27,6 +28,11 @@ __all__ = [
 ]
 
 HEADER_BYTES = 4
+
+REPLY_MAX_BYTES = 1 << 30
+"""Largest frame that a client takes from its actor. SQLite's own limit for a value is near it, and
+a client trusts the actor of its own user; the bound only keeps a stream of another protocol from
+being collected for ever."""
 
 M = TypeVar("M")
 

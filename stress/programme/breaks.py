@@ -309,18 +309,18 @@ def _late_maintenance() -> None:
     _put(Maintain, "__init__", wanted)
 
     def at_once(paths: Any, make: Any, timeout: float, *, name: str) -> bytes:
-        core = control.ClientCore(name=name)
+        protocol = control.client_protocol(name)
         deadline = time.monotonic() + timeout
         sock = control.dial(paths, deadline)
-        reply, question = core.ask(make)
+        reply, question = protocol.ask(make)
         try:
-            sock.sendall(core.hello() + question)
+            sock.sendall(protocol.hello() + question)
             while not reply.done:
                 control.wait_readable(sock, deadline)
                 data = sock.recv(1 << 16)
                 if not data:
                     raise control.NotRunning("it has just ended")
-                core.receive(data)
+                protocol.receive(data)
         finally:
             sock.close()
         if reply.error is not None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from hermes_actor.actor.conversation import Conversation
-from hermes_actor.client.core import ClientCore
 from hermes_actor.errors import HermesActorError
+from hermes_protocol.client import ClientProtocol
 from hermes_protocol.framing import FrameBuffer, FrameError, OperationError, decode_operation
+from hermes_protocol.server import ServerProtocol
 
 __all__ = ["Mutations", "framed", "hostile_halves"]
 
@@ -107,30 +107,30 @@ _HELLO = framed(
 
 
 def _actor(data: bytes) -> None:
-    _converse(Conversation(), data)
+    _exchange(ServerProtocol(), data)
 
 
 def _greeted(data: bytes) -> None:
-    conversation = Conversation()
-    conversation.feed(_HELLO)
-    assert conversation.next_message() is not None
-    _converse(conversation, data)
+    protocol = ServerProtocol()
+    protocol.feed(_HELLO)
+    assert protocol.next_message() is not None
+    _exchange(protocol, data)
 
 
-def _converse(conversation: Conversation, data: bytes) -> None:
-    conversation.feed(data)
+def _exchange(protocol: ServerProtocol, data: bytes) -> None:
+    protocol.feed(data)
     try:
-        while conversation.next_message() is not None:
+        while protocol.next_message() is not None:
             pass
     except FrameError:
         pass
 
 
 def _client(data: bytes) -> None:
-    core = ClientCore()
-    core.hello()
+    protocol = ClientProtocol()
+    protocol.hello()
     with contextlib.suppress(FrameError, HermesActorError):
-        core.receive(data)
+        protocol.receive(data)
 
 
 def _op(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A simulated actor: the product's conversation, desk, mailbox, engine loop and writer.
+"""A simulated actor: the product's protocol, request tracker, mailbox, engine loop and writer.
 
 Everything that this programme knows about the inside of the actor is here. What is left out of the
 product is sockets, signals and processes; their place is taken by bytes that :mod:`world` carries.
@@ -17,9 +17,9 @@ from disks.breaks import replace
 import hermes_actor.actor.requests
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.actor.conversation import Conversation, welcome
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.replies import welcome
 from hermes_actor.actor.requests import RequestTracker
 from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.environment import Environment
@@ -31,6 +31,7 @@ from hermes_actor.errors import Closed, HermesActorError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import _connect, sqlite3
 from hermes_protocol.framing import frame
+from hermes_protocol.server import ServerProtocol
 from simulation.lockstep import Killed, LockStep
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class ActorEnd:
 
     def __init__(self, actor: Actor, send: Callable[[bytes], None]) -> None:
         self._actor = actor
-        self._conversation = Conversation()
+        self._protocol = ServerProtocol()
         self._listening = True
         self._send = send
         self.desk = RequestTracker(actor.mailbox, Metrics(), self._answer, lambda: None)
@@ -221,8 +222,8 @@ class ActorEnd:
         """Bytes of the client. Raises :class:`FrameError` for bytes that make no sense."""
         if not self._listening:
             return
-        self._conversation.feed(data)
-        while (message := self._conversation.next_message()) is not None:
+        self._protocol.feed(data)
+        while (message := self._protocol.next_message()) is not None:
             if isinstance(message, wire.Hello):
                 self._greet(message)
             elif isinstance(message, wire.Request):

@@ -6,13 +6,13 @@ from typing import Any
 
 from disks.breaks import replace
 
-from hermes_actor.client.core import ClientCore
 from hermes_actor.engine import maintenance
 from hermes_actor.engine.indexer import newest_id
 from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
+from hermes_protocol.client import ClientProtocol
 
 __all__ = ["BREAKS", "break_model"]
 
@@ -38,7 +38,7 @@ def _no_receipts_looked_at() -> None:
 
 def _nothing_sent_again() -> None:
     """A client does not send again what has no answer."""
-    replace(ClientCore, "resend", lambda self: b"")
+    replace(ClientProtocol, "resend", lambda self: b"")
 
 
 def _index_skips_rows() -> None:

@@ -12,9 +12,10 @@ from programme.client import SOURCE, look
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.core import ClientCore, Reply
+from hermes_actor.client.protocol import client_protocol, encode
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.testing.history import NEVER, Read, Write
+from hermes_protocol.client import PendingReply
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ class Client:
 
     def __init__(self, world: World, name: str, steps: list[list[Any]]) -> None:
         self._world, self._name, self._steps = world, name, steps
-        self._core = ClientCore(name)
+        self._protocol = client_protocol(name)
         # Not from the system: a run depends on its program alone.
-        self._core.client_id = name.encode().ljust(16, b"-")
+        self._protocol.client_id = name.encode().ljust(16, b"-")
         self._link: Link | None = None
         self._changed = trio.Event()
         self._number = 0
@@ -65,17 +66,17 @@ class Client:
                 continue
             pause = limits.RECONNECT_FIRST_SECONDS
             self._link = link
-            link.send(self._core.hello())
+            link.send(self._protocol.hello())
             await link.run()
             self._link = None
             self._tell()
             await trio.sleep(pause)
 
     def _hear(self, data: bytes) -> None:
-        welcomed = self._core.welcome is not None
-        self._core.receive(data)
-        if not welcomed and self._core.welcome is not None and self._link is not None:
-            again = self._core.resend()
+        welcomed = self._protocol.welcome is not None
+        self._protocol.receive(data)
+        if not welcomed and self._protocol.welcome is not None and self._link is not None:
+            again = self._protocol.resend()
             if again:
                 self._link.send(again)
         self._tell()
@@ -86,20 +87,20 @@ class Client:
 
     def _send(self, data: bytes) -> None:
         """Now, if that can be; otherwise it goes with what is sent again after Welcome."""
-        core = self._core
-        if self._link is not None and core.welcome is not None and not core.going_away:
+        protocol = self._protocol
+        if self._link is not None and protocol.welcome is not None and not protocol.going_away:
             self._link.send(data)
 
-    async def _done(self, reply: Reply) -> None:
+    async def _done(self, reply: PendingReply) -> None:
         while not reply.done:
             await self._changed.wait()
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _request(self, operation: Operation[Any]) -> Reply:
-        encoded = self._core.encode(operation)
+    def _request(self, operation: Operation[Any]) -> PendingReply:
+        encoded = encode(operation)
         assert encoded is not None
-        reply, data = self._core.request(encoded, limits.DEFAULT_TIMEOUT_SECONDS)
+        reply, data = self._protocol.request(encoded, limits.DEFAULT_TIMEOUT_SECONDS)
         self._send(data)
         return reply
 
@@ -136,7 +137,7 @@ class Client:
                 await self._done(reply)
                 self._answered(write, reply)
 
-    def _answered(self, write: Write, reply: Reply) -> None:
+    def _answered(self, write: Write, reply: PendingReply) -> None:
         now = trio.current_time()
         if reply.error is None:
             result = msgspec.msgpack.decode(reply.result or b"\xc0")
@@ -171,17 +172,17 @@ class Client:
         """Have the indexes brought up to date, and look whether they are."""
         through = self._newest()
         for _ in range(READ_TRIES):
-            if self._link is None or self._core.welcome is None or self._core.going_away:
+            if self._link is None or self._protocol.welcome is None or self._protocol.going_away:
                 await trio.sleep(0.25)
                 continue
-            reply, data = self._core.ask(lambda ask: wire.CatchUp(ask=ask, through=through))
+            reply, data = self._protocol.ask(lambda ask: wire.CatchUp(ask=ask, through=through))
             self._send(data)
             link = self._link
             while not reply.done and self._link is link:
                 await self._changed.wait()
             if reply.done and reply.error is None:
                 break
-            self._core.give_up(reply)
+            self._protocol.abandon(reply)
             await trio.sleep(0.25)
         else:
             return  # faults were in the way all the time

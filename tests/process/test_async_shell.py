@@ -193,7 +193,7 @@ async def parent():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(write, db, "beside", 0)  # under way while we fork
             await write(db, "parent", 0)
-            sock = db._channel(db._db)._line.exchange.sock
+            sock = db._channel(db._db)._connection.exchange.sock
             pid = os.fork()
             if pid == 0:
                 # A thread without a running loop, as a program that forks has it.

@@ -32,7 +32,7 @@ LOOP = [
     "hermes_actor.actor.connection:Connection.send_frame",
     "hermes_actor.actor.connection:Connection._answer_the_rest",
     "hermes_actor.actor.frame_reader:FrameReader._receive",
-    "hermes_actor.actor.conversation:Conversation.next_message",
+    "hermes_protocol.server:ServerProtocol.next_message",
     "hermes_actor.actor.connections:ConnectionSet.welcome",
     "hermes_actor.actor.requests:RequestTracker.request",
     "hermes_actor.actor.requests:RequestTracker.catch_up",
@@ -264,12 +264,12 @@ def commit(self, *args, really=WriteConnection.commit, **kwargs):
         return really(self, *args, **kwargs)
     finally:
         committing.clear()
-def intact(self, really=Guard.intact):
+def intact(self, really=FileIdentityGuard.intact):
     if committing and os.path.exists({str(flag)!r}):
         os.unlink({str(flag)!r})
         raise OSError(5, "Input/output error")
     return really(self)
-WriteConnection.commit, Guard.intact = commit, intact
+WriteConnection.commit, FileIdentityGuard.intact = commit, intact
 """
     with serving(path, prelude=prelude) as actor, closing(Wire(path)) as wire:
         assert wire.do(1, create("s"))["t"] == "ok"

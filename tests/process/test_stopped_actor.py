@@ -85,7 +85,7 @@ db.create_session("s", "cli")
 pid = db._port.statistics()["pid"]
 os.kill(pid, signal.SIGSTOP)
 threading.Thread(target=db.append_message, args=("s", "user", "x" * 900_000), daemon=True).start()
-while not db._port._line.core.in_flight:
+while not db._port._connection.protocol.in_flight:
     time.sleep(0.01)
 tell(pid)
 """
@@ -113,7 +113,7 @@ def test_interrupted_anywhere_what_was_told_agrees_with_the_file(db, path):
     found = Counter(contents(path, "s"))
     assert max(found.values()) == 1
     assert {text for text, executed in told.items() if executed == "yes"} <= set(found)
-    assert db._port._line.core.is_idle
+    assert db._port._connection.protocol.is_idle
 
 
 def test_interrupted_transaction_leaves_the_client_usable(db, path):

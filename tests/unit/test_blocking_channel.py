@@ -194,7 +194,7 @@ def test_half_a_frame_ends_the_connection_and_is_never_finished(actor, channel):
     channel.connect(SECONDS)
     with not_reading(actor):
         large = Call(channel, "large", LARGE)
-        wait_for(lambda: channel._line.exchange.frames)
+        wait_for(lambda: channel._connection.exchange.frames)
         behind = Call(channel, "behind")
         assert isinstance(large.join(), OutcomeUnknown)  # some bytes have left
         error = behind.join()
@@ -208,7 +208,7 @@ def test_what_never_left_is_not_sent_later(actor, channel):
     channel.connect(SECONDS)
     with not_reading(actor):
         large = Call(channel, "large", LARGE, timeout=SECONDS)
-        wait_for(lambda: channel._line.exchange.frames)
+        wait_for(lambda: channel._connection.exchange.frames)
         error = Call(channel, "behind").join()
         assert isinstance(error, DeadlineExceeded)
         assert error.executed == "no"
@@ -244,7 +244,7 @@ def test_calls_of_other_threads_go_on_when_one_waits_for_the_kernel(actor, chann
     channel.connect(SECONDS)
     with not_reading(actor):
         calls = [Call(channel, f"k{n}", LARGE, timeout=SECONDS) for n in range(4)]
-        wait_for(lambda: channel._line.core.in_flight == 4)
+        wait_for(lambda: channel._connection.protocol.in_flight == 4)
     assert [call.join() for call in calls] == [None] * 4
     assert sorted(actor.applied) == [f"k{n}" for n in range(4)]
 
@@ -309,7 +309,7 @@ def test_thread_that_connects_holds_up_nobody(paths):
     channel = ActorClient(paths, lambda _channel: None)
     with not_reading(actor):
         patient = Call(channel, "patient", timeout=SECONDS)
-        wait_for(lambda: is_taken(channel._line._connecting))
+        wait_for(lambda: is_taken(channel._connection._connecting))
         error = Call(channel, "hasty").join()
         assert isinstance(error, DeadlineExceeded)
         assert error.executed == "no"
@@ -328,13 +328,13 @@ def test_closing_leaves_calls_that_are_under_way(actor, channel, cut):
     with not_reading(actor):
         actor.cut = cut
         call = Call(channel, "a", timeout=SECONDS)
-        wait_for(lambda: channel._line.core.in_flight)
+        wait_for(lambda: channel._connection.protocol.in_flight)
         channel.close()
         with pytest.raises(Closed):
             channel.submit(change("b"), SECONDS)
     assert call.join() is None
     assert actor.applied == ["a"]
-    assert channel._line.exchange.sock is None
+    assert channel._connection.exchange.sock is None
     wait_for(lambda: isinstance(actor.heard[-1], wire.Bye))
 
 
@@ -343,11 +343,11 @@ def test_fork_handler_knows_channels_that_end_later(actor, paths):
     channel = shared.share(paths, SECONDS)
     with not_reading(actor):
         call = Call(channel, "a", timeout=SECONDS)
-        wait_for(lambda: channel._line.core.in_flight)
+        wait_for(lambda: channel._connection.protocol.in_flight)
         channel.release()
         child = os.fork()
         if not child:
-            os._exit(int(channel._line.exchange.sock is not None))
+            os._exit(int(channel._connection.exchange.sock is not None))
         assert os.waitpid(child, 0)[1] == 0
     assert call.join() is None
 
@@ -356,7 +356,7 @@ def test_lost_connection_is_noticed_by_threads_that_wait_for_it(actor, channel):
     channel.connect(SECONDS)
     with not_reading(actor):
         calls = [Call(channel, f"k{n}", timeout=SECONDS) for n in range(4)]
-        wait_for(lambda: channel._line.core.in_flight == 4)
-        channel._line.exchange.sock.shutdown(socket.SHUT_RDWR)
+        wait_for(lambda: channel._connection.protocol.in_flight == 4)
+        channel._connection.exchange.sock.shutdown(socket.SHUT_RDWR)
     assert [call.join() for call in calls] == [None] * 4
     assert sorted(actor.applied) == [f"k{n}" for n in range(4)]

@@ -1,4 +1,4 @@
-"""The client's half and the actor's half of the conversation, against each other, without sockets.
+"""The client's end and the actor's end of the protocol, against each other, without sockets.
 
 Bytes travel in pieces of any size and are lost with the connection; the writer is the real one.
 """
@@ -14,17 +14,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import hermes_protocol.messages as wire
 from hermes_actor import errors
-from hermes_actor.actor import conversation as answers
-from hermes_actor.actor.conversation import Conversation, State, done, reject, welcome
+from hermes_actor.actor import replies
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
+from hermes_actor.actor.replies import done, reject, welcome
 from hermes_actor.actor.requests import RequestTracker
-from hermes_actor.client.core import ClientCore
+from hermes_actor.client.protocol import client_protocol, encode
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import FrameError, decode_server, frame
+from hermes_protocol.server import ServerProtocol, State
 
 # --- an actor without input and output ---------------------------------------------------------
 
@@ -64,12 +65,12 @@ class ActorEnd:
     def __init__(self, actor):
         self.actor = actor
         self.out = bytearray()
-        self.conversation = Conversation()
+        self.protocol = ServerProtocol()
         self.desk = RequestTracker(actor.mailbox, Metrics(), self.out.extend, lambda: None)
 
     def receive(self, data):
-        self.conversation.feed(data)
-        while (message := self.conversation.next_message()) is not None:
+        self.protocol.feed(data)
+        while (message := self.protocol.next_message()) is not None:
             if isinstance(message, wire.Hello):
                 self.desk.client_id = message.client_id
                 writer = self.actor.writer
@@ -102,7 +103,7 @@ class BothEnds(RuleBasedStateMachine):
     def begin(self):
         self.folder = tempfile.TemporaryDirectory(prefix="hermes-actor-ends-")
         self.actor = Actor(Path(self.folder.name) / "state.db")
-        self.core = ClientCore(name="model")
+        self.client = client_protocol("model")
         self.sent, self.to_actor = 0, bytearray()
         self.replies = []
         self.end = None
@@ -114,19 +115,19 @@ class BothEnds(RuleBasedStateMachine):
         if self.end is not None:
             self.end.drop()
         self.end = ActorEnd(self.actor)
-        self.end.receive(self.core.hello())
-        self.core.receive(bytes(self.end.out))
+        self.end.receive(self.client.hello())
+        self.client.receive(bytes(self.end.out))
         self.end.out.clear()
-        assert self.core.welcome is not None
-        self.to_actor = bytearray(self.core.resend())
+        assert self.client.welcome is not None
+        self.to_actor = bytearray(self.client.resend())
 
-    @precondition(lambda self: self.core.has_room)
+    @precondition(lambda self: self.client.has_room)
     @rule()
     def write(self):
         operation = ops.MetaSet(key="order", value=str(self.sent))
         if self.sent % 3 == 0:
             operation = ops.SessionCreate(id=f"s{self.sent}", source="cli", started_at=1.0)
-        reply, data = self.core.request(self.core.encode(operation), 30.0)
+        reply, data = self.client.request(encode(operation), 30.0)
         self.replies.append((self.sent, reply))
         self.sent += 1
         self.to_actor += data
@@ -144,7 +145,7 @@ class BothEnds(RuleBasedStateMachine):
     @rule(share=SHARES)
     def travel_back(self, share):
         count = round(share * len(self.end.out))
-        self.core.receive(bytes(self.end.out[:count]))
+        self.client.receive(bytes(self.end.out[:count]))
         del self.end.out[:count]
 
     @rule()
@@ -157,14 +158,14 @@ class BothEnds(RuleBasedStateMachine):
 
     @invariant()
     def answers_come_once_and_in_order(self):
-        if not hasattr(self, "core"):
+        if not hasattr(self, "client"):
             return
         numbers = [reply.commit_no for _, reply in self.replies if reply.done]
         assert all(reply.error is None for _, reply in self.replies)
         assert numbers == sorted(set(numbers))
 
     def teardown(self):
-        if not hasattr(self, "core"):
+        if not hasattr(self, "client"):
             return
         self.connect()
         while any(not reply.done for _, reply in self.replies):
@@ -187,8 +188,8 @@ HELLO = wire.Hello(client_id=b"c" * 16)
 REQUEST = wire.Request(seq=1, operation=msgspec.Raw(msgspec.msgpack.encode({"op": "x"})))
 
 
-def conversation(*messages):
-    one = Conversation()
+def server(*messages):
+    one = ServerProtocol()
     for message in messages:
         one.feed(frame(message))
         assert one.next_message() == message
@@ -202,31 +203,31 @@ def refuses(one, message):
 
 
 def test_nothing_comes_before_hello():
-    refuses(Conversation(), REQUEST)
-    refuses(Conversation(), wire.Bye())
-    refuses(Conversation(), wire.Hello(client_id=b"c" * 16, magic="other"))
-    refuses(Conversation(), wire.Hello(client_id=b"short"))
+    refuses(ServerProtocol(), REQUEST)
+    refuses(ServerProtocol(), wire.Bye())
+    refuses(ServerProtocol(), wire.Hello(client_id=b"c" * 16, magic="other"))
+    refuses(ServerProtocol(), wire.Hello(client_id=b"short"))
 
 
 def test_hello_comes_once():
-    refuses(conversation(HELLO), HELLO)
+    refuses(server(HELLO), HELLO)
 
 
 def test_nothing_comes_after_bye():
-    one = conversation(HELLO, wire.Bye())
-    assert one.state is State.OVER
+    one = server(HELLO, wire.Bye())
+    assert one.state is State.CLOSED
     refuses(one, REQUEST)
 
 
 def test_follower_only_asks():
-    one = conversation(HELLO, wire.Subscribe(after=1), wire.StatusRequest(ask=-1))
-    assert one.state is State.FOLLOWING
+    one = server(HELLO, wire.Subscribe(after=1), wire.StatusRequest(ask=-1))
+    assert one.state is State.SUBSCRIBED
     refuses(one, REQUEST)
-    conversation(HELLO, wire.Subscribe(), wire.Bye())
+    server(HELLO, wire.Subscribe(), wire.Bye())
 
 
 def test_length_is_known_before_the_body():
-    one = conversation(HELLO)
+    one = server(HELLO)
     data = frame(REQUEST)
     one.feed(data[:4])
     assert one.needed() == len(data) - 4
@@ -236,7 +237,7 @@ def test_length_is_known_before_the_body():
 
 
 def test_length_over_the_limit_is_refused_before_the_body():
-    one = Conversation(frame_max_bytes=100)
+    one = ServerProtocol(frame_max_bytes=100)
     one.feed((101).to_bytes(4, "big"))
     with pytest.raises(FrameError):
         one.needed()
@@ -246,62 +247,62 @@ def test_length_over_the_limit_is_refused_before_the_body():
 
 
 def test_client_waits_while_the_file_is_opened():
-    core = ClientCore()
-    core.hello()
-    core.receive(welcome("migrating 40%", ready=False))
-    assert core.welcome is None
-    assert core.phase == "migrating 40%"
-    core.receive(welcome("serving", epoch=3, commit_no=7, ready=True))
-    assert core.welcome.epoch == 3
+    client = client_protocol("test")
+    client.hello()
+    client.receive(welcome("migrating 40%", ready=False))
+    assert client.welcome is None
+    assert client.phase == "migrating 40%"
+    client.receive(welcome("serving", epoch=3, commit_no=7, ready=True))
+    assert client.welcome.epoch == 3
 
 
 def test_status_is_answered_while_the_file_is_opened():
-    core = ClientCore()
-    core.hello()
-    reply, _ = core.ask(lambda ask: wire.StatusRequest(ask=ask))
-    core.receive(welcome("opening", ready=False))
-    core.receive(frame(wire.StatusReply(ask=reply.number, status="{}")))
+    client = client_protocol("test")
+    client.hello()
+    reply, _ = client.ask(lambda ask: wire.StatusRequest(ask=ask))
+    client.receive(welcome("opening", ready=False))
+    client.receive(frame(wire.StatusReply(ask=reply.number, status="{}")))
     assert reply.done
-    assert core.welcome is None
+    assert client.welcome is None
 
 
 def test_file_that_cannot_be_opened_is_a_typed_error():
-    core = ClientCore()
-    core.hello()
+    client = client_protocol("test")
+    client.hello()
     told = errors.NotADatabase("file is not a database: x", words="file is not a database")
     with pytest.raises(errors.NotADatabase) as caught:
-        core.receive(reject(told))
+        client.receive(reject(told))
     assert caught.value.words == "file is not a database"
 
 
 def test_done_carries_a_result():
-    core = ClientCore()
-    reply, _ = core.ask(lambda ask: wire.CatchUp(ask=ask, through=1))
-    core.receive(done(reply.number, 7))
+    client = client_protocol("test")
+    reply, _ = client.ask(lambda ask: wire.CatchUp(ask=ask, through=1))
+    client.receive(done(reply.number, 7))
     assert msgspec.msgpack.decode(reply.result) == 7
 
 
 def test_answer_that_cannot_be_framed_says_that_it_was_executed(monkeypatch):
     """One of 4 GiB, or a value without an encoding; the writer must not die of it (G16)."""
-    really = answers.frame
+    really = replies.frame
 
     def frame(message):
         if isinstance(message, wire.Ok):
             raise OverflowError("int too big to convert")
         return really(message)
 
-    monkeypatch.setattr(answers, "frame", frame)
-    too_large = decode_server(answers.ok(7, 3, None)[4:])
+    monkeypatch.setattr(replies, "frame", frame)
+    too_large = decode_server(replies.ok(7, 3, None)[4:])
     assert (too_large.seq, too_large.executed) == (7, "yes")
-    no_encoding = decode_server(answers.done(-7, object())[4:])
+    no_encoding = decode_server(replies.done(-7, object())[4:])
     assert (no_encoding.seq, no_encoding.executed) == (-7, "yes")
 
 
 def test_text_that_utf_8_cannot_carry_is_escaped():
     """Errors quote paths, and a path is bytes."""
     error = errors.Busy("locked: /home/\udcff", words="locked \udcff")
-    told = decode_server(answers.failed(1, error)[4:])
+    told = decode_server(replies.failed(1, error)[4:])
     assert told.message == r"locked: /home/\udcff"
     assert told.words == r"locked \udcff"
-    assert r"\udcff" in decode_server(answers.reject(error)[4:]).message
-    assert r"\udcff" in decode_server(answers.welcome("\udcff", ready=False)[4:]).phase
+    assert r"\udcff" in decode_server(replies.reject(error)[4:]).message
+    assert r"\udcff" in decode_server(replies.welcome("\udcff", ready=False)[4:]).phase

@@ -1,4 +1,4 @@
-"""The client's half of the conversation, against a small actor made of the real frames."""
+"""The client's end of the protocol, against a small actor made of the real frames."""
 
 import hashlib
 import itertools
@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from hermes_actor import errors, limits
-from hermes_actor.client.core import ClientCore, error_from
+from hermes_actor.client.protocol import client_protocol, encode, error_from, stages
 from hermes_actor.engine.meta_table import create_meta_tables, get_internal
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_protocol import messages as wire
@@ -295,7 +295,7 @@ def connect(core, actor):
 
 @pytest.fixture
 def core():
-    return ClientCore("test")
+    return client_protocol("test")
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def link(core, actor):
 
 
 def submit(core, link=None, key="k", value=None, timeout=30.0):
-    operation = core.encode(ops.MetaSet(key=key, value=value))
+    operation = encode(ops.MetaSet(key=key, value=value))
     reply, data = core.request(operation, timeout)
     if link is not None:
         link.to_actor += data
@@ -345,7 +345,7 @@ def test_hello_introduces_the_client(core):
 
 
 def test_every_client_has_an_id_of_its_own_and_keeps_it(core):
-    assert core.client_id != ClientCore().client_id
+    assert core.client_id != client_protocol("").client_id
     assert sent(core.hello()) == sent(core.hello())
 
 
@@ -403,7 +403,7 @@ def test_requests_are_numbered_from_one_without_gaps(core, actor, link):
 
 def test_request_carries_the_operation_and_the_timeout(core, link):
     operation = ops.MetaSet(key="北京", value=7)
-    _, data = core.request(core.encode(operation), 2.5)
+    _, data = core.request(encode(operation), 2.5)
     (request,) = sent(data)
     assert decode_operation(request.operation) == operation
     assert request.timeout == 2.5
@@ -565,7 +565,7 @@ def test_failed_request_is_not_sent_again(core, actor, link):
 
 
 def test_everything_unanswered_is_sent_again_in_order_with_identical_bytes(core, actor, link):
-    requests = [core.request(core.encode(ops.MetaSet(key=f"k{n}")), 30.0) for n in range(5)]
+    requests = [core.request(encode(ops.MetaSet(key=f"k{n}")), 30.0) for n in range(5)]
     core.receive(ok(2) + ok(4))
     again = connect(core, actor)
     assert again.to_actor == b"".join(requests[n][1] for n in (0, 2, 4))
@@ -681,7 +681,7 @@ def test_swept_receipt_of_a_client_that_was_away_is_unknown(core, ledger):
 def test_number_used_twice_is_noticed(core, actor, link):
     submit(core, link, "one")
     actor.serve(link)
-    other = ClientCore()
+    other = client_protocol("")
     other.client_id = core.client_id
     again = connect(other, actor)
     reply = submit(other, again, "two")
@@ -714,7 +714,7 @@ def test_go_away_is_noted_and_changes_nothing_else(core, actor, link):
 
 def test_request_that_was_given_up_is_neither_sent_again_nor_answered(core, actor, link):
     reply, other = submit(core, link, "one"), submit(core, link, "two")
-    core.give_up(reply)
+    core.abandon(reply)
     assert core.in_flight == 1
     assert core.receive(ok(1)) == []
     assert not reply.done
@@ -725,8 +725,8 @@ def test_request_that_was_given_up_is_neither_sent_again_nor_answered(core, acto
 def test_request_that_was_given_up_counts_as_answered(core, link):
     reply, other = submit(core, link), submit(core, link)
     core.receive(ok(other.number))
-    core.give_up(reply)
-    core.give_up(reply)
+    core.abandon(reply)
+    core.abandon(reply)
     link.to_actor = b""
     submit(core, link)
     (request,) = sent(link.to_actor)
@@ -735,7 +735,7 @@ def test_request_that_was_given_up_counts_as_answered(core, link):
 
 def test_ask_that_was_given_up_is_not_answered(core, link):
     reply, _ = core.ask(lambda ask: wire.StatusRequest(ask=ask))
-    core.give_up(reply)
+    core.abandon(reply)
     assert core.receive(frame(wire.StatusReply(ask=reply.number, status="{}"))) == []
     assert not reply.done
 
@@ -915,7 +915,7 @@ def large(size, key="big"):
 
 def test_operation_up_to_a_mebibyte_travels_whole(core, link):
     operation = large(MIB)
-    _, data = core.request(core.encode(operation), 30.0)
+    _, data = core.request(encode(operation), 30.0)
     assert len(data) < limits.FRAME_MAX_BYTES
     assert decode_operation(sent(data)[0].operation) == operation
 
@@ -923,8 +923,8 @@ def test_operation_up_to_a_mebibyte_travels_whole(core, link):
 @pytest.mark.parametrize("size", [MIB + 1, MIB + MIB // 2, 3 * MIB, 3 * MIB + 1])
 def test_larger_operation_travels_in_parts(core, actor, link, size):
     operation = large(size)
-    assert core.encode(operation) is None
-    steps = core.stages(operation)
+    assert encode(operation) is None
+    steps = stages(core, operation)
     assert len(steps) == -(-size // limits.STAGE_PART_BYTES) + 1
     replies = []
     for step in steps:
@@ -945,7 +945,7 @@ def test_larger_operation_travels_in_parts(core, actor, link, size):
 
 def test_parts_survive_a_lost_connection(core, actor, link):
     replies = []
-    for step in core.stages(large(2 * MIB)):
+    for step in stages(core, large(2 * MIB)):
         reply, data = core.request(step, 30.0)
         replies.append(reply)
         link.to_actor += data
@@ -960,7 +960,7 @@ def test_parts_survive_a_lost_connection(core, actor, link):
 
 
 def test_each_staged_operation_has_a_key_of_its_own(core):
-    first, second = core.stages(large(2 * MIB, "a")), core.stages(large(2 * MIB, "b"))
+    first, second = stages(core, large(2 * MIB, "a")), stages(core, large(2 * MIB, "b"))
     keys = {decode_operation(step).key for step in first}
     others = {decode_operation(step).key for step in second}
     assert len(keys) == len(others) == 1
@@ -986,7 +986,7 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize(with_sweeps=st.booleans())
     def begin(self, with_sweeps):
-        self.core = ClientCore("machine")
+        self.core = client_protocol("machine")
         self.actor = FakeActor(self.new_ledger(), wire.Limits(window=8))
         self.names = itertools.count(1)
         self.expected = {}  # seq → (reply, key, whether it is refused)
@@ -1004,7 +1004,7 @@ class Conversation(RuleBasedStateMachine):
     def submit(self, refused):
         for one in refused:
             key = f"k{next(self.names)}"
-            operation = self.core.encode(ops.MetaSet(key=key, value=False if one else None))
+            operation = encode(ops.MetaSet(key=key, value=False if one else None))
             reply, data = self.core.request(operation, 30.0)
             assert reply.number not in self.bytes
             self.expected[reply.number] = (reply, key, one)
@@ -1015,7 +1015,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_up(self, data):
         number = data.draw(st.sampled_from(self.open_numbers()))
-        self.core.give_up(self.reply_of(number))
+        self.core.abandon(self.reply_of(number))
         self.given_up.add(number)
 
     @precondition(lambda self: self.link is not None and self.lease is None)

@@ -45,8 +45,8 @@ def channel(paths, actor):
     channel = ActorClient(paths, lambda _channel: None)
     yield channel
     channel.submit(change("last"), SECONDS)
-    assert channel._line.core.is_idle, "a number is open that nobody waits for"
-    assert not channel._line.exchange.frames
+    assert channel._connection.protocol.is_idle, "a number is open that nobody waits for"
+    assert not channel._connection.exchange.frames
     channel.close()
 
 
@@ -145,8 +145,8 @@ def test_a_call_beside_other_threads(actor, channel):
 
 def test_a_call_that_connects(actor, channel):
     def call(teller):
-        with channel._line.held:
-            channel._line._lost()
+        with channel._connection.held:
+            channel._connection._lost()
         teller.submit()
 
     go_through(actor, channel, call)

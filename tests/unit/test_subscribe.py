@@ -13,7 +13,7 @@ from support.processes import run_python
 
 from hermes_actor import AsyncSessionDB, SessionDB, errors
 from hermes_actor.client.changes import ActorChanges
-from hermes_actor.client.following import Follower
+from hermes_actor.client.protocol import subscription_protocol
 from hermes_actor.client.subscription import Subscription
 from hermes_actor.embedded.subscription import EmbeddedChanges
 from hermes_actor.engine.change_log import FOREIGN, ChangeLog
@@ -69,7 +69,7 @@ def taken(follower):
 
 @pytest.fixture
 def follower():
-    return Follower("test")
+    return subscription_protocol("test", None)
 
 
 def test_begins_where_the_actor_is_when_it_is_met_first(follower):
@@ -78,8 +78,8 @@ def test_begins_where_the_actor_is_when_it_is_met_first(follower):
 
 
 def test_begins_where_it_is_told():
-    assert connect(Follower("test", after=7), 41) == 7
-    assert connect(Follower("test", after=0), 41) == 0
+    assert connect(subscription_protocol("test", after=7), 41) == 7
+    assert connect(subscription_protocol("test", after=0), 41) == 0
 
 
 def test_welcome_that_is_not_ready_says_nothing(follower):
@@ -224,7 +224,7 @@ STEPS = st.sampled_from(["commit", "commit", "tell", "pass on", "connect", "rest
 
 @given(st.lists(st.tuples(STEPS, st.integers(1, 80))), st.booleans())
 def test_every_change_is_told_once_or_in_a_gap_whatever_happens(steps, late):
-    follower, history = Follower("test", after=0 if late else None), History()
+    follower, history = subscription_protocol("test", after=0 if late else None), History()
     if late:
         history.commit()
     history.connect(follower)

@@ -22,7 +22,7 @@ from hermes_actor.actor.handoff.child import SuccessorProcess
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
-from hermes_protocol.succession import Ready, TakeOver
+from hermes_protocol.handoff import Ready, TakeOver
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths

@@ -19,7 +19,7 @@ import trio
 from hermes_actor import limits
 from hermes_actor.errors import HandoffFailed
 from hermes_protocol.framing import FrameBuffer, FrameError, frame
-from hermes_protocol.succession import (
+from hermes_protocol.handoff import (
     CannotTakeOver,
     Ready,
     Serving,

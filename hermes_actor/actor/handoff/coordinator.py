@@ -21,7 +21,7 @@ from hermes_actor.actor.handoff.attempt import HandoffAttempt
 from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
-from hermes_protocol.succession import TakeOver
+from hermes_protocol.handoff import TakeOver
 
 if TYPE_CHECKING:
     from hermes_actor.actor.handoff.receiver import PredecessorLink

@@ -18,8 +18,7 @@ from hermes_actor.paths import readable
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.schema import OWN_FORMAT
 from hermes_protocol.framing import FrameBuffer, frame
-from hermes_protocol.messages import PROTOCOL
-from hermes_protocol.succession import (
+from hermes_protocol.handoff import (
     CannotTakeOver,
     Ready,
     Serving,
@@ -29,6 +28,7 @@ from hermes_protocol.succession import (
     TakingOver,
     next_take_over,
 )
+from hermes_protocol.messages import PROTOCOL
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths

@@ -11,9 +11,10 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.aio.connection import AsyncActorConnection
-from hermes_actor.client.core import Reply, decode_result
 from hermes_actor.client.exchange import Sending, told
+from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import HermesActorError
+from hermes_protocol.client import PendingReply, decode_result
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class AsyncActorClient:
 
     def __init__(self, paths: StorePaths) -> None:
         self.paths = paths
-        self._line = AsyncActorConnection(paths)
+        self._connection = AsyncActorConnection(paths)
 
     async def submit(self, operation: Operation[R], timeout: float) -> R:
         """Have *operation* applied; its result once it is committed and synced.
@@ -41,16 +42,16 @@ class AsyncActorClient:
         When it is cancelled before anything was sent, nothing happens. Later, the change is made
         and its result discarded.
         """
-        line, deadline = self._line, time.monotonic() + timeout
-        whole = line.core.encode(operation)
-        steps: list[Reply] = []
+        connection, deadline = self._connection, time.monotonic() + timeout
+        whole = encode(operation)
+        steps: list[PendingReply] = []
         try:
-            await line.connected(deadline)
+            await connection.connected(deadline)
             await self._number(operation, whole, steps, deadline)
-            line.flush()
-            result = await line.wait(steps)
+            connection.flush()
+            result = await connection.wait(steps)
         except BaseException:
-            line.withdraw(steps)  # what has not left never will
+            connection.withdraw(steps)  # what has not left never will
             raise
         return cast("R", decode_result(result, result_type(type(operation))))
 
@@ -61,31 +62,35 @@ class AsyncActorClient:
         may come between the operations of another. When time is over half-way, the answers to
         those that were not sent carry the error.
         """
-        line, deadline = self._line, time.monotonic() + timeout
+        connection, deadline = self._connection, time.monotonic() + timeout
         # All before the first is numbered: one that cannot be encoded stops none half-way.
-        encoded = [line.core.encode(operation) for operation in operations]
-        answers = [AsyncAnswer(line, result_type(type(one))) for one in operations]
+        encoded = [encode(operation) for operation in operations]
+        answers = [AsyncAnswer(connection, result_type(type(one))) for one in operations]
         try:
-            await line.connected(deadline)
+            await connection.connected(deadline)
             for operation, whole, answer in zip(operations, encoded, answers, strict=True):
                 await self._number(operation, whole, answer.steps, deadline)
                 answer.is_whole = True
-            line.flush()
+            connection.flush()
         except BaseException as error:
-            some_left = line.break_off(answers, error)
+            some_left = connection.break_off(answers, error)
             if not some_left or not isinstance(error, HermesActorError):
                 raise
         return answers
 
     async def _number(
-        self, operation: Operation[Any], whole: bytes | None, steps: list[Reply], deadline: float
+        self,
+        operation: Operation[Any],
+        whole: bytes | None,
+        steps: list[PendingReply],
+        deadline: float,
     ) -> None:
         """Number an operation, whose bytes are *whole* if it need not go in parts."""
-        line = self._line
-        for step in [whole] if whole is not None else line.core.stages(operation):
-            await line.request(steps, step, deadline)
+        connection = self._connection
+        for step in [whole] if whole is not None else stages(connection.protocol, operation):
+            await connection.request(steps, step, deadline)
             if len(steps) > 1:
-                line.flush()
+                connection.flush()
 
     async def catch_up(self, through: int, timeout: float) -> None:
         """Return when both full-text indexes cover all messages up to *through*."""
@@ -103,37 +108,37 @@ class AsyncActorClient:
 
     async def aclose(self) -> None:
         """Say good-bye. Calls that still wait end with an error. Calling it again is harmless."""
-        self._line.close()
+        self._connection.close()
 
     def after_fork(self) -> None:
-        self._line.after_fork()
+        self._connection.after_fork()
 
     async def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
         """An ask is tried again on a new connection; it changes nothing."""
-        line = self._line
+        connection = self._connection
         while True:
-            await line.connected(deadline)
-            reply = line.ask(make, deadline)
+            await connection.connected(deadline)
+            reply = connection.ask(make, deadline)
             try:
-                return await line.wait([reply])
+                return await connection.wait([reply])
             except ConnectionResetError:
                 continue
             finally:
-                line.core.give_up(reply)
+                connection.protocol.abandon(reply)
 
 
 class AsyncAnswer(Sending):
     """The answer to one operation, when it comes; of a staged one, the first error of its parts."""
 
-    __slots__ = ("_kind", "_line")
+    __slots__ = ("_connection", "_kind")
 
-    def __init__(self, line: AsyncActorConnection, kind: Any) -> None:
+    def __init__(self, connection: AsyncActorConnection, kind: Any) -> None:
         super().__init__()
-        self._line = line
+        self._connection = connection
         self._kind = kind
 
     async def wait(self) -> Any:
         """The result, or the error raised. Cancelling the wait does not cancel the change."""
         if self.error is not None:
             raise self.error
-        return decode_result(await self._line.wait(self.steps), self._kind)
+        return decode_result(await self._connection.wait(self.steps), self._kind)

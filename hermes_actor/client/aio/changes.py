@@ -13,12 +13,13 @@ import anyio
 from hermes_actor import limits
 from hermes_actor.client.aio.connect import close_socket, reach
 from hermes_actor.client.connect import Attempts, program_name
-from hermes_actor.client.following import Change, Follower
+from hermes_actor.client.protocol import subscription_protocol
 from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.subscription import Change
 
 __all__ = ["AsyncActorChanges"]
 
@@ -29,7 +30,7 @@ class AsyncActorChanges:
     def __init__(self, paths: StorePaths, after: int | None, timeout: float) -> None:
         self._paths = paths
         self._timeout = timeout
-        self._follower = Follower(program_name(), after)
+        self._protocol = subscription_protocol(program_name(), after)
         self._sock: socket.socket | None = None
         self._attempts: Attempts | None = None
         self._step: anyio.CancelScope | None = None
@@ -47,7 +48,7 @@ class AsyncActorChanges:
     def take(self) -> Change | None:
         if self._closed:
             raise Closed("this subscription is closed")
-        return self._follower.next_change()
+        return self._protocol.next_change()
 
     async def wait(self, seconds: float | None) -> None:
         """One step: read what is there, or try once to connect."""
@@ -69,7 +70,7 @@ class AsyncActorChanges:
             await anyio.wait_readable(sock)
             data = sock.recv(limits.RECEIVE_BYTES)
             if data:
-                self._follower.receive(data)
+                self._protocol.receive(data)
                 return
         except BlockingIOError:
             return
@@ -84,8 +85,8 @@ class AsyncActorChanges:
             self._paths, time.monotonic() + self._timeout
         )
         try:
-            self._sock = await reach(self._paths, self._follower, attempts.deadline)
-            self._sock.send(self._follower.resend())
+            self._sock = await reach(self._paths, self._protocol, attempts.deadline)
+            self._sock.send(self._protocol.resend())
             self._attempts = None
         except (SpawnFailed, OSError) as error:
             if self._sock is not None:
@@ -107,7 +108,7 @@ class AsyncActorChanges:
     def _after_fork(self) -> None:
         """In a child: go on from the same place, on a connection of its own."""
         sock, self._sock, self._step = self._sock, None, None
-        self._follower = self._follower.forked()
+        self._protocol = self._protocol.forked()
         if sock is not None:
             # Our copy only. The loop is not told: its selector is shared with the parent.
             sock.close()

@@ -2,10 +2,10 @@
 
 No task and no thread of its own. Of those who wait for an answer one reads for all and, when the
 kernel does not take everything at once, one writes for all. Whoever leaves, because its answer is
-there or because it was cancelled, calls the next. What was read is in the core before anybody
+there or because it was cancelled, calls the next. What was read is in the protocol before anybody
 can be cancelled, and what was not written stays in the queue, so that neither is lost.
 
-A request that nobody waits for any more stays in the core until it is answered, and is sent again
+A request whose caller was cancelled stays in the protocol until it is answered, and is sent again
 like any other: the order and the number of effects must not depend on who still listens. Only
 when its time is over it is not sent again; and one of which no byte has left never is (see
 :mod:`hermes_actor.client.exchange`).
@@ -27,10 +27,11 @@ import hermes_protocol.messages as wire
 from hermes_actor.client.aio.connect import close_socket, reach
 from hermes_actor.client.aio.turns import Waiter, Waiting
 from hermes_actor.client.connect import Attempts, program_name
-from hermes_actor.client.core import ClientCore, Reply
 from hermes_actor.client.exchange import Exchange, Sending
+from hermes_actor.client.protocol import client_protocol
 from hermes_actor.client.upgrade import upgrade_request
 from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
+from hermes_protocol.client import PendingReply
 from hermes_protocol.framing import frame
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class AsyncActorConnection:
         self._begin()
 
     def _begin(self) -> None:
-        self.core = ClientCore(program_name(), partial(upgrade_request, self.paths))
-        self.exchange = Exchange(self.paths, self.core)
+        self.protocol = client_protocol(program_name(), partial(upgrade_request, self.paths))
+        self.exchange = Exchange(self.paths, self.protocol)
         self._connecting: anyio.Lock | None = None
         self._waiting = Waiting()
         self._reader: Waiter | None = None
@@ -63,7 +64,7 @@ class AsyncActorConnection:
 
     # --- sending ---------------------------------------------------------------------------------
 
-    async def request(self, steps: list[Reply], operation: bytes, deadline: float) -> None:
+    async def request(self, steps: list[PendingReply], operation: bytes, deadline: float) -> None:
         """Number an encoded operation, as the next of *steps*, once there is room for it.
 
         :meth:`flush` sends it. Raises :class:`DeadlineExceeded` without room.
@@ -97,7 +98,7 @@ class AsyncActorConnection:
         if self._for_room and self._for_room[0].done():
             self._for_room[0].wake()
 
-    def ask(self, make: Any, deadline: float) -> Reply:
+    def ask(self, make: Any, deadline: float) -> PendingReply:
         """Queue an ask, and send it as far as the kernel takes it."""
         reply = self.exchange.ask(make, deadline)
         self.flush()
@@ -111,7 +112,7 @@ class AsyncActorConnection:
             except OSError:
                 self._lost()
 
-    def withdraw(self, steps: Sequence[Reply]) -> bool:
+    def withdraw(self, steps: Sequence[PendingReply]) -> bool:
         """Take back what has not left; true if the operation of *steps* is not executed."""
         withdrawn = self.exchange.withdraw(steps)
         self._tell_room()
@@ -125,7 +126,7 @@ class AsyncActorConnection:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    async def wait(self, steps: Sequence[Reply]) -> bytes:
+    async def wait(self, steps: Sequence[PendingReply]) -> bytes:
         """The result of the last of *steps*, or the first error raised.
 
         Being cancelled here changes nothing. Whatever is raised at the deadline says truthfully
@@ -144,7 +145,7 @@ class AsyncActorConnection:
         assert result is not None
         return result
 
-    async def _go_on_waiting(self, steps: Sequence[Reply], deadline: float) -> None:
+    async def _go_on_waiting(self, steps: Sequence[PendingReply], deadline: float) -> None:
         """Connect again, which sends the request again; raises if that fails or time is over."""
         cause: HermesActorError | None = None
         if self.exchange.sock is None:
@@ -259,7 +260,7 @@ class AsyncActorConnection:
             if self.closed:
                 raise Closed(f"the connection for {self.paths.db} was closed")
             try:
-                self._adopt(await reach(self.paths, self.core, attempts.deadline))
+                self._adopt(await reach(self.paths, self.protocol, attempts.deadline))
             except (SpawnFailed, OSError) as error:
                 await anyio.sleep(attempts.failed(error))
 
@@ -286,7 +287,7 @@ class AsyncActorConnection:
 
     def _say_bye(self) -> None:
         exchange = self.exchange
-        if exchange.sock is not None and not self.core.in_flight and not exchange.frames:
+        if exchange.sock is not None and not self.protocol.in_flight and not exchange.frames:
             with contextlib.suppress(OSError):
                 exchange.sock.send(frame(wire.Bye()))
 

@@ -1,16 +1,10 @@
-"""The actor's half of a conversation, without any input or output.
-
-It cuts the bytes of a client into messages, holds the client to the order in which they may come,
-and makes the frames that answer them. Whatever is wrong with the bytes is a :class:`FrameError`,
-which ends that conversation and nothing else (R4).
-"""
+"""The frames with which the actor answers: welcomes, refusals, results and errors."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 import msgspec
@@ -21,89 +15,13 @@ from hermes_actor.build import build_id
 from hermes_actor.errors import HermesActorError, IndexBehind
 from hermes_actor.paths import readable
 from hermes_actor.store.schema import SCHEMA_VERSION
-from hermes_protocol.framing import FrameBuffer, FrameError, decode_client, frame
+from hermes_protocol.framing import frame
 
-__all__ = ["Conversation", "State", "done", "failed", "ok", "reject", "welcome"]
-
-_CLIENT_ID_BYTES = 16
+__all__ = ["done", "failed", "ok", "reject", "welcome"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
 _log = logging.getLogger("hermes_actor.actor")
-
-
-class State(Enum):
-    """Where a conversation is."""
-
-    STRANGER = "nothing was said yet"
-    OPEN = "requests and asks"
-    FOLLOWING = "changes go out; asks still come in"
-    OVER = "the client has said good-bye"
-
-
-class Conversation:
-    """Decodes and checks what one client says."""
-
-    def __init__(self, frame_max_bytes: int = limits.FRAME_MAX_BYTES) -> None:
-        self.state = State.STRANGER
-        self._buffer = FrameBuffer(frame_max_bytes)
-
-    def feed(self, data: bytes) -> None:
-        self._buffer.feed(data)
-
-    def needed(self) -> int | None:
-        """The length of the next frame as soon as its header is here: its price in credit."""
-        return self._buffer.needed()
-
-    def next_message(self) -> wire.ClientMessage | None:
-        """The next message if it is complete. Raises :class:`FrameError`."""
-        body = self._buffer.next_body()
-        if body is None:
-            return None
-        if self.state is State.OVER:
-            raise FrameError("a frame after Bye")
-        message = decode_client(body)
-        if self.state is State.STRANGER:
-            self._check_hello(message)
-            self.state = State.OPEN
-        elif isinstance(message, wire.Hello):
-            raise FrameError("a second Hello")
-        elif isinstance(message, wire.Bye):
-            self.state = State.OVER
-        elif self.state is State.FOLLOWING and not isinstance(message, wire.StatusRequest):
-            raise FrameError("a connection that follows changes carries nothing else")
-        elif isinstance(message, wire.Subscribe):
-            self.state = State.FOLLOWING
-        return message
-
-    def next_request(self) -> wire.Request | None:
-        """The next message if it is a whole request. Anything else is left to next_message."""
-        body = self._buffer.head()
-        if body is None or self.state is not State.OPEN:
-            return None
-        try:
-            message = decode_client(body)
-        except FrameError:
-            return None
-        if not isinstance(message, wire.Request):
-            return None
-        self._buffer.drop_head()
-        return message
-
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether nothing is left of what was fed."""
-        return not self._buffer
-
-    @staticmethod
-    def _check_hello(message: wire.ClientMessage) -> None:
-        if not isinstance(message, wire.Hello) or message.magic != wire.MAGIC:
-            raise FrameError("the first frame is not a Hello")
-        if len(message.client_id) != _CLIENT_ID_BYTES:
-            raise FrameError(f"a client id has {_CLIENT_ID_BYTES} bytes")
-
-
-# --- the frames that answer ----------------------------------------------------------------------
 
 
 def welcome(

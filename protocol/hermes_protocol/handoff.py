@@ -1,4 +1,4 @@
-"""What an actor and the one that will take over from it say to each other.
+"""The messages between an actor and its successor.
 
 The old actor starts its successor as a child, with one end of a socket pair. Both may be of
 different builds, so this is as much a contract as the messages of clients: tags are never renamed,
@@ -34,11 +34,11 @@ class _Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="successor.ready"):
-    """The successor has imported all of its code, has looked at the file, and can take over."""
+    """The successor has imported all of its code, has inspected the file, and can take over."""
 
     build: str
     pid: int
-    # What is not sent means 1 for ever, and not whatever its reader speaks.
+    # A field that is not sent means 1 for ever, not the version that its reader speaks.
     oldest: int = 1
     newest: int = 1
 
@@ -49,11 +49,11 @@ class TakeOver(_Message, frozen=True, kw_only=True, tag="successor.take-over"):
     epoch: int
     commit_no: int
     pinned: bool = False
-    """Somebody asked for this build although it is older: clients must not undo that."""
+    """A person asked for this build although it is older: clients must not undo that."""
 
 
 class TakingOver(_Message, frozen=True, kw_only=True, tag="successor.phase"):
-    """How far the successor is; a sign of life."""
+    """Progress of the successor; a sign of life."""
 
     phase: str
 
@@ -65,14 +65,14 @@ class Serving(_Message, frozen=True, kw_only=True, tag="successor.serving"):
 
 
 class Settled(_Message, frozen=True, kw_only=True, tag="successor.settled"):
-    """The successor is about to end or to hand over itself: nobody may take back from it now.
+    """The successor is about to end or to hand over itself: the store may not be taken back now.
 
     The old actor answers by closing the connection.
     """
 
 
 class CannotTakeOver(_Message, frozen=True, kw_only=True, tag="successor.failed"):
-    """The successor gives up and ends. It has changed nothing."""
+    """The successor cannot take over and exits. It has changed nothing."""
 
     code: str
     message: str
@@ -87,22 +87,22 @@ _take_over: msgspec.msgpack.Decoder[TakeOver] = msgspec.msgpack.Decoder(TakeOver
 
 
 def decode_successor(body: bytes) -> SuccessorMessage:
-    """A message of a successor. Raises :class:`FrameError`."""
+    """Decode a message of a successor. Raises :class:`FrameError`."""
     return decode(_from_successor, body)
 
 
 def decode_predecessor(body: bytes) -> TakeOver:
-    """The message of the old actor. Raises :class:`FrameError`."""
+    """Decode the message of the old actor. Raises :class:`FrameError`."""
     return decode(_take_over, body)
 
 
 def next_successor_message(buffer: FrameBuffer) -> SuccessorMessage | None:
-    """The next message of a successor if it is complete. Raises :class:`FrameError`."""
+    """Return the next message of a successor if it is complete. Raises :class:`FrameError`."""
     body = buffer.next_body()
     return None if body is None else decode_successor(body)
 
 
 def next_take_over(buffer: FrameBuffer) -> TakeOver | None:
-    """The message of the old actor if it is complete. Raises :class:`FrameError`."""
+    """Return the message of the old actor if it is complete. Raises :class:`FrameError`."""
     body = buffer.next_body()
     return None if body is None else decode_predecessor(body)
