@@ -1,1 +1,1 @@
-"""Where sessions are kept: one contract, several stores."""
+"""Providers of stores: one contract, for a file and for servers."""

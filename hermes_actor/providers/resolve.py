@@ -1,4 +1,4 @@
-"""Which provider a store has: by a URL, or by ``sessiondb`` in the settings of the home.
+"""Choice of the provider: by a URL, or by ``sessiondb`` in the settings of the home.
 
 One is chosen before anything is opened, and never exchanged for another afterwards: an agent that
 silently writes somewhere else loses its memory. Passwords do not leave this module except inside
@@ -68,7 +68,7 @@ class StoreSpec(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where the store is, for people: without a password."""
+        """Address of the store for people: without a password."""
         return str(self.file or masked(self.url))
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ def choose_by_url(url: str) -> StoreSpec:
 
 
 def choose_by_settings(home: Path) -> StoreSpec | None:
-    """What ``sessiondb`` in the ``config.yaml`` of *home* asks for; ``None``: the file there.
+    """Return the store that ``sessiondb`` in *home*'s ``config.yaml`` names, ``None`` for the file.
 
     Raises :class:`BadConfig` and :class:`UnknownProvider`.
     """

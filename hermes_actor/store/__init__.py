@@ -1,1 +1,1 @@
-"""What a row is: the SQL of every read and of every operation."""
+"""Rows of a store: the SQL of every read and of every operation."""

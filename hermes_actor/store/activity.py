@@ -34,7 +34,7 @@ _MESSAGE_INDEX = "hermes_actor_messages_time"
 
 
 class Listed(NamedTuple):
-    """Which sessions a list may show: an SQL condition on ``s``, and the source if it is one."""
+    """Sessions that a list may show: an SQL condition on ``s``, and the source if it is one."""
 
     where: str
     parameters: tuple[Any, ...]

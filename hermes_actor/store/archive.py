@@ -41,7 +41,7 @@ def archive(conn: Connection, op: SessionArchive) -> list[str]:
 
 
 def is_archived(conn: Connection, session_id: str) -> bool:
-    """Whether a session is put away, by the column of the file or by our own mark."""
+    """Return True if a session is put away, by the column of the file or by our own mark."""
     marked = features_of(conn).is_archived
     sql = f"SELECT 1 FROM sessions s WHERE s.id = ? AND {marked}"
     return scalar(conn, sql, (session_id,)) is not None

@@ -1,4 +1,4 @@
-"""What followers are told of a change."""
+"""Notifications of changes, for subscribers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ID_LENGTH = 1000
 
 
 def change_of(operation: Operation[Any], commit_no: int) -> Changed:
-    """What followers are told of an applied operation."""
+    """Return the notification of an applied operation."""
     tag = str(operation.__struct_config__.tag)
     about = getattr(operation, "session_id", None)
     if about is None and tag.startswith(("session.", "handoff.")):
         about = getattr(operation, "id", None) or getattr(operation, "new", None)
-    # Thousands of changes are kept. An id that is longer than any is not told.
+    # Thousands of changes are kept. An id that is longer than any real one is left out.
     session_id = about if isinstance(about, str) and len(about) <= _ID_LENGTH else None
     return Changed(commit_no=commit_no, op=tag, session_id=session_id)

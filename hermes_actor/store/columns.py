@@ -15,7 +15,7 @@ __all__ = ["COUNTERS", "MESSAGES", "SESSIONS", "Column", "Form", "create_table",
 
 
 class Form(Enum):
-    """What callers give and exports hold for a column."""
+    """Kind of value that callers give and exports hold for a column."""
 
     TEXT = "text"
     KEY = "key"

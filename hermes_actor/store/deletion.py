@@ -60,8 +60,10 @@ def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
 
 
 def with_delegates(conn: Connection, rows: list[Row]) -> list[Row]:
-    """What goes if *rows* are removed as ended sessions: all but those that an open delegate works
-    for, each followed by its delegates, which have the key ``delegate_of``.
+    """Return what goes if *rows* are removed as ended sessions.
+
+    All but those that an open delegate works for, each followed by its delegates, which have the
+    key ``delegate_of``.
     """
     if features_of(conn).delegates is None:
         return rows

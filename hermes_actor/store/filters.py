@@ -1,4 +1,4 @@
-"""Which sessions a prune, an archive or an export takes: conditions that are joined by AND."""
+"""Filters of prune, archive and export: conditions that are joined by AND."""
 
 from __future__ import annotations
 

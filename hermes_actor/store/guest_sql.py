@@ -34,17 +34,17 @@ def first_word(sql: str) -> str:
 
 
 def names_index(sql: str) -> bool:
-    """Whether a statement may look at a full-text index, which must be complete then."""
+    """Return True if a statement may look at a full-text index, which must be complete then."""
     return "messages_fts" in sql.lower()
 
 
 def names_messages(sql: str) -> bool:
-    """Whether a statement may change messages, and so run the triggers of the indexes."""
+    """Return True if a statement may change messages, and so run the triggers of the indexes."""
     return "messages" in sql.lower()
 
 
 def keeps_a_part(sql: str) -> bool:
-    """Whether a statement that fails may leave a part of its changes behind."""
+    """Return True if a statement that fails may leave a part of its changes behind."""
     return _OR_FAIL.search(sql) is not None
 
 

@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 
 def sessions_in(conn: Connection, window: Window) -> Iterator[Row]:
-    """The sessions of the window, one at a time. Whoever stops early closes the iterator."""
+    """Yield the sessions of the window. A caller that stops early closes the iterator."""
     columns = [f"COALESCE(s.{c}, 0)" if c in _COUNTED else f"s.{c}" for c in _COLUMNS]
     with closing(conn.cursor()) as cursor:
         cursor.execute(

@@ -56,7 +56,7 @@ _WORKSPACE = (
 
 
 class Page(NamedTuple):
-    """Which sessions a list is about, and which part of it."""
+    """Selection and page of a list of sessions."""
 
     source: str | None
     exclude_sources: Sequence[str] | None

@@ -1,4 +1,4 @@
-"""How values of a message become columns, and columns become values again.
+"""Codec of messages: values of callers to columns, and back.
 
 This is file format. Structured content is marked by a NUL and ``json:``; SQLite's string
 functions stop at a NUL, so such rows have no preview, never match LIKE and are not indexed by
@@ -73,7 +73,7 @@ def decode_json(stored: Any, column: str, broken: Callable[[], Any]) -> Any:
 
 
 def count_calls(tool_calls: Any) -> int:
-    """What a message adds to ``tool_call_count``. An empty dict counts one, as it always did."""
+    """Return what a message adds to ``tool_call_count``. An empty dict counts one."""
     if tool_calls is None:
         return 0
     return len(tool_calls) if isinstance(tool_calls, list) else 1

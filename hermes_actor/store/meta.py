@@ -29,7 +29,7 @@ def get_meta(conn: Connection, key: str) -> str | None:
 
 
 def content_bytes(conn: Connection) -> int:
-    """How large the file would be without free pages."""
+    """Return the size of the file without its free pages, in bytes."""
     pages, free, size = (
         conn.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")

@@ -42,7 +42,7 @@ _ARCHIVED = "hermes_actor_archived"
 
 
 class StoreSummary(NamedTuple):
-    """What a migration must know of a store before it begins."""
+    """Facts about a store that a migration needs before it begins."""
 
     identity: str
     """Which store it is, however it is addressed."""

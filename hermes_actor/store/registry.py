@@ -1,4 +1,4 @@
-"""Which function applies which operation.
+"""Registry of the functions that apply operations.
 
 An applying function takes a connection inside an open transaction and an operation. It is a pure
 function of file and operation: no clock, no randomness, no file system, no transaction control.

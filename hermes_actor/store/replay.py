@@ -68,7 +68,7 @@ def _replay(row: Row) -> Row:
 
 
 def is_replayed_prompt(kept: list[dict[str, Any]], message: dict[str, Any]) -> bool:
-    """Whether *message* repeats a prompt that has had no answer yet.
+    """Return True if *message* repeats a prompt that has had no answer yet.
 
     A resume sends the open prompt again into the new session; a repeat after an answer is meant.
     """
@@ -85,7 +85,7 @@ def is_replayed_prompt(kept: list[dict[str, Any]], message: dict[str, Any]) -> b
 
 
 class _MemoryPatterns(NamedTuple):
-    """What recalled memory looks like. A stretch ends where group 1 of its end has matched."""
+    """Patterns of recalled memory. A stretch ends where group 1 of its end has matched."""
 
     span: re.Pattern[str]
     span_end: re.Pattern[str]

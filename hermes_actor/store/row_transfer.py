@@ -34,7 +34,7 @@ BOOKMARK = "migration_"
 
 
 def resume_token_of(conn: Connection) -> dict[str, str]:
-    """How far the last migration into this file has come; empty if there was none."""
+    """Return how far the last migration into this file has come; empty if there was none."""
     found = conn.execute(
         "SELECT key, value FROM hermes_actor_meta WHERE key GLOB ?", (f"{BOOKMARK}*",)
     ).fetchall()

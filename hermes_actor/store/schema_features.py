@@ -1,4 +1,4 @@
-"""What a file really has: columns decide, never its version number.
+"""Features of a file's schema: columns decide, never its version number.
 
 Files of newer versions carry columns that change what a correct query is (messages that were
 taken back, sessions that were archived). The layout is read once per schema cookie.
@@ -74,8 +74,9 @@ class SchemaFeatures(NamedTuple):
 
     @property
     def marks_children(self) -> bool:
-        """Whether branches and delegates are marked in ``model_config``, so that every other child
-        of a compressed session continues it, whenever it started.
+        """True if branches and delegates are marked in ``model_config``.
+
+        Every other child of a compressed session then continues it, whenever it started.
 
         ``compacted`` came with the release that reads lineages so; the marks have no column.
         """
@@ -142,10 +143,10 @@ def _marked(alias: str, key: str) -> str:
 
 
 def features_of(conn: Connection) -> SchemaFeatures:
-    """The layout of the file as *conn* sees it.
+    """Return the features of the file as *conn* sees it.
 
-    Whoever begins a transaction or a read clears ``layout_checked``; the schema cookie is then
-    compared once, on the first question.
+    Code that begins a transaction or a read clears ``layout_checked``; the schema cookie is then
+    compared once, on the first call.
     """
     if conn.layout is None or not conn.layout_checked:
         (cookie,) = conn.execute("PRAGMA schema_version").fetchone()

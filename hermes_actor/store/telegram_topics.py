@@ -32,7 +32,7 @@ _VERSION_KEY = "telegram_dm_topic_schema_version"
 
 
 def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
-    """Whether the tables exist; reading never creates them."""
+    """Return True if the tables exist; reading never creates them."""
     return bool(
         scalar(conn, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
     )
@@ -143,7 +143,7 @@ def _if_there(
     sql: str,
     parameters: tuple[str, ...],
 ) -> R | None:
-    """What *fetch* gives, or ``None`` if the tables are absent: asking first would cost double."""
+    """Return what *fetch* returns; ``None`` if the tables are absent. Asking first costs double."""
     try:
         return fetch(conn, sql, parameters)
     except sqlite3.OperationalError:

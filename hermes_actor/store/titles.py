@@ -85,7 +85,7 @@ def _in_use(title: str, holder: object) -> TitleInUse:
 
 
 def _is_ancestor(conn: Connection, holder: str, session_id: Any) -> bool:
-    """Whether *holder* stands above the session in its chain of continuations."""
+    """Return True if *holder* stands above the session in its chain of continuations."""
     chain = compression_lineage(conn, session_id)
     return holder in chain[: chain.index(session_id)]
 
@@ -124,7 +124,7 @@ def claim_title(conn: Connection, session_id: Any) -> None:
     kept = queued_title(conn, session_id)
     if kept is None:
         return
-    # Somebody may have taken it meanwhile; the session must come into being all the same.
+    # Another session may have taken it meanwhile; this one must be created all the same.
     taken = scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (kept,))
     title = next_in_lineage(conn, kept) if taken else kept
     conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session_id))

@@ -1,1 +1,1 @@
-"""What agents do with a store: search tool, recap, titles, insights. Pure where it can be."""
+"""Tools of agents: search, recap, titles, insights. Pure where possible."""

@@ -1,4 +1,4 @@
-"""What sessions add up to, taken in one by one: the memory does not grow with their number."""
+"""Totals over sessions, added one by one: memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ID_CUT = 16
 
 
 class Tally:
-    """What one walk over the sessions adds up to."""
+    """Totals of one walk over the sessions."""
 
     def __init__(self, price_fn: PriceFunction | None, top: int) -> None:
         self._price = price_fn

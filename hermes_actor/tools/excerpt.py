@@ -28,7 +28,7 @@ def cut_around(text: str, query: str, max_chars: int = 100_000) -> str:
 
 
 def _hits(text: str, query: str) -> list[int]:
-    """Where the phrase is; else where its words are together; else where any word is."""
+    """Return positions of the phrase, else of its words together, else of any word."""
     words = query.split()
     if not words:
         return []

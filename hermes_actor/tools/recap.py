@@ -1,4 +1,4 @@
-"""The end of a conversation in a few lines, for somebody who comes back to it."""
+"""Recap: the end of a conversation in a few lines, for a user who comes back to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = 4
 
 
 class Limits(NamedTuple):
-    """How much a recap shows; the keys ``display.resume_…`` of the settings."""
+    """Limits of a recap; the keys ``display.resume_…`` of the settings."""
 
     exchanges: int = 10
     max_user_chars: int = 300

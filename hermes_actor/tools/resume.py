@@ -1,4 +1,4 @@
-"""Which session somebody means who wants to go on."""
+"""Choice of the session that a user wants to resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CANDIDATES = 5
 
 
 class Target(NamedTuple):
-    """Where a resume goes. *asked* is the session that was meant, before its continuations."""
+    """Target of a resume. *asked* is the session that was meant, before its continuations."""
 
     asked: str
     id: str

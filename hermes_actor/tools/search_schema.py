@@ -1,4 +1,4 @@
-"""How a model is told about ``session_search``, and when to use it."""
+"""Description of ``session_search`` for a model, with advice on when to use it."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ SCHEMA: dict[str, Any] = {
         "required": [],
     },
 }
-"""For function calling: how a model is told about the tool."""
+"""For function calling: the description of the tool for a model."""

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 class Searchable(Protocol):
-    """What the tool needs of a store; a ``SessionDB`` has it."""
+    """Methods that the tool needs of a store; a ``SessionDB`` has them."""
 
     def search_messages(
         self,

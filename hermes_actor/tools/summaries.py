@@ -1,4 +1,4 @@
-"""What a found conversation was about: summarisers, and one that needs no model."""
+"""Summaries of found conversations: summarisers, and one that needs no model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RAW_PREVIEW = 500
 
 
 class SummaryRequest(NamedTuple):
-    """What a summariser gets to know."""
+    """Input of a summariser."""
 
     query: str
     terms: tuple[str, ...]
@@ -124,7 +124,7 @@ _TOKEN = re.compile(r'"([^"]*)"|(\()|(\))|(\S+?)(?=[()"\s]|$)')
 
 
 def query_terms(query: str) -> tuple[str, ...]:
-    """What a query looks for, lower-case: words, quoted phrases, ``word*`` for beginnings."""
+    """Return the terms of a query, lower-case: words, quoted phrases, ``word*`` for prefixes."""
     terms: list[str] = []
     negated = False
     for phrase, opening, closing, word in _TOKEN.findall(query):

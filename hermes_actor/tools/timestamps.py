@@ -18,7 +18,7 @@ def _local_time(moment: Any) -> time.struct_time | None:
 
 
 def seconds_between(start: Any, end: Any) -> float:
-    """How long something took; 0 if that cannot be said."""
+    """Return the seconds between two times; 0 if one is missing or no number."""
     try:
         return max(0.0, float(end - start))
     except TypeError:

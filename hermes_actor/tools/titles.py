@@ -1,4 +1,4 @@
-"""Titles that come before their session, and titles that nobody had to think of."""
+"""Titles that are set before their session exists, and automatic titles."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class PendingTitle:
     def apply(self, db: SessionDB, session_id: str) -> Literal["applied", "kept", "refused"]:
         """Give the title to the session, which must exist by now.
 
-        ``kept``: it could not be stored, try again later. ``refused``: somebody else has taken the
-        title, or has given the session another one.
+        ``kept``: it could not be stored, try again later. ``refused``: another session has this
+        title, or the session has got another one.
         """
         if self._title is None:
             return "refused"
@@ -86,7 +86,7 @@ class PendingTitle:
 
 
 def may_auto_title(history: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the conversation is young enough to be named after its beginning."""
+    """Return True if the conversation is young enough to be named after its beginning."""
     asked = sum(1 for message in history if message.get("role") == "user")
     return asked <= _TITLED_WITHIN
 
@@ -113,7 +113,7 @@ def default_title(user: str, assistant: str = "") -> str | None:
 
 
 def _is_wanted(db: SessionDB) -> bool:
-    """Whether the settings of the home leave automatic titles on."""
+    """Return True if the settings of the home leave automatic titles on."""
     place = getattr(db, "db_path", None)  # a store on a server has none
     home = Path(place).parent if place else default_db_path().parent
     return load(home, "auxiliary").read(TITLES_ENABLED)
@@ -133,7 +133,7 @@ def auto_title(
 
     Call it after a successful turn. Nothing happens in a conversation of more than two questions,
     without text, or where the setting auxiliary.title_generation.enabled is false. A title that
-    somebody sets meanwhile stays; one that is taken gets the next number of its lineage. Failures
+    a user sets meanwhile stays; one that is taken gets the next number of its lineage. Failures
     go to *on_failure*, never to the caller. Returns the thread.
     """
     if not (session_id and user.strip() and assistant.strip() and may_auto_title(history)):

@@ -47,10 +47,8 @@ NOT_YET = {
     "engine",
     "providers",
     "recovery",
-    "store",
     "system",
     "testing",
-    "tools",
 }
 """Packages of the product that are not clean yet."""
 

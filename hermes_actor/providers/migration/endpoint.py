@@ -145,8 +145,8 @@ class BatchWriter:
                 rows=self._rows,
                 bookmark=bookmark or {},
                 expect=self._expect,
-                # Whoever writes to an unfinished target gets a number above all that came so far,
-                # and is found out by it.
+                # A program that writes to an unfinished target gets a number above all that came
+                # so far, and is detected by it.
                 last_id=max(0, int((bookmark or {}).get("through", 0))),
                 **self._options,
             )

@@ -1,13 +1,13 @@
-"""Moving a store to another provider: everything, as it is, while nobody is in a hurry.
+"""Migration of a store to another provider: everything, as it is.
 
 The source is only read. The target is empty at first, or one that an earlier run has filled from
-the same source and that nobody has changed since. A *bookmark* in the target tells how far the
+the same source and that no program has changed since. A *bookmark* in the target tells how far the
 copy has come; it is written with the rows that it is about. So a run that was killed is carried
 on by the next one, and a run that has nothing left to do changes nothing.
 
 In order: sessions without the links between them, links, messages by id, the small tables. Then
 the target is read back and compared, session by session; what differs, because the source has
-changed since it was copied, is copied anew. Search indexes come last.
+changed since it was copied, is copied again. Search indexes come last.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALL = (*TOPIC_TABLES, *(t for t in COPIED_TABLES[2:] if t not in TOPIC_TABLES
 
 
 def check(source: StoreSummary, target: StoreSummary | None) -> bool:
-    """Whether a run may begin, and if so whether it goes on with an earlier one.
+    """Return True if a run may begin, and if so whether it goes on with an earlier one.
 
     Raises :class:`CannotMigrate`.
     """
@@ -112,7 +112,7 @@ class Migration:
     # --- before ------------------------------------------------------------------------------
 
     def _examine(self, target: StoreSummary, through: int) -> None:
-        """Read what is in the target, and refuse one that somebody else has changed."""
+        """Read what is in the target, and refuse one that another program has changed."""
         if not target.sessions and not target.messages:
             return
         if (target.newest_id or LOWEST) > through:
@@ -190,7 +190,7 @@ class Migration:
         return found
 
     def _verify(self, source: StoreSummary) -> None:
-        """Read the target back; copy anew what the source has changed since it was copied."""
+        """Read the target back; copy again what the source has changed since it was copied."""
         self._theirs = self._read_target("verifying", self._target.facts())
         newest = source.newest_id if source.newest_id is not None else LOWEST
         for session_id in list(self._ours.differing_messages(self._theirs)):
@@ -199,7 +199,7 @@ class Migration:
         if wrong or self._ours.others != self._theirs.others:
             raise CannotMigrate(
                 f"{len(wrong)} sessions differ after the copy ({', '.join(wrong[:3])} …): the"
-                " source or the target is being changed; run the command again when nobody writes"
+                " source or the target is being changed; stop all writers and run the command again"
             )
 
     def _mend(self, session_id: str, newest: int) -> None:

@@ -1,4 +1,4 @@
-"""What a migration has done, for people and for scripts."""
+"""Report of a migration, for people and for scripts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Tell", "copy_sessions"]
 
 Tell = Callable[[str, int, int], None]
-"""Told what is being done, how many rows of it are done, and how many there are."""
+"""Called with the step that runs, the rows done, and the rows in all."""
 
 
 def copy_sessions(

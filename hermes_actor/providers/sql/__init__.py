@@ -1,1 +1,1 @@
-"""What PostgreSQL and MySQL share: tables, operations and reads in SQLAlchemy Core."""
+"""Stores on a server: tables, operations and reads in SQLAlchemy Core, and two dialects."""

@@ -22,7 +22,7 @@ _log = logging.getLogger("hermes_actor.providers")
 
 _AT_ONCE = 500
 _LOOK_EVERY_SECONDS = 1.0
-"""How long a change that nobody was told of may stay unseen: one that began before we followed."""
+"""Longest time until a change is seen that was not notified: it began before the subscription."""
 
 
 class ServerChanges:
@@ -89,7 +89,7 @@ def _next_steps(conn: ServerConnection, place: Cursor) -> list[Step]:
 
 
 def _listen(database: Database, heard: threading.Event, stop: threading.Event) -> None:
-    """The listening thread: a lost connection is made anew, and what was missed is looked for."""
+    """Run the listening thread: reconnect after a loss, and fetch what was missed."""
     while not stop.is_set():
         try:
             database.dialect.listen(database.engine, heard, stop)

@@ -44,14 +44,14 @@ _OPEN_SECONDS = 5.0
 
 
 class Outcome(NamedTuple):
-    """What became of one change."""
+    """Outcome of one change."""
 
     result: Any = None
     error: HermesActorError | None = None
 
 
 class _Try:
-    """What is known about a change over several tries.
+    """Knowledge about a change over several attempts.
 
     A try whose commit got no answer leaves the change *uncertain*. A later try settles that when it
     gets past the note of the change, and not before: one that waited for the note in vain, because

@@ -1,4 +1,4 @@
-"""What differs between servers: one class per kind of server implements this.
+"""Differences between servers: one class per kind of server implements this.
 
 Everything else in this package is written once, in SQLAlchemy Core.
 """
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How a store on a server is used."""
+    """Settings of a store on a server."""
 
     pool_size: int = 8
     statement_timeout_seconds: float = 30.0
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
 
 class Way(Enum):
-    """What to do about an error of a server."""
+    """Reaction to an error of a server."""
 
     RAISE = "raise"
     """It is about the request, or nothing will change it soon."""
@@ -66,7 +66,7 @@ class Way(Enum):
 
 
 class Classification(NamedTuple):
-    """What to do about an error, and the error that callers know it as."""
+    """Reaction to an error, and the error that callers get."""
 
     way: Way
     error: HermesActorError
@@ -92,7 +92,7 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def classify(self, error: BaseException) -> Classification:
-        """What an error of the driver means."""
+        """Classify an error of the driver."""
 
     @abstractmethod
     def capabilities(self) -> Capabilities: ...
@@ -119,7 +119,7 @@ class ServerDialect(ABC):
         """Bring the words of messages to the form of format 2, or take them away."""
 
     def lacks_words(self, conn: Connection) -> bool:
-        """Whether there are messages without words, which then have to be filled in."""
+        """Return True if there are messages without words, which then have to be filled in."""
         return False
 
     @abstractmethod
@@ -173,18 +173,18 @@ class ServerDialect(ABC):
     def contains_words(
         self, conn: ServerConnection, tree: Node
     ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
-        """Which messages match a tree of words, and how well."""
+        """Return a condition and a rank: messages that match a tree of words."""
 
     @abstractmethod
     def contains_parts(self, tree: Node) -> ColumnElement[bool]:
-        """Which messages match a tree of parts of texts."""
+        """Return a condition: messages that match a tree of parts of texts."""
 
     def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
         """Snippets of hits that FTS5 would not have found."""
         return {}
 
     def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
-        """Which messages hold something like *wanted*, and how near they come."""
+        """Return a condition and a distance: messages that hold something like *wanted*."""
         raise Unsupported(f"{self.name} does not tell how similar texts are")
 
     # --- changes -----------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
-        """Where to read on after ``commit_no`` *after*; ``None``: from now on."""
+        """Return the cursor after ``commit_no`` *after*; ``None``: from now on."""
 
     @abstractmethod
     def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:

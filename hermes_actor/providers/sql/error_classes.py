@@ -1,4 +1,4 @@
-"""What can go wrong on a server: what to do about it, and the error that callers know it as.
+"""Classes of server errors: the reaction to each, and the error that callers get.
 
 Servers have codes and words of their own. ``postgres_errors`` and ``maria_errors`` say which of
 these situations a code means, and nothing else.
@@ -110,7 +110,7 @@ def no_value(column: str) -> Classification:
 
 
 def taken(column: str) -> Classification:
-    """Somebody was quicker.
+    """Return the error for a value that another transaction took first.
 
     Tried again the change meets what is there now, and says so in words of its own, or takes the
     next title.

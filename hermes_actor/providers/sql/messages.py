@@ -46,8 +46,8 @@ _COUNT = (
 @applies(MessageAppend)
 def append(conn: ServerConnection, op: MessageAppend) -> int:
     values = _values(conn, op.session_id, op.message)
-    # The session first: whoever holds its row draws the next id, so the ids of one session rise
-    # in the order of its commits.
+    # The session first: the transaction that holds its row draws the next id, so the ids of one
+    # session rise in the order of its commits.
     done = conn.execute(_COUNT, {"key": op.session_id, "calls": op.message.calls})
     if not done.rowcount:
         raise missing_session(op.session_id)

@@ -33,7 +33,7 @@ def get_meta(conn: ServerConnection, key: str) -> str | None:
 
 @answers(questions.content_bytes)
 def content_bytes(_conn: ServerConnection) -> int:
-    return 0  # a server gives room back by itself, and nobody waits for it
+    return 0  # a server gives room back by itself, and no caller waits for it
 
 
 @applies(HandoffRequest)

@@ -61,7 +61,7 @@ class ServerPort:
 
     @staticmethod
     def _wait_for(last: Future[Any] | None, timeout: float) -> None:
-        """What a pipeline has sent before goes before."""
+        """Wait until what a pipeline has sent before is applied."""
         if last is not None and not last.done():
             try:
                 last.exception(timeout=timeout)

@@ -69,7 +69,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _ask_fts5(characters: set[str]) -> dict[int, str]:
-    """How FTS5 folds *characters*.
+    """Return *characters* as FTS5 folds them.
 
     It decides character by character, by tables of its own that no rule of Unicode gives: it keeps
     ``й``, and the two accents of ``ệ``. So it is asked, once for each character.

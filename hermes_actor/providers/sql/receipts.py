@@ -66,7 +66,7 @@ class Tickets:
 _NIL = _encode(None)
 _BY_TICKET = (changes.c.client == bindparam("of_client"), changes.c.seq == bindparam("of_seq"))
 _FIND = select(changes.c.digest, changes.c.result).where(*_BY_TICKET)
-_NOTE_RESULT = update(changes).where(*_BY_TICKET).values(result=bindparam("told"))
+_NOTE_RESULT = update(changes).where(*_BY_TICKET).values(result=bindparam("answer"))
 
 
 def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
@@ -92,7 +92,7 @@ def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
         return msgspec.msgpack.decode(result, type=result_type(kind))
     result = function(conn, ticket.operation)
     if result is not None:
-        conn.execute(_NOTE_RESULT, {**key, "told": _encode(result)})
+        conn.execute(_NOTE_RESULT, {**key, "answer": _encode(result)})
     conn.dialect.notify_subscribers(conn)
     return result
 
@@ -102,7 +102,7 @@ def sweep_is_due(ticket: Ticket) -> bool:
 
 
 def sweep(conn: ServerConnection) -> None:
-    """Remove notes that nobody can need."""
+    """Remove receipts that no client can need."""
     newest = conn.scalar(select(func.max(changes.c.commit_no))) or 0
     conn.execute(
         delete(changes).where(

@@ -1,4 +1,4 @@
-"""Which function applies which operation, and which answers which question.
+"""Registry of the functions that apply operations and answer reads on a server.
 
 A question is named by the function of ``hermes_actor/store`` that answers it from a file, so the
 methods of a SessionDB ask both kinds of store in the same words. All functions take a

@@ -132,7 +132,7 @@ class ServerSessionDB(
 
     @classmethod
     def look(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> StoreSummary | None:
-        """What is there, without making anything; ``None`` if there is no store yet."""
+        """Return a summary of the store without creating it; ``None`` if there is none yet."""
         dialect = cls._dialect(_settings(settings or {}))
         database = Database(dialect, dialect.engine(url))
         with closing(database):
@@ -140,7 +140,7 @@ class ServerSessionDB(
 
     @classmethod
     def status(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """How the store at *url* is and what it promises, without making anything.
+        """Return the state and promises of the store at *url* without creating anything.
 
         Raises:
             OpenError: the server cannot be reached, or does not let us in.

@@ -32,9 +32,9 @@ def folded(text: str) -> str:
 def begins_with(
     conn: ServerConnection, statement: Select[Any], column: Column[Any], beginning: str
 ) -> list[Row]:
-    """Rows of *statement* whose *column* begins with a text, as ``LIKE 'beginning%'`` tells it.
+    """Return rows of *statement* whose *column* begins with a text, as ``LIKE 'beginning%'`` does.
 
-    The server finds candidates by its own idea of letter case; which of them count is told here.
+    The server finds candidates by its own rules of letter case; this function decides.
     """
     likes = conn.dialect.like(column, questions.escape_like(encode_text(beginning) or "") + "%")
     wanted = folded(beginning)
@@ -72,7 +72,7 @@ def _in_use(title: str, holder: object) -> TitleInUse:
 
 
 def _is_ancestor(conn: ServerConnection, holder: str, session_id: Any) -> bool:
-    """Whether *holder* stands above the session in its chain of continuations."""
+    """Return True if *holder* stands above the session in its chain of continuations."""
     chain = compression_lineage(conn, session_id)
     return holder in chain[: chain.index(session_id)]
 
@@ -118,7 +118,7 @@ def claim_title(conn: ServerConnection, session_id: Any) -> None:
     """Give a session that was just created the title that was kept for it."""
     kept = queued_title(conn, session_id)
     if kept is not None:
-        # Somebody may have taken it meanwhile; the session must come into being all the same.
+        # Another session may have taken it meanwhile; this one must be created all the same.
         _give(conn, session_id, free_title(conn, kept))
         conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": session_id})
 

@@ -36,7 +36,7 @@ _STREAMED_ROWS = 50
 
 
 class Bulk(Protocol):
-    """What a module for one kind of server offers."""
+    """Interface of a module for one kind of server."""
 
     def identity(self, conn: ServerConnection) -> str: ...
 
@@ -193,7 +193,7 @@ def build_search(database: Database) -> None:
 
 
 def look(database: Database, timeout: float) -> StoreSummary | None:
-    """What is there, without making anything; ``None`` if there is no store yet."""
+    """Return a summary of the store without creating it; ``None`` if there is none yet."""
 
     def ask(conn: ServerConnection) -> StoreSummary | None:
         missing = not conn.dialect.has_table(conn.plain, tables.own_meta.name)

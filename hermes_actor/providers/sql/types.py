@@ -1,4 +1,4 @@
-"""How a value that SQLite stores is kept by a server, and comes back as it was.
+"""Column types: a server keeps what SQLite stores, and returns it unchanged.
 
 Servers are stricter than SQLite in two ways, and each has one rule:
 
@@ -42,7 +42,7 @@ _BYTES = "\x1a\x1c"
 
 
 def encode_text(value: Any) -> str | None:
-    """What a text column keeps of *value*."""
+    """Return what a text column keeps of *value*."""
     if value is None:
         return None
     if isinstance(value, bytes | bytearray | memoryview):

@@ -1,4 +1,4 @@
-"""How far the full-text indexes reach, and whether they can be used, as any connection sees it.
+"""Coverage and health of the full-text indexes, as any connection sees them.
 
 The watermark says up to which message both indexes are complete. It is true only while no other
 program empties, drops or replaces the tables; a look at a few rows shows whether one has.
@@ -34,7 +34,7 @@ _PROBE = "hermes_actor_probe"
 
 
 def is_usable(conn: Connection, table: str) -> bool:
-    """Whether *table* exists and the linked SQLite can serve it."""
+    """Return True if *table* exists and the linked SQLite can serve it."""
     return works(conn, f"SELECT rowid FROM {table} LIMIT 0")
 
 
@@ -52,13 +52,13 @@ def check_usable(conn: Connection) -> None:
 
 
 def can_serve(conn: Connection, table: str) -> bool:
-    """Whether the linked SQLite has the module and the tokenizer of *table*."""
+    """Return True if the linked SQLite has the module and the tokenizer of *table*."""
     create = statements(TABLES[table])[0].replace(f"EXISTS {table} ", f"EXISTS temp.{_PROBE} ")
     return works(conn, create) and works(conn, f"DROP TABLE temp.{_PROBE}")
 
 
 def works(conn: Connection, sql: str) -> bool:
-    """Whether a statement about a full-text table runs; other errors than its own are raised."""
+    """Return True if a statement about a full-text table runs. Raises errors of other causes."""
     try:
         conn.execute(sql).fetchall()
     except sqlite3.DatabaseError as error:
@@ -80,11 +80,11 @@ def read_indexes(conn: Connection) -> None:
 
 
 def covers(conn: Connection, watermark: int) -> bool:
-    """Whether both indexes hold some of the messages up to *watermark*, the first and the last.
+    """Return True if both indexes hold samples of the messages up to *watermark*.
 
-    The others lie evenly between these two, so a gap of a sixteenth of all ids does not pass. Costs
-    the same however many messages there are. Those that are noted do not count: it is known that
-    the indexes may lack them. Tables of another shape may leave out what they like.
+    The first, the last, and others evenly between these two are looked up, so a gap of a sixteenth
+    of all ids does not pass. Costs the same however many messages there are. Messages with a note
+    do not count: the indexes may lack them. Tables of another shape may leave out anything.
     """
     if not features_of(conn).deferrable:
         return True

@@ -1,8 +1,8 @@
-"""Finding messages: by words, by trigrams, and by short CJK terms.
+"""Search in messages: by words, by trigrams, and by short CJK terms.
 
 A search must not answer from an index that is behind: the caller asks :func:`index_lag` in the
-snapshot of the search, and lets the owner catch up if it must. If nobody can be asked to, the
-search looks at the rest by itself.
+snapshot of the search, and lets the owner catch up if it must. If no owner can be
+asked, the search covers the rest by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_TEXT = "[multimodal content]"
 
 
 class Filters(NamedTuple):
-    """Which hits count. ``None`` is no filter; an empty list of sources lets nothing through."""
+    """Filters of hits. ``None`` is no filter; an empty list of sources lets nothing through."""
 
     sources: Sequence[str] | None = None
     excluded: Sequence[str] | None = None
@@ -90,7 +90,7 @@ def search_messages(
 ) -> list[Row]:
     """Hits with their neighbours, best first (short CJK terms: newest first).
 
-    *alone_until*: the indexes may be behind and nobody can be asked; look at the rest too, until
+    *alone_until*: the indexes may be behind and no owner can be asked; search the rest too, until
     this time of ``time.monotonic``. Hits among the rest then come first. Raises
     :class:`IndexBehind` if that takes longer.
     """
@@ -209,8 +209,10 @@ def _context(conn: Connection, layout: SchemaFeatures, hit: Row) -> list[dict[st
 
 
 def term_snippet(content: Any, term: str) -> Any:
-    """What ``SUBSTR`` and ``INSTR`` cut around *term*: both look at bytes for text, and the first
-    one ends at a NUL."""
+    """Return what ``SUBSTR`` and ``INSTR`` cut around *term*.
+
+    Both treat bytes as text, and the first one ends at a NUL.
+    """
     if content is None:
         return None
     text = content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)

@@ -18,7 +18,7 @@ _NAMES = ("messages_fts", "messages_fts_trigram")
 
 
 def fulltext_tables(conn: Connection) -> list[str]:
-    """Which of the full-text tables the file has."""
+    """Return the full-text tables that the file has."""
     sql = "SELECT 1 FROM sqlite_master WHERE name = ? AND type = 'table'"
     return [name for name in _NAMES if scalar(conn, sql, (name,))]
 

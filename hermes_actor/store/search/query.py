@@ -1,4 +1,4 @@
-"""What a search query means: sanitising, CJK detection, and which index answers it."""
+"""Analysis of a search query: sanitising, CJK detection, and the index that answers it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 def sanitize(query: str) -> str:
-    """A query that FTS5 takes for what its author meant, as far as that can be told.
+    """Return a query that FTS5 takes for what its author meant, as far as possible.
 
     Quoted phrases stay; other special characters go; operators without an operand go; terms
     joined by dots, dashes and underscores become phrases.
@@ -84,7 +84,7 @@ def sanitize(query: str) -> str:
 
 
 class Route(Enum):
-    """Which index answers a query."""
+    """Index that answers a query."""
 
     WORDS = "words"
     TRIGRAMS = "trigrams"

@@ -1,4 +1,4 @@
-"""A full-text table for what no index holds yet, when nobody can be asked to index it.
+"""Temporary full-text table for messages that no index holds, when no owner can index them.
 
 It is the reader's own, temporary, with the tokenizer of the table that it completes, and lives for
 one search. Its size is bounded by the time that the search has.
@@ -44,7 +44,7 @@ def unindexed(conn: Connection, table: str, until: float) -> Iterator[str]:
 
 def _fill(conn: Connection, table: str, until: float) -> None:
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
-    # Holes below the watermark are there too, if somebody has made the table anew.
+    # Holes below the watermark are there too, if a foreign program has recreated the table.
     above = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1
     noted = (
         " OR m.id IN (SELECT id FROM main.hermes_actor_stale)" if features_of(conn).stale else ""
@@ -52,8 +52,8 @@ def _fill(conn: Connection, table: str, until: float) -> None:
     while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
         if time.monotonic() > until:
             raise IndexBehind(
-                f"nobody indexes this store now, and {newest - above} messages could not be looked"
-                " at in time",
+                f"no actor indexes this store now, and {newest - above} messages could not be"
+                " searched in time; search again, or allow a longer timeout",
                 done=above,
                 total=newest,
             )

@@ -69,7 +69,7 @@ def keep_last_id(conn: ServerConnection, last: int) -> None:
 
 
 def drop_search(conn: Connection) -> None:
-    # The table is made anew: otherwise a hidden column of the index stays, rows that come now get
+    # The table is rebuilt: otherwise a hidden column of the index stays, rows that come now get
     # no number in it, and an index that is added later finds none of them.
     if conn.execute(_HAS_INDEX).scalar() is not None:
         conn.execute(text(f"ALTER TABLE messages DROP INDEX {_INDEX}, ALGORITHM=COPY"))

@@ -244,7 +244,7 @@ class MySQLDialect(ServerDialect):
 
     @staticmethod
     def _are_free(conn: ServerConnection, after: int, before: int) -> bool:
-        """Whether no open transaction has inserted a change between two numbers.
+        """Return True if no open transaction has inserted a change between two numbers.
 
         An inserted row is locked until its transaction ends, so asking for a lock without waiting
         finds it out, and needs no privilege.

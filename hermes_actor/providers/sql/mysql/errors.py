@@ -1,4 +1,4 @@
-"""What errors of MySQL and MariaDB mean, told apart by their numbers."""
+"""Meaning of MySQL and MariaDB errors, by their numbers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def number_of(error: BaseException | None) -> int:
 
 
 def classify(error: BaseException) -> Classification:
-    """What to do about an error of the driver."""
+    """Classify an error of the driver."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = number_of(error)
     said = masked(str(cause.args[1] if cause is not None and len(cause.args) > 1 else cause))

@@ -65,7 +65,7 @@ _LONGEST = 80
 _MARK = "__"
 _LONGEST_PHRASE = 50
 """Words of a phrase that FULLTEXT is asked for; servers refuse some hundred."""
-# What InnoDB leaves out if nobody has told it otherwise, and is not short.
+# Words that InnoDB leaves out by default, and that are not short.
 _LEFT_OUT = frozenset({"about", "from", "that", "this", "what", "when", "where", "will", "with"})
 
 
@@ -79,7 +79,7 @@ def _marked(word: str) -> str:
 
 
 def words_column(values: Mapping[str, Any]) -> str:
-    """What the column ``words`` holds for a message."""
+    """Return the value of the column ``words`` for a message."""
     found: list[str] = []
     for name in ("content", "tool_name", "tool_calls"):
         value = values.get(name)
@@ -89,7 +89,7 @@ def words_column(values: Mapping[str, Any]) -> str:
 
 
 def words_match(tree: Node) -> ColumnElement[bool]:
-    """Which messages match a tree of words.
+    """Return a condition: messages that match a tree of words.
 
     All phrases of one node are one expression for the server: as conditions of their own, some
     hundred of them overrun its stack.
@@ -108,7 +108,7 @@ def words_match(tree: Node) -> ColumnElement[bool]:
 
 
 def words_rank(tree: Node) -> ColumnElement[Any]:
-    """How often the phrases that are looked for occur, rare ones counting more."""
+    """Return a rank: how often the phrases occur, rare ones counting more."""
     return _against(" ".join(map(_written, looked_for(tree))))
 
 
@@ -127,8 +127,10 @@ def _written(phrase: Phrase) -> str:
 
 
 def _is_read_again(phrase: Phrase) -> bool:
-    """Whether FULLTEXT cannot answer for the order of the words: it knows no phrase whose last
-    word goes on, and none of many words."""
+    """Return True if FULLTEXT cannot check the order of the words.
+
+    It supports neither a phrase that ends in a prefix nor one of many words.
+    """
     return len(phrase.words) > (1 if phrase.prefix else _LONGEST_PHRASE)
 
 
@@ -143,7 +145,7 @@ def _words_in_a_row(phrase: Phrase) -> ColumnElement[bool]:
 
 
 def part_match(phrase: Phrase) -> ColumnElement[bool]:
-    """Which messages hold a text, in any of the columns that are searched."""
+    """Return a condition: messages that hold a text, in any searched column."""
     joined = func.concat_ws(
         " ",
         func.coalesce(messages.c.content, ""),

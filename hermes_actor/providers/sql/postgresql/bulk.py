@@ -83,7 +83,7 @@ def insert(
 
 
 def _type_name(kind: Any) -> str:
-    """What PostgreSQL calls the type of a column, which the binary format does not convert."""
+    """Return PostgreSQL's name of a column's type; the binary format does not convert."""
     if isinstance(kind, StoredText):
         return "text"
     return "float8" if isinstance(kind, StoredReal) else "int8"
@@ -136,7 +136,7 @@ def build_search(database: Database) -> None:
             longest, *others = dialect.search_indexes(conn)
             made = beside.submit(_make_indexes, engine, others)
             _make_index(conn, longest)
-        # Committed before we wait: the other may be behind somebody who waits for our lock.
+        # Committed before we wait: the other may queue behind a session that waits for our lock.
         try:
             made.result()
         except (PoolTimeout, OperationalError):  # there is no second connection

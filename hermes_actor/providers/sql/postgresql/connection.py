@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: from an address, or out of a pool that somebody else has made."""
+"""Connections to PostgreSQL: from an address, or out of a pool that the caller has made."""
 
 from __future__ import annotations
 

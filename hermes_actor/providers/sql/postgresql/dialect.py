@@ -143,7 +143,7 @@ class PostgreSQLDialect(ServerDialect):
         )
 
     def search_indexes(self, conn: Connection) -> list[Executable]:
-        """What makes missing indexes for searches; the one that takes longest comes first."""
+        """Return the statements that build missing search indexes, the slowest first."""
         schema = self._extension(conn)
         trigrams = [] if schema is None else [text(_TRIGRAM_INDEX.format(schema=schema))]
         return [*trigrams, text(_WORDS_INDEX)]
@@ -177,7 +177,7 @@ class PostgreSQLDialect(ServerDialect):
 
     @staticmethod
     def _cuts_cjk(conn: Connection) -> bool:
-        """Whether ``pg_trgm`` takes CJK characters for letters, which the locale decides."""
+        """Return True if ``pg_trgm`` takes CJK characters for letters, which the locale decides."""
         schema = conn.execute(_EXTENSION_SCHEMA).scalar()
         found = conn.execute(text(f"SELECT cardinality({schema}.show_trgm('漢字'))")).scalar()
         return bool(found)

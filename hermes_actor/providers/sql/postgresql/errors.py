@@ -1,4 +1,4 @@
-"""What errors of PostgreSQL mean, told apart by SQLSTATE."""
+"""Meaning of PostgreSQL errors, by SQLSTATE."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CLASSES: dict[str, s.ErrorClass] = {
 
 
 def classify(error: BaseException) -> Classification:
-    """What to do about an error of the driver."""
+    """Classify an error of the driver."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlstate", None) or ""
     said = masked(str(cause)).strip()

@@ -1,6 +1,6 @@
 """Followers of a store on PostgreSQL: what they read, and how they are woken.
 
-Changes are told in the order of their transactions, and only when no earlier one can come any
+Changes are reported in the order of their transactions, and only when no earlier one can come any
 more: a number is drawn before its transaction is committed, and another one may be quicker.
 """
 
@@ -23,14 +23,14 @@ __all__ = ["CHANNEL", "TELL", "changes_after", "listen", "place_after"]
 
 CHANNEL = "hermes_actor_changes"
 _FOLLOW_SECONDS = 10
-"""How often a follower says that it is there; told of changes is who has said so lately."""
+"""Subscriber heartbeat interval. NOTIFY is skipped when no subscriber was seen recently."""
 _NOTICE_SECONDS = 1.0
 """How soon the listening thread of a closed subscription ends."""
 
 TELL = select(func.pg_notify(CHANNEL, func.current_schema())).where(
     select(followers.c.client).where(followers.c.until > func.now()).exists()
 )
-"""NOTIFY makes commits wait for each other, so it is left out when nobody listens."""
+"""NOTIFY makes commits wait for each other, so it is skipped when no subscriber listens."""
 
 _FINISHED = text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
 _PLACE = text("SELECT xid, commit_no FROM hermes_actor_changes WHERE commit_no = :after")
@@ -64,7 +64,7 @@ def changes_after(conn: ServerConnection, place: Cursor, limit: int) -> list[Ste
 
 
 def listen(engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
-    # A connection of its own: it is held for as long as somebody follows.
+    # A connection of its own: it is held for as long as the subscription lives.
     with closing(_raw(engine)) as conn:
         conn.autocommit = True
         conn.execute(f"LISTEN {CHANNEL}")

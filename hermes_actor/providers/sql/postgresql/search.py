@@ -158,7 +158,7 @@ _STEMS = text(
 
 
 def _has_stem(phrase: Phrase) -> bool:
-    """Whether *phrase* is one word, and one that may be English."""
+    """Return True if *phrase* is one word, and one that may be English."""
     word = phrase.words[0]
     return len(phrase.words) == 1 and not phrase.prefix and word.isascii() and len(word) < _LONGEST
 
@@ -207,7 +207,7 @@ def words_rank(query: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def parts_match(tree: Node) -> ColumnElement[bool]:
-    """Which messages hold the texts of a tree."""
+    """Return a condition: messages that hold the texts of a tree."""
     if isinstance(tree, Phrase):
         return _parts.ilike(f"%{escape_like(encode_text(tree.text) or '')}%", escape="\\")
     if isinstance(tree, Not):
@@ -230,6 +230,6 @@ def headlines(conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, s
 
 
 def similar(wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
-    """Which messages hold something like *wanted*, and how near it comes."""
+    """Return a condition and a distance: messages that hold something like *wanted*."""
     nearness = func.word_similarity(wanted, _parts)
     return nearness >= 0.3, nearness
