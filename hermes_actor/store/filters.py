@@ -67,7 +67,7 @@ FILTERS: Mapping[str, Filter] = {
 SELECT_FOUND = (
     "SELECT s.id, s.started_at, s.source, s.model, s.message_count, s.title FROM sessions s"
 )
-"""What is shown of a session that is about to be changed."""
+"""Columns shown of a session that is about to be changed."""
 
 
 class MissingColumn(Exception):

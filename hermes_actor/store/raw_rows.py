@@ -45,7 +45,7 @@ class StoreSummary(NamedTuple):
     """Facts about a store that a migration needs before it begins."""
 
     identity: str
-    """Which store it is, however it is addressed."""
+    """Identity of the store, however it is addressed."""
     sessions: int
     messages: int
     newest_id: int | None

@@ -39,7 +39,7 @@ class SchemaFeatures(NamedTuple):
     """Both full-text tables and all six triggers have exactly the shape of version 11, and no id of
     a message is given twice."""
     whole: bool
-    """Whatever their shape, both tables and all six triggers are there, so no change is missed."""
+    """Both tables and all six triggers are there, in any shape, so no change is missed."""
     watermark: bool
     """``hermes_actor_meta`` is there, so the watermark can be read."""
     own_marks: bool
@@ -47,7 +47,7 @@ class SchemaFeatures(NamedTuple):
     stale: bool
     """``hermes_actor_stale`` is there: what the indexes hold wrongly is noted."""
     indexes: frozenset[str]
-    """Which of our extra indexes exist."""
+    """Extra indexes of :data:`OWN_INDEXES` that exist."""
     belongs: tuple[str, ...]
     """Columns of ``sessions`` that say whose conversation it is, and where it takes place."""
     leftovers: tuple[str, ...]

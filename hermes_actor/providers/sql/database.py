@@ -93,7 +93,7 @@ class Database:
         self.engine = engine
         self.tickets = Tickets()
         self.ports: weakref.WeakSet[Forked] = weakref.WeakSet()
-        """What begins again, as the connections do, in a child that was forked."""
+        """State that begins again, as the connections do, in a forked child."""
         self._owned = owned
         self._closed = False
         _all.add(self)

@@ -72,7 +72,7 @@ class PostgreSQLDialect(ServerDialect):
     name: ClassVar[str] = "postgresql"
     messages: ClassVar[Table] = searching.messages_with_words
     trigrams = True
-    """Whether the server has ``pg_trgm``; searches are right without it, but look at every row."""
+    """True if the server has ``pg_trgm``; without it searches are right, but read every row."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
