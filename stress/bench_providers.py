@@ -30,9 +30,6 @@ from bench_writers import BENCH, fsync_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The throw-away servers are those of the tests.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 
 def arguments() -> argparse.Namespace:
     """The command line."""

@@ -16,9 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from programme.made_up import MadeUp
-from programme.records import Final, final_state, judge, load, without_places
-from programme.saved_wal import without_saved
+from harness.records import Final, final_state, judge, load, without_places
+from harness.saved_wal import without_saved
+from harness.synthetic_history import MadeUp
 
 
 def main() -> int:

@@ -116,7 +116,7 @@ class Programme:
 
 def prepare() -> None:
     """Compile what is started more than a thousand times, whatever the environment says of it."""
-    for folder in ("hermes_actor", "protocol/hermes_protocol", "stress", "tests/support"):
+    for folder in ("hermes_actor", "protocol/hermes_protocol", "stress"):
         compileall.compile_dir(HERE.parent / folder, quiet=2)
 
 

@@ -11,12 +11,12 @@ import contextlib
 import socket
 import sys
 
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import OUT_OF_TIME, Workload, at_work, new_house
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import OUT_OF_TIME, Workload, new_sandbox, run_clients
 from support.wire import address
 
-STANDSTILLS_PER_HOUSE = 4
+STANDSTILLS_PER_SANDBOX = 4
 DESCRIPTORS = 1100
 DEFAULT_TIMEOUT_SECONDS = 1.0
 GIVEN_UP_CONNECTIONS = 5000
@@ -25,39 +25,40 @@ GIVEN_UP_CONNECTIONS = 5000
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(
-            house, job.rng, writers=3, readers=1, threads=2, depth=8, large=0.2, pause=0.02,
+        sandbox = new_sandbox(job)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=3, readers=1, threads=2, depth=8, large=0.2, pause=0.02,
             timeout=DEFAULT_TIMEOUT_SECONDS, descriptors=DESCRIPTORS,
         ) as load:  # fmt: skip
-            for turn in range(STANDSTILLS_PER_HOUSE):
+            for turn in range(STANDSTILLS_PER_SANDBOX):
                 if job.more():
-                    stand_still(job, house, load, turn)
+                    stand_still(job, sandbox, load, turn)
                     job.count("standstills")
             load.everyone_returns()
             found = load.judge(job, excused=(*OUT_OF_TIME, "AlreadyOwned"))
             job.count("refused in time", found["counts"].get("refused", 0))
 
 
-def stand_still(job: Job, house: House, load: Workload, turn: int) -> None:
+def stand_still(job: Job, sandbox: Sandbox, load: Workload, turn: int) -> None:
     load.goes_on(5)
-    with house.stopped() as pid:
+    with sandbox.stopped() as pid:
         if turn % 2:
-            job.count("given-up connections", fill_backlog(house))
-        with at_work(
-            house, job.rng, name=f"n{turn}", writers=0, visitors=2, timeout=DEFAULT_TIMEOUT_SECONDS
+            job.count("given-up connections", fill_backlog(sandbox))
+        with run_clients(
+            sandbox, job.rng, name=f"n{turn}", writers=0, visitors=2,
+            timeout=DEFAULT_TIMEOUT_SECONDS,
         ) as new:  # fmt: skip
             load.everyone_returns(timeout=40)
             new.everyone_returns("v", timeout=40)
             job.demand(new.stop() == 0, f"new clients have failed: {new.last_words()}")
         if turn % 2:
-            house.kill(pid)
+            sandbox.kill(pid)
             job.count("kills")
 
 
-def fill_backlog(house: House) -> int:
+def fill_backlog(sandbox: Sandbox) -> int:
     """Connect and give up, until the kernel takes no more; how often."""
-    with address(house.path) as where:
+    with address(sandbox.path) as where:
         for number in range(GIVEN_UP_CONNECTIONS):
             with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
                 sock.setblocking(False)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 
-from programme.job import Job, run
-from programme.nemesis import Nemesis
-from programme.workload import OUT_OF_TIME, at_work, new_house
+from harness.job import Job, run
+from harness.nemesis import Nemesis
+from harness.workload import OUT_OF_TIME, new_sandbox, run_clients
 
 KINDS = ("kill", "term", "stop", "hand_off", "vanish", "vanish")
 
-MISFORTUNES_PER_HOUSE = 12
+MISFORTUNES_PER_SANDBOX = 12
 SHORT_MISFORTUNES = 3
 
 DEFAULT_TIMEOUT_SECONDS = 8.0
@@ -23,17 +23,17 @@ DEFAULT_TIMEOUT_SECONDS = 8.0
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        strikes = house.folder / "strikes"
+        sandbox = new_sandbox(job)
+        strikes = sandbox.folder / "strikes"
         strikes.touch()
-        nemesis = Nemesis(house, job.rng)
-        with house.open(), at_work(
-            house, job.rng, writers=3, readers=1, threads=2, depth=80, large=0.01, pause=0.005,
+        nemesis = Nemesis(sandbox, job.rng)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=3, readers=1, threads=2, depth=80, large=0.01, pause=0.005,
             timeout=DEFAULT_TIMEOUT_SECONDS, strikes=str(strikes),
         ) as load:  # fmt: skip
             kinds = [job.options["only"]] if "only" in job.options else KINDS
-            number = SHORT_MISFORTUNES if job.form == "short" else MISFORTUNES_PER_HOUSE
-            number = int(job.options.get("house", number))
+            number = SHORT_MISFORTUNES if job.form == "short" else MISFORTUNES_PER_SANDBOX
+            number = int(job.options.get("sandbox", number))
             for kind in job.rng.choices(kinds, k=number):
                 load.goes_on(30)
                 nemesis.strike(kind)
@@ -41,10 +41,10 @@ def main(job: Job) -> None:
             load.goes_on(30)
             strikes.unlink()
             load.everyone_returns()  # what was struck last may have been under way until now
-            load.nothing_more_happens()
+            load.stop_faults()
             load.everyone_returns()
             load.judge(job, excused=(*OUT_OF_TIME, "AlreadyOwned", "Interrupt"))
-        files = (house.folder / "history").iterdir()
+        files = (sandbox.folder / "history").iterdir()
         job.count("interrupts", sum(file.read_text().count(" Interrupt") for file in files))
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-from programme.finding import Fault, find_all
-from programme.job import Job, run
+from harness.job import Job, run
+from harness.mutation_runner import Fault, find_all
 
 from hermes_actor.sqlite import wal_reset_safe
 
@@ -26,7 +26,7 @@ FAULTS = [
           "owners|lost its place|lost|ended with"),
     Fault("nobody asks who pins the WAL", "long_readers", "no-holders", "pins the WAL"),
     Fault("receipts are forgotten when an actor ends", "failpoints", "forgetful", "doubled|torn",
-          ("house=10",)),
+          ("sandbox=10",)),
     Fault("answers leave before the commit", "soak", "reply-before-commit",
           "lost|stale|no-prefix"),
     Fault("no inode guard, and a stray open in the actor", "lock_loss", "no-guard",
@@ -34,15 +34,15 @@ FAULTS = [
           ("only=a stray open and close; another opens to write",)),
     Fault("files are open to others", "security", "open-doors", "private_files"),
     Fault("a server acknowledges before its log is written", "providers", "relaxed-commits",
-          "lost", ("kind=postgresql", "house=6")),
+          "lost", ("kind=postgresql", "sandbox=6")),
     Fault("a broken-off pipeline is told no, and its changes are made", "client_faults",
-          "told-no", "resurrected", ("only=vanish", "house=3")),
+          "told-no", "resurrected", ("only=vanish", "sandbox=3")),
     Fault("a reader that an exception has ended is waited for", "client_faults", "lost-reader",
-          "stuck|has not returned", ("only=stop", "house=2")),
+          "stuck|has not returned", ("only=stop", "sandbox=2")),
     Fault("a damaged index stays as it is", "index_damage", "never-rebuilt",
-          "searches do not find|has not returned", ("only=short leaves", "house=1")),
+          "searches do not find|has not returned", ("only=short leaves", "sandbox=1")),
     Fault("nobody looks whether an index was emptied", "index_damage", "trusted-watermark",
-          "searches do not find|has not returned", ("only=made again", "house=1")),
+          "searches do not find|has not returned", ("only=made again", "sandbox=1")),
     Fault("a quiet client is taken for one that comes back", "quiet_clients", "old-floor",
           "OutcomeUnknown|swept"),
     Fault("large texts are indexed inside a transaction", "large_rows", "indexed-inside",

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from disks.bench import record
-from disks.breaks import break_of, over
-from disks.places import scratch
+from disks.mutations import break_of, over
 from disks.power_cuts import Cut, cuts
 from disks.recording import Promises, Recording
+from disks.scratch import scratch
 from disks.verdict import Broken, Judge, lay_out
 from disks.workloads import WITHOUT_WAL, WORKLOADS, prepare
-from programme.job import Job, run
+from harness.job import Job, run
 
 TORN = 3
 """Ways in which unsynced sectors are torn at each point."""

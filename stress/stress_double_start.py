@@ -15,15 +15,15 @@ import sys
 import time
 from typing import Any
 
-from programme import ROOT
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness import ROOT
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 
 from hermes_actor import exit_codes
 
 AT_ONCE = 20
-ROUNDS_PER_HOUSE = 20
+ROUNDS_PER_SANDBOX = 20
 
 OWNER_ENDS_SECONDS = 5.0
 """After which an owner that has given up its lock must have ended."""
@@ -33,10 +33,10 @@ HERD_ENDS_SECONDS = 100.0
 HERD = """
 import json, logging, os, sys
 sys.path[:0] = sys.argv[3:]
-from support.herd import together
-from programme.entry import keep_receipts
+from support.concurrent import together
+from harness.entry import keep_receipts
 keep_receipts()
-from programme.breaks import break_build
+from harness.mutations import break_build
 break_build(os.environ.get("HERMES_STRESS_BREAK", ""))
 import hermes_actor.actor.process
 from hermes_actor.cli import run
@@ -48,25 +48,28 @@ print(json.dumps(answers))
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(house, job.rng, writers=3, readers=1, pause=0.01) as load:
-            for _ in range(ROUNDS_PER_HOUSE):
+        sandbox = new_sandbox(job)
+        with (
+            sandbox.open(),
+            run_clients(sandbox, job.rng, writers=3, readers=1, pause=0.01) as load,
+        ):
+            for _ in range(ROUNDS_PER_SANDBOX):
                 if not job.more():
                     break
-                round_(job, house)
+                round_(job, sandbox)
                 job.count("starts", AT_ONCE)
                 job.count("rounds")
                 load.goes_on(10)
-            load.nothing_more_happens()
+            load.stop_faults()
             load.judge(job)
 
 
-def round_(job: Job, house: House) -> None:
-    old = house.serves()
-    with house.paths.log.open("a") as log:
+def round_(job: Job, sandbox: Sandbox) -> None:
+    old = sandbox.serves()
+    with sandbox.paths.log.open("a") as log:
         herd = subprocess.Popen(
-            [sys.executable, "-P", "-c", HERD, str(house.path), str(AT_ONCE),
-             str(ROOT / "stress"), str(ROOT / "tests")],
+            [sys.executable, "-P", "-c", HERD, str(sandbox.path), str(AT_ONCE),
+             str(ROOT / "stress")],
             stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
     # While it starts the one that serves ends, so that all of them compete for its place.
@@ -75,14 +78,14 @@ def round_(job: Job, house: House) -> None:
     if gently:
         os.kill(old, signal.SIGTERM)
     else:
-        house.kill(old)
-    winner = house.serves(other_than=old)
+        sandbox.kill(old)
+    winner = sandbox.serves(other_than=old)
     # Time for a loser to do harm, then the winner must still be there, alone and reachable.
     time.sleep(job.rng.uniform(0.0, 0.3))
-    job.demand(house.serves() == winner, f"pid {winner} has lost its place")
-    together = owners(house)
+    job.demand(sandbox.serves() == winner, f"pid {winner} has lost its place")
+    together = owners(sandbox)
     job.demand(len(together) == 1, f"two owners: {sorted(together)} own the store at one time")
-    told, answers = end_all(house, herd)
+    told, answers = end_all(sandbox, herd)
     codes = [None if answer is None else answer["value"] for answer in answers]
     wrong = [code for code in codes if code not in (exit_codes.OK, exit_codes.ALREADY_RUNNING)]
     job.demand(not wrong, f"services that found an owner have ended with {wrong}")
@@ -90,13 +93,13 @@ def round_(job: Job, house: House) -> None:
     job.demand(ended <= len(told), f"{ended} services were owners, and {len(told)} of them served")
 
 
-def end_all(house: House, herd: subprocess.Popen[str]) -> tuple[set[int], list[Any]]:
+def end_all(sandbox: Sandbox, herd: subprocess.Popen[str]) -> tuple[set[int], list[Any]]:
     """End those of the herd that serve: the winner, and whoever comes so late that the winner has
     left its place free. Who they were, and what each of the herd has ended with."""
     told: set[int] = set()
     give_up = time.monotonic() + HERD_ENDS_SECONDS
     while True:
-        pid = house.serves()
+        pid = sandbox.serves()
         if pid not in told and descends(pid, herd.pid):
             told.add(pid)
             os.kill(pid, signal.SIGTERM)
@@ -107,11 +110,11 @@ def end_all(house: House, herd: subprocess.Popen[str]) -> tuple[set[int], list[A
                 raise
 
 
-def owners(house: House) -> set[int]:
+def owners(sandbox: Sandbox) -> set[int]:
     """Who has said that it owns the store and lives. An old one may need a moment to end."""
     give_up = time.monotonic() + OWNER_ENDS_SECONDS
     while True:
-        said = re.findall(r"pid (\d+) owns", house.paths.log.read_text(errors="replace"))
+        said = re.findall(r"pid (\d+) owns", sandbox.paths.log.read_text(errors="replace"))
         alive = {pid for pid in map(int, said) if lives(pid)}
         if len(alive) == 1 or time.monotonic() > give_up:
             return alive

@@ -10,13 +10,13 @@ from __future__ import annotations
 import signal
 import sys
 
-from programme.house import House
-from programme.job import Job, run
-from programme.nemesis import Nemesis
-from programme.workload import Workload, at_work, new_house
+from harness.job import Job, run
+from harness.nemesis import Nemesis
+from harness.sandbox import Sandbox
+from harness.workload import Workload, new_sandbox, run_clients
 from support.actors import actors_of
 
-TURNS_PER_HOUSE = 6
+TURNS_PER_SANDBOX = 6
 
 KINDS = ("vanish", "stop", "hand_off", "term", "leave", "stop")
 """What happens to holders or to the actor, one after the other."""
@@ -24,23 +24,23 @@ KINDS = ("vanish", "stop", "hand_off", "term", "leave", "stop")
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(
-            house, job.rng, writers=3, readers=1, depth=4, pause=0.02
+        sandbox = new_sandbox(job)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=3, readers=1, depth=4, pause=0.02
         ) as load:  # fmt: skip
-            for turn in range(TURNS_PER_HOUSE):
+            for turn in range(TURNS_PER_SANDBOX):
                 if job.more():
-                    one_turn(job, house, load, turn)
+                    one_turn(job, sandbox, load, turn)
                     job.count("turns")
-            load.nothing_more_happens()
+            load.stop_faults()
             load.everyone_returns()
             load.judge(job, excused=())
 
 
-def one_turn(job: Job, house: House, load: Workload, turn: int) -> None:
+def one_turn(job: Job, sandbox: Sandbox, load: Workload, turn: int) -> None:
     """Holders come, something happens to them or to the actor, and writers go on."""
     kind = KINDS[turn % len(KINDS)]
-    with at_work(house, job.rng, name=f"t{turn}", writers=0, holders=3) as holders:
+    with run_clients(sandbox, job.rng, name=f"t{turn}", writers=0, holders=3) as holders:
         if not writers_go_on(job, load, holders):
             return
         if kind == "vanish":
@@ -48,7 +48,7 @@ def one_turn(job: Job, house: House, load: Workload, turn: int) -> None:
         elif kind == "stop":
             holders.signal(signal.SIGSTOP)
         elif kind in ("hand_off", "term"):
-            Nemesis(house, job.rng).strike(kind)
+            Nemesis(sandbox, job.rng).strike(kind)
         if not writers_go_on(job, load, holders):
             return
         if kind == "stop":
@@ -66,8 +66,8 @@ def writers_go_on(job: Job, load: Workload, holders: Workload) -> bool:
     except TimeoutError as error:
         job.violation(f"writers do not go on: {error}")
         holders.signal(signal.SIGKILL)
-        for pid in actors_of(load.house.path):
-            load.house.kill(pid)
+        for pid in actors_of(load.sandbox.path):
+            load.sandbox.kill(pid)
         return False
     return True
 

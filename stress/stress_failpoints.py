@@ -17,9 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 
 from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import HermesActorError
@@ -30,7 +30,7 @@ OFTEN = {"batch.begin": 40, "commit.before": 40, "commit.after": 40, "reply.befo
          "index.after": 2, "aside.stage": 3, "aside.after": 3}  # fmt: skip
 """Steps that an actor meets many times: up to which of them it may live."""
 
-CRASHES_PER_HOUSE = 60
+CRASHES_PER_SANDBOX = 60
 REACH_SECONDS = 40.0
 """In which every step must come; the slowest wait for idle time of the actor."""
 
@@ -38,23 +38,23 @@ REACH_SECONDS = 40.0
 def main(job: Job) -> None:
     names = plan(job.rng)
     while job.more():
-        house = new_house(job)
-        crashes = Crashes(job, house)
-        # A new file is migrated once: its failpoint is the first of every house.
+        sandbox = new_sandbox(job)
+        crashes = Crashes(job, sandbox)
+        # A new file is migrated once: its failpoint is the first of every sandbox.
         crashes.order("migration.commit")
-        with house.open(), at_work(
-            house, job.rng, writers=4, readers=1, depth=8, pause=0.05, large=0.003
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=4, readers=1, depth=8, pause=0.05, large=0.003
         ) as load:  # fmt: skip
             crashes.reached("migration.commit")
             name = next(names)
-            for _ in range(int(job.options.get("house", CRASHES_PER_HOUSE)) - 1):
+            for _ in range(int(job.options.get("sandbox", CRASHES_PER_SANDBOX)) - 1):
                 if not job.more():
                     break
                 coming = next(names)
                 crashes.play(name, coming)
                 name = coming
-            house.once.unlink(missing_ok=True)
-            load.nothing_more_happens()
+            sandbox.once.unlink(missing_ok=True)
+            load.stop_faults()
             load.goes_on()
             load.judge(job)
 
@@ -68,10 +68,10 @@ def plan(rng: random.Random) -> Iterator[str]:
 
 
 class Crashes:
-    """Has one process of a house after the other end at a step, and sees it."""
+    """Has one process of a sandbox after the other end at a step, and sees it."""
 
-    def __init__(self, job: Job, house: House) -> None:
-        self._job, self._house = job, house
+    def __init__(self, job: Job, sandbox: Sandbox) -> None:
+        self._job, self._sandbox = job, sandbox
         self._before: dict[str, int] = {}
         """How often each ordered step had been reached when it was ordered."""
 
@@ -79,31 +79,31 @@ class Crashes:
         """The process that starts next ends at this step."""
         self._before[name] = self._times(name)
         count = self._job.rng.randint(1, OFTEN.get(name, 1))
-        self._house.order_once(HERMES_ACTOR_FAILPOINT=f"{name}:{count}")
+        self._sandbox.order_once(HERMES_ACTOR_FAILPOINT=f"{name}:{count}")
 
     def _times(self, name: str) -> int:
-        return self._house.log_count(f"failpoint {name}: killed")
+        return self._sandbox.log_count(f"failpoint {name}: killed")
 
     def play(self, name: str, coming: str) -> None:
         """One crash. *coming* is the step after it, which is ordered ahead where that is possible:
         then whoever starts after this crash takes it, and nobody has to be killed for it."""
-        house = self._house
+        sandbox = self._sandbox
         if name.startswith("successor."):
-            house.serves()  # it must be the successor that takes the order
+            sandbox.serves()  # it must be the successor that takes the order
             self.order(name)
             self._ask_for_a_hand_off(name)
         else:
             if name not in self._before:
                 self.order(name)
-            house.see_it_taken()
+            sandbox.see_it_taken()
             by_request = name.startswith("handoff.") or coming.startswith("successor.")
             if not by_request and coming != name:
                 self.order(coming)
             if name.startswith(("drain.", "close.")):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(house.serves(), signal.SIGTERM)
+                    os.kill(sandbox.serves(), signal.SIGTERM)
             elif name.startswith("handoff."):
-                house.serves()
+                sandbox.serves()
                 self._ask_for_a_hand_off(name)
         self.reached(name)
 
@@ -117,13 +117,13 @@ class Crashes:
 
         It is asked for again until the step is reached: the last hand-off may not be over yet.
         """
-        house, before = self._house, self._before[name]
+        sandbox, before = self._sandbox, self._before[name]
         give_up = time.monotonic() + REACH_SECONDS
 
         def ask() -> None:
             while self._times(name) == before and time.monotonic() < give_up:
                 with contextlib.suppress(HermesActorError, OSError):
-                    request_handoff(house.paths, str(house.python))
+                    request_handoff(sandbox.paths, str(sandbox.python))
                 time.sleep(0.02)
 
         threading.Thread(target=ask, daemon=True).start()

@@ -16,12 +16,12 @@ import subprocess
 import sys
 import time
 
-from programme import ROOT
-from programme.bystander import KINDS
-from programme.house import House
-from programme.job import Job, run
-from programme.records import final_state, load
-from programme.workload import at_work, new_house
+from harness import ROOT
+from harness.foreign_process import KINDS
+from harness.job import Job, run
+from harness.records import final_state, load
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 from support.peer import FOLDER as PEER
 from support.peer import peer
 
@@ -50,96 +50,96 @@ def main(job: Job) -> None:
         for encounter in encounters:
             if not job.more():
                 break
-            house = new_house(job)
-            with house.open():
-                encounter(job, house)
+            sandbox = new_sandbox(job)
+            with sandbox.open():
+                encounter(job, sandbox)
             job.count("encounters")
 
 
-def bystanders(job: Job, house: House) -> None:
+def bystanders(job: Job, sandbox: Sandbox) -> None:
     """All kinds at once, or ``--set only=KIND``."""
     kinds = [kind for kind in KINDS if job.options.get("only", kind) == kind]
     readers = int(job.options.get("readers", 2))
-    with at_work(house, job.rng, writers=4, readers=readers, depth=8) as clients:
-        others = {kind: start(kind, house) for kind in kinds}
-        pid = house.serves()
+    with run_clients(sandbox, job.rng, writers=4, readers=readers, depth=8) as clients:
+        others = {kind: start(kind, sandbox) for kind in kinds}
+        pid = sandbox.serves()
         time.sleep(SHORT_SECONDS if job.form == "short" else BESIDE_SECONDS)
         for kind, other in others.items():
             told = json.loads(other.communicate(timeout=60)[0])
             job.count("openings", told["times"])
             job.demand(not told["failed"], f"{kind}: {told['errors']}")
-        job.demand(house.serves() == pid, f"beside {kinds} the actor has changed")
-        clients.nothing_more_happens()
+        job.demand(sandbox.serves() == pid, f"beside {kinds} the actor has changed")
+        clients.stop_faults()
         clients.judge(job)
 
 
-def start(kind: str, house: House) -> subprocess.Popen[str]:
-    script = ROOT / "stress" / "programme" / "bystander.py"
+def start(kind: str, sandbox: Sandbox) -> subprocess.Popen[str]:
+    script = ROOT / "stress" / "harness" / "foreign_process.py"
     return subprocess.Popen(
-        [sys.executable, str(script), kind, str(house.path)],
+        [sys.executable, str(script), kind, str(sandbox.path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def beside_the_peer(job: Job, house: House) -> None:
+def beside_the_peer(job: Job, sandbox: Sandbox) -> None:
     """Both write; both find everything."""
     if not PEER.is_dir():
         raise FileNotFoundError(f"the peer is not in {PEER}; `make stress` puts it there")
-    with at_work(house, job.rng, writers=3, readers=0, depth=4, pause=0.005) as clients:
-        house.serves()
-        with peer(house.path, THEIRS, PEER_MESSAGES) as running:
+    with run_clients(sandbox, job.rng, writers=3, readers=0, depth=4, pause=0.005) as clients:
+        sandbox.serves()
+        with peer(sandbox.path, THEIRS, PEER_MESSAGES) as running:
             ids = running.hear()
         clients.goes_on()
-        clients.nothing_more_happens()
+        clients.stop_faults()
         clients.judge(job)
-    found = rows(house, "SELECT id FROM messages WHERE session_id = 'theirs' ORDER BY id")
+    found = rows(sandbox, "SELECT id FROM messages WHERE session_id = 'theirs' ORDER BY id")
     job.demand(found == ids, f"the peer has written {ids} and {found} are there")
     job.count("messages of the peer", len(ids))
 
 
-def rows(house: House, sql: str) -> list[int]:
-    with contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn:
+def rows(sandbox: Sandbox, sql: str) -> list[int]:
+    with contextlib.closing(sqlite3.connect(f"file:{sandbox.path}?mode=ro", uri=True)) as conn:
         return [number for (number,) in conn.execute(sql)]
 
 
-def unlinked_both(job: Job, house: House) -> None:
-    unlinked(job, house, both=True)
+def unlinked_both(job: Job, sandbox: Sandbox) -> None:
+    unlinked(job, sandbox, both=True)
 
 
-def unlinked(job: Job, house: House, *, both: bool = False) -> None:
+def unlinked(job: Job, sandbox: Sandbox, *, both: bool = False) -> None:
     """Nobody has written to the file meanwhile, so all of it comes back."""
-    with at_work(house, job.rng, writers=4, readers=0, depth=4) as clients:
+    with run_clients(sandbox, job.rng, writers=4, readers=0, depth=4) as clients:
         for _ in range(3):
             clients.goes_on(job.rng.randrange(1, 150))
-            house.serves()
-            for file in (house.paths.wal, house.paths.shm)[: 2 if both else 1]:
+            sandbox.serves()
+            for file in (sandbox.paths.wal, sandbox.paths.shm)[: 2 if both else 1]:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(file)
         clients.goes_on()
-        clients.nothing_more_happens()
+        clients.stop_faults()
         clients.judge(job, owners=False)
 
 
-def replaced(job: Job, house: House) -> None:
+def replaced(job: Job, sandbox: Sandbox) -> None:
     """Somebody restores an older copy over the file of a running actor."""
-    copy = house.folder / "copy.db"
-    with at_work(house, job.rng, writers=4, readers=0, depth=4) as clients:
+    copy = sandbox.folder / "copy.db"
+    with run_clients(sandbox, job.rng, writers=4, readers=0, depth=4) as clients:
         clients.goes_on(100)
         with (
-            contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn,
+            contextlib.closing(sqlite3.connect(f"file:{sandbox.path}?mode=ro", uri=True)) as conn,
             contextlib.closing(sqlite3.connect(copy)) as target,
         ):
             conn.backup(target)
         clients.goes_on(100)
-        copy.replace(house.path)
+        copy.replace(sandbox.path)
         since = time.monotonic()
         # The numbers of changes begin again where the copy ends.
-        house.serves()
+        sandbox.serves()
         clients.goes_on(50)
         clients.stop()
-    house.end()
-    recorded = load(house.folder / "history")
-    with contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn:
+    sandbox.end()
+    recorded = load(sandbox.folder / "history")
+    with contextlib.closing(sqlite3.connect(f"file:{sandbox.path}?mode=ro", uri=True)) as conn:
         final = final_state(conn)
     there = [(row.client, row.number) for row in final.rows]
     sent = [write for write in recorded.writes if write.outcome == "ok" and write.began > since]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.workload import new_sandbox, run_clients
 
 HOUSE_SECONDS = 10.0
 SHORT_SECONDS = 2.0
@@ -18,21 +18,21 @@ SHORT_SECONDS = 2.0
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
+        sandbox = new_sandbox(job)
         seconds = SHORT_SECONDS if job.form == "short" else HOUSE_SECONDS
-        with house.open(), at_work(
-            house, job.rng, writers=4, readers=2, depth=4, pause=0.005, forks=0.25
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=4, readers=2, depth=4, pause=0.005, forks=0.25
         ) as load:  # fmt: skip
             began = time.monotonic()
             while time.monotonic() - began < seconds and job.left > 0:
                 time.sleep(job.rng.uniform(0.2, 2.0))
                 if job.rng.random() < 0.5:
-                    house.kill(house.serves())
+                    sandbox.kill(sandbox.serves())
                     job.count("kills")
-            load.nothing_more_happens()
+            load.stop_faults()
             load.goes_on()
             load.judge(job)
-            forked = [file for file in (house.folder / "history").iterdir() if "f" in file.name]
+            forked = [file for file in (sandbox.folder / "history").iterdir() if "f" in file.name]
             job.count("forks", len(forked))
 
 

@@ -14,14 +14,14 @@ import sys
 from pathlib import Path
 
 from disks.bench import Bench, record
-from disks.breaks import break_of, over
-from disks.places import scratch
+from disks.mutations import break_of, over
 from disks.power_cuts import Image, cuts
 from disks.recording import Promises, Recording, Sent
 from disks.recording_vfs import Fault
+from disks.scratch import scratch
 from disks.verdict import Broken, Judge, lay_out
 from disks.workloads import append, prepare, steady
-from programme.job import Job, run
+from harness.job import Job, run
 
 CLASSES = ("KILL", "EIO")
 MOMENTS = frozenset({"ack", "sync", "refused"})

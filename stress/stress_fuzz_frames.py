@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from programme.breaks import break_build
-from programme.frames import Mutations, hostile_halves
-from programme.job import Job, run
+from harness.frames import Mutations, hostile_halves
+from harness.job import Job, run
+from harness.mutations import break_build
 
 AT_ONCE = 1_000
 """Frames between two looks at the clock."""

@@ -12,38 +12,41 @@ import random
 import sys
 from pathlib import Path
 
-from programme.frames import Mutations, framed
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.frames import Mutations, framed
+from harness.job import Job, run
+from harness.workload import new_sandbox, run_clients
 from support.actors import peak_memory
 from support.wire import Wire, append, connect, create, frame, request
 
 AT_ONCE = 60
 """Requests of one connection: fewer than the window, so that all are answered."""
 
-PER_HOUSE = 100_000
+PER_SANDBOX = 100_000
 MEMORY_BYTES = 250 * 1024 * 1024
 
 
 def main(job: Job) -> None:
     mutations = Mutations(job.rng, without=("drain", "handoff", "lease", "sql", "upkeep", "op."))
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(house, job.rng, writers=2, readers=1, pause=0.01) as load:
-            pid, sent = house.serves(), 0
-            while sent < PER_HOUSE and job.more():
+        sandbox = new_sandbox(job)
+        with (
+            sandbox.open(),
+            run_clients(sandbox, job.rng, writers=2, readers=1, pause=0.01) as load,
+        ):
+            pid, sent = sandbox.serves(), 0
+            while sent < PER_SANDBOX and job.more():
                 if job.rng.random() < 0.3:
-                    number = without_a_greeting(house.path, mutations)
+                    number = without_a_greeting(sandbox.path, mutations)
                 else:
-                    number = with_a_greeting(job, house.path, mutations)
+                    number = with_a_greeting(job, sandbox.path, mutations)
                 sent += number
                 job.count("frames", number)
-            load.nothing_more_happens()
+            load.stop_faults()
             load.goes_on()
-            job.demand(house.serves() == pid, "the actor did not survive")
+            job.demand(sandbox.serves() == pid, "the actor did not survive")
             # The actor survives any exception (G16), but bytes of a client are not a surprise: each
             # kind of them has an error that names it.
-            surprises = house.log_count("unexpected error")
+            surprises = sandbox.log_count("unexpected error")
             job.demand(surprises == 0, f"{surprises} connections ended by an unexpected error")
             peak = peak_memory(pid)
             job.demand(peak < MEMORY_BYTES, f"the actor grew to {peak >> 20} MiB")

@@ -12,15 +12,15 @@ import sys
 import threading
 import time
 
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 from support.actors import actors_of
 
 from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError
 
-HANDOFFS_PER_HOUSE = 50
+HANDOFFS_PER_SANDBOX = 50
 DISTURBED = 0.25
 """The share of hand-offs in which somebody is killed."""
 KILL_WITHIN_SECONDS = 0.8
@@ -29,45 +29,45 @@ KILL_WITHIN_SECONDS = 0.8
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(
-            house, job.rng, writers=8, readers=4, depth=job.rng.choice([4, 8]), pause=0.03
+        sandbox = new_sandbox(job)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=8, readers=4, depth=job.rng.choice([4, 8]), pause=0.03
         ) as load:  # fmt: skip
-            for _ in range(int(job.options.get("house", HANDOFFS_PER_HOUSE))):
+            for _ in range(int(job.options.get("sandbox", HANDOFFS_PER_SANDBOX))):
                 if not job.more():
                     break
-                pid = house.serves()
+                pid = sandbox.serves()
                 if job.rng.random() < DISTURBED:
-                    disturbed(job, house)
+                    disturbed(job, sandbox)
                     load.goes_on(5)
                 else:
-                    undisturbed(job, house, pid)
+                    undisturbed(job, sandbox, pid)
                 job.count("hand-offs")
-            load.nothing_more_happens()
+            load.stop_faults()
             load.goes_on()
             load.judge(job)
 
 
-def undisturbed(job: Job, house: House, old: int) -> None:
+def undisturbed(job: Job, sandbox: Sandbox, old: int) -> None:
     try:
-        new = request_handoff(house.paths, str(house.python))["pid"]
+        new = request_handoff(sandbox.paths, str(sandbox.python))["pid"]
     except HermesActorError as error:
         job.violation(f"a hand-off of pid {old} has failed: {type(error).__name__}: {error}")
         return
     job.demand(new != old, f"after a hand-off pid {old} still serves")
 
 
-def disturbed(job: Job, house: House) -> None:
+def disturbed(job: Job, sandbox: Sandbox) -> None:
     def ask() -> None:
         with contextlib.suppress(HandoffFailed, HermesActorError, OSError):
-            request_handoff(house.paths, str(house.python))
+            request_handoff(sandbox.paths, str(sandbox.python))
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     time.sleep(job.rng.uniform(0.0, KILL_WITHIN_SECONDS))
-    victims = sorted(actors_of(house.path))
+    victims = sorted(actors_of(sandbox.path))
     if victims:
-        house.kill(job.rng.choice(victims))
+        sandbox.kill(job.rng.choice(victims))
         job.count("kills")
     asking.join(60)
     job.demand(not asking.is_alive(), "nobody answers whoever asked for a hand-off")

@@ -13,39 +13,39 @@ import sys
 import threading
 import time
 
-from programme.house import House
-from programme.job import Job, run
-from programme.strangers import VISITS, deaf, silent
-from programme.workload import at_work, new_house
+from harness.hostile_clients import VISITS, deaf, silent
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 from support.actors import descriptors, peak_memory
 
 THREADS = 4
-VISITS_PER_HOUSE = 1500
+VISITS_PER_SANDBOX = 1500
 MEMORY_BYTES = 250 * 1024 * 1024
 """An actor has about 50 MB, and its budgets for requests and answers are 32 MB and 4 MB each."""
 
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(
-            house, job.rng, writers=3, readers=1, depth=4, pause=0.005
+        sandbox = new_sandbox(job)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=3, readers=1, depth=4, pause=0.005
         ) as load:  # fmt: skip
-            pid = house.serves()
+            pid = sandbox.serves()
             before = len(descriptors(pid))
-            visit_all(job, house)
-            load.nothing_more_happens()
+            visit_all(job, sandbox)
+            load.stop_faults()
             load.goes_on()
-            job.demand(house.serves() == pid, "the actor did not survive its visitors")
+            job.demand(sandbox.serves() == pid, "the actor did not survive its visitors")
             settled(job, pid, before)
             peak = peak_memory(pid)
             job.demand(peak < MEMORY_BYTES, f"the actor grew to {peak >> 20} MiB")
             load.judge(job)
 
 
-def visit_all(job: Job, house: House) -> None:
+def visit_all(job: Job, sandbox: Sandbox) -> None:
     """Visits from several threads, while bad guests stay."""
-    left = iter(range(int(min(VISITS_PER_HOUSE, job.goal - job.done))))
+    left = iter(range(int(min(VISITS_PER_SANDBOX, job.goal - job.done))))
     lock = threading.Lock()
     seeds = [job.rng.random() for _ in range(THREADS)]
 
@@ -57,7 +57,7 @@ def visit_all(job: Job, house: House) -> None:
                     return
             visit = rng.choice(VISITS)
             try:
-                visit(house.path, rng)
+                visit(sandbox.path, rng)
             except (AssertionError, OSError) as error:
                 job.violation(f"{visit.__name__}: {type(error).__name__}: {error}")
             with lock:
@@ -66,7 +66,7 @@ def visit_all(job: Job, house: House) -> None:
     with contextlib.ExitStack() as stack:
         for stay in (silent, deaf):
             for _ in range(10):
-                stack.enter_context(contextlib.closing(stay(house.path)))
+                stack.enter_context(contextlib.closing(stay(sandbox.path)))
         threads = [threading.Thread(target=visitor, args=(seed,)) for seed in seeds]
         for thread in threads:
             thread.start()

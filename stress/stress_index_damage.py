@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.workload import new_sandbox, run_clients
 from support.files import FTS_TABLES, raw
 from support.index_damage import PAGES
 
 from hermes_actor.cli.owner import maintain
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
-DAMAGES_PER_HOUSE = 12
+DAMAGES_PER_SANDBOX = 12
 
 TABLES = {
     "emptied": ["DELETE FROM {table}"],
@@ -43,24 +43,24 @@ KINDS = [*TABLES, *(kind for kind in PAGES if kind not in SILENT)]
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(
-            house, job.rng, writers=2, readers=1, keepers=3, depth=4, pause=0.02
+        sandbox = new_sandbox(job)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=2, readers=1, keepers=3, depth=4, pause=0.02
         ) as load:  # fmt: skip
-            for _ in range(int(job.options.get("house", DAMAGES_PER_HOUSE))):
+            for _ in range(int(job.options.get("sandbox", DAMAGES_PER_SANDBOX))):
                 if not job.more():
                     break
                 load.everyone_returns("k")
                 kind = job.options.get("only", KINDS[job.done % len(KINDS)])
                 tables = job.rng.choice([FTS_TABLES, FTS_TABLES[:1], FTS_TABLES[1:]])
-                house.note(f"{kind}: {', '.join(tables)}")
-                damage(house.path, kind, tables)
+                sandbox.note(f"{kind}: {', '.join(tables)}")
+                damage(sandbox.path, kind, tables)
                 job.count("damages")
                 load.goes_on(10)
                 load.everyone_returns("k", timeout=120)
             # Damage that no search and no change has met is still there.
-            maintain(house.paths, "rebuild-index")
-            load.nothing_more_happens()
+            maintain(sandbox.paths, "rebuild-index")
+            load.stop_faults()
             load.everyone_returns("k", timeout=120)
             load.judge(job, excused=())
 

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from disks.bench import Bench, record
-from disks.breaks import break_of, over
-from disks.places import scratch
+from disks.mutations import break_of, over
 from disks.power_cuts import Image
 from disks.recording import Promises, Recording
 from disks.recording_vfs import KINDS, Fault
+from disks.scratch import scratch
 from disks.verdict import Broken, Judge, lay_out
 from disks.workloads import append, create, prepare, steady
-from programme.job import Job, run
+from harness.job import Job, run
 
 NO_ROOM = ("open", "write", "sync", "truncate")
 """Calls that a full disk refuses."""

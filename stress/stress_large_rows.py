@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import sys
 
-from programme.job import Job, run
-from programme.records import load as load_history
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.records import load as load_history
+from harness.workload import new_sandbox, run_clients
 
 LARGEST_BYTES = 8_000_000
 SHORT_BYTES = 2_000_000
 
-LOOKS_PER_HOUSE = 4
+LOOKS_PER_SANDBOX = 4
 
 LONGEST_WAIT = "ms of the longest wait"
 
@@ -25,20 +25,20 @@ LONGEST_WAIT = "ms of the longest wait"
 def main(job: Job) -> None:
     largest = SHORT_BYTES if job.form == "short" else LARGEST_BYTES
     while job.more():
-        house = new_house(job)
-        inside = house.folder / "inside"
-        house.order(HERMES_STRESS_WATCH_ROWS=str(inside))
-        with house.open(), at_work(
-            house, job.rng, writers=3, readers=1, keepers=2, largest=largest, depth=2, pause=0.02
+        sandbox = new_sandbox(job)
+        inside = sandbox.folder / "inside"
+        sandbox.order(HERMES_STRESS_WATCH_ROWS=str(inside))
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=3, readers=1, keepers=2, largest=largest, depth=2, pause=0.02
         ) as load:  # fmt: skip
-            for _ in range(LOOKS_PER_HOUSE):
+            for _ in range(LOOKS_PER_SANDBOX):
                 if job.more():
                     load.everyone_returns("k", timeout=300)
                     job.count("looks")
-            load.nothing_more_happens()
+            load.stop_faults()
             load.judge(job)
         job.demand(not inside.exists(), "large texts were indexed inside a transaction")
-        writes = load_history(house.folder / "history").writes
+        writes = load_history(sandbox.folder / "history").writes
         waited = max(write.ended - write.began for write in writes if write.outcome == "ok")
         job.counts[LONGEST_WAIT] = max(job.counts.get(LONGEST_WAIT, 0), round(waited * 1000))
 

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from disks.by_hand import Hand, History
+from disks.raw_client import Hand, History
 from disks.verdict import Broken, Judge
-from programme.job import Job, run
-from support.served import served
+from harness.job import Job, run
+from support.actor_process import served
 from support.wire import Wire
 
 SMALL, LARGE = 2 << 20, 64 << 20

@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 
 VISITS = 5
 """How often the other program opens and closes; the owner may be just committing."""
@@ -42,50 +42,50 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def read_write(house: House) -> None:
+def read_write(sandbox: Sandbox) -> None:
     """Another program opens for reading and writing, reads, and closes."""
-    _visit(f"file:{house.path}")
+    _visit(f"file:{sandbox.path}")
 
 
-def read_only(house: House) -> None:
-    _visit(f"file:{house.path}?mode=ro")
+def read_only(sandbox: Sandbox) -> None:
+    _visit(f"file:{sandbox.path}?mode=ro")
 
 
 def _visit(uri: str) -> None:
     subprocess.run([sys.executable, "-c", VISITOR, uri, str(VISITS)], check=True, timeout=60)
 
 
-def raw(house: House) -> None:
+def raw(sandbox: Sandbox) -> None:
     """Another process opens and closes all three files without SQLite."""
-    for file in (house.path, house.paths.wal, house.paths.shm):
+    for file in (sandbox.path, sandbox.paths.wal, sandbox.paths.shm):
         for _ in range(VISITS):
             with contextlib.suppress(FileNotFoundError):
                 os.close(os.open(file, os.O_RDWR))
 
 
-def unlink_shm(house: House) -> None:
-    house.paths.shm.unlink(missing_ok=True)
+def unlink_shm(sandbox: Sandbox) -> None:
+    sandbox.paths.shm.unlink(missing_ok=True)
 
 
-def move_shm(house: House) -> None:
+def move_shm(sandbox: Sandbox) -> None:
     with contextlib.suppress(FileNotFoundError):
-        house.paths.shm.rename(house.folder / "moved-shm")
+        sandbox.paths.shm.rename(sandbox.folder / "moved-shm")
 
 
-def move_wal(house: House) -> None:
+def move_wal(sandbox: Sandbox) -> None:
     with contextlib.suppress(FileNotFoundError):
-        house.paths.wal.rename(house.folder / "moved-wal")
+        sandbox.paths.wal.rename(sandbox.folder / "moved-wal")
 
 
-def unlink_lock(house: House) -> None:
-    house.paths.owner_lock.unlink(missing_ok=True)
+def unlink_lock(sandbox: Sandbox) -> None:
+    sandbox.paths.owner_lock.unlink(missing_ok=True)
 
 
 class Case(NamedTuple):
     """A mistake in the actor, if any, and what others do then."""
 
     stray: str
-    others: Callable[[House], None]
+    others: Callable[[Sandbox], None]
     disturbs: bool
     """Whether the files are not the same any more afterwards, so that the guard must see it."""
 
@@ -116,32 +116,32 @@ def main(job: Job) -> None:
         job.rng.shuffle(names)
         for name in names:
             if job.more():
-                house = new_house(job)
-                house.order(HERMES_STRESS_STRAY=str(house.folder / "stray"))
-                with house.open():
-                    play(job, house, name, CASES[name])
+                sandbox = new_sandbox(job)
+                sandbox.order(HERMES_STRESS_STRAY=str(sandbox.folder / "stray"))
+                with sandbox.open():
+                    play(job, sandbox, name, CASES[name])
                 job.count("cases")
 
 
-def play(job: Job, house: House, name: str, case: Case) -> None:
+def play(job: Job, sandbox: Sandbox, name: str, case: Case) -> None:
     """Before and after it, clients write. No reader: its locks would keep the WAL in its place."""
     before = len(job.violations)
-    with at_work(house, job.rng, writers=3, readers=0, depth=4) as clients:
+    with run_clients(sandbox, job.rng, writers=3, readers=0, depth=4) as clients:
         clients.goes_on(job.rng.randrange(20, 120))
-        pid = house.serves()
-        files = known(house)
+        pid = sandbox.serves()
+        files = known(sandbox)
         if case.stray:
-            sign = house.folder / "stray"
+            sign = sandbox.folder / "stray"
             _put(sign, case.stray)
             clients.goes_on(1)
             while sign.exists():
                 time.sleep(0.002)
-        case.others(house)
+        case.others(sandbox)
         try:
             clients.goes_on(timeout=GO_ON_SECONDS)
         except TimeoutError:
             job.violation("what clients write is not in the file that others see")
-        same = known(house) == files and house.serves() == pid
+        same = known(sandbox) == files and sandbox.serves() == pid
         job.demand(
             case.disturbs or same,
             f"{name}: the files or the owner are not the same any more",
@@ -151,23 +151,23 @@ def play(job: Job, house: House, name: str, case: Case) -> None:
         elif case.disturbs:
             job.count("no harm done")
         # What is only in a WAL that nobody else can see goes with its owner.
-        house.kill(house.serves())
-        clients.nothing_more_happens()
+        sandbox.kill(sandbox.serves())
+        clients.stop_faults()
         with contextlib.suppress(TimeoutError):
             clients.goes_on(1, timeout=GO_ON_SECONDS)
         found = clients.judge(job, owners=False, saved=bool(case.stray))
         saved = found["counts"].get("saved", 0)
         job.count("in a saved WAL", saved)
-        told = house.log_count("acknowledged changes are in")
+        told = sandbox.log_count("acknowledged changes are in")
         job.demand(told > 0 or not saved, f"nobody tells of {saved} changes in a saved WAL")
     for at in range(before, len(job.violations)):
         job.violations[at] = f"{name}: {job.violations[at]}"
 
 
-def known(house: House) -> list[tuple[int, int] | None]:
+def known(sandbox: Sandbox) -> list[tuple[int, int] | None]:
     """Which files are there. Looked at by path only: this process has none of them open."""
     found: list[tuple[int, int] | None] = []
-    for file in (house.path, house.paths.wal, house.paths.shm, house.paths.owner_lock):
+    for file in (sandbox.path, sandbox.paths.wal, sandbox.paths.shm, sandbox.paths.owner_lock):
         try:
             stat = file.stat()
             found.append((stat.st_dev, stat.st_ino))

@@ -13,40 +13,43 @@ import sys
 import time
 from typing import Any
 
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import Workload, at_work, new_house
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import Workload, new_sandbox, run_clients
 
 from hermes_actor import limits
 from hermes_actor.client.control import ask_status
 
 HOLD_CHANGES = 1500
 SHORT_CHANGES = 300
-HOLDS_PER_HOUSE = 5
+HOLDS_PER_SANDBOX = 5
 
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(house, job.rng, writers=4, readers=2, depth=16) as clients:
-            for _ in range(HOLDS_PER_HOUSE):
+        sandbox = new_sandbox(job)
+        with (
+            sandbox.open(),
+            run_clients(sandbox, job.rng, writers=4, readers=2, depth=16) as clients,
+        ):
+            for _ in range(HOLDS_PER_SANDBOX):
                 if job.more():
-                    hold(job, house, clients)
+                    hold(job, sandbox, clients)
                     job.count("holds")
-            clients.nothing_more_happens()
+            clients.stop_faults()
             clients.stop()
-            becomes_short(job, house)
+            becomes_short(job, sandbox)
             clients.judge(job)
 
 
-def hold(job: Job, house: House, clients: Workload) -> None:
-    pid, changes = house.serves(), SHORT_CHANGES if job.form == "short" else HOLD_CHANGES
-    with contextlib.closing(sqlite3.connect(f"file:{house.path}?mode=ro", uri=True)) as conn:
+def hold(job: Job, sandbox: Sandbox, clients: Workload) -> None:
+    pid, changes = sandbox.serves(), SHORT_CHANGES if job.form == "short" else HOLD_CHANGES
+    with contextlib.closing(sqlite3.connect(f"file:{sandbox.path}?mode=ro", uri=True)) as conn:
         conn.isolation_level = None
         conn.execute("BEGIN")
         ((seen,),) = conn.execute("SELECT COUNT(*) FROM messages")
         clients.goes_on(changes)
-        found = named(house)
+        found = named(sandbox)
         job.demand(bool(found), "nobody says who pins the WAL")
         job.demand(found.get("pid") == pid, "the actor has changed while a reader held it")
         again = conn.execute("SELECT COUNT(*) FROM messages").fetchone()
@@ -55,22 +58,22 @@ def hold(job: Job, house: House, clients: Workload) -> None:
         conn.execute("ROLLBACK")
 
 
-def named(house: House) -> dict[str, Any]:
+def named(sandbox: Sandbox) -> dict[str, Any]:
     """The status that names us; the next checkpoint finds out who is in its way."""
     give_up = time.monotonic() + 15
     while time.monotonic() < give_up:
-        found = ask_status(house.paths)
+        found = ask_status(sandbox.paths)
         if found and any(str(os.getpid()) in text for text in found["degraded"]):
             return found
         time.sleep(0.05)
     return {}
 
 
-def becomes_short(job: Job, house: House) -> None:
+def becomes_short(job: Job, sandbox: Sandbox) -> None:
     """The quiet file of an actor that still serves gets a short WAL."""
-    house.serves()
+    sandbox.serves()
     give_up = time.monotonic() + 30
-    while house.paths.wal.exists() and (size := house.paths.wal.stat().st_size) > 0:
+    while sandbox.paths.wal.exists() and (size := sandbox.paths.wal.stat().st_size) > 0:
         if time.monotonic() > give_up:
             job.violation(f"the WAL still has {size} bytes, long after the last reader has left")
             return

@@ -11,11 +11,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from disks.places import scratch
+from disks.scratch import scratch
+from harness.entry import keep_receipts
+from harness.job import Job, run
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from programme.entry import keep_receipts
-from programme.job import Job, run
-from simulation.breaks import break_model
+from simulation.mutations import break_model
 from simulation.programs import Program, programs
 from simulation.world import Verdict, simulate
 

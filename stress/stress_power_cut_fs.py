@@ -22,10 +22,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from programme.house import House
-from programme.job import Job, run
-from programme.records import final_state, judge, load
-from programme.workload import at_work
+from harness.job import Job, run
+from harness.records import final_state, judge, load
+from harness.sandbox import Sandbox
+from harness.workload import run_clients
 from support.actors import wait_for
 
 from hermes_actor.testing.history import NEVER, Write
@@ -82,9 +82,9 @@ def main(job: Job) -> None:
                 # What the clients write down is not on the disk that fails.
                 records = job.folder / f"history-{number}"
                 records.mkdir()
-                house = House(disk / "house")
-                (house.folder / "history").symlink_to(records)
-                cut_often(job, house, image, number)
+                sandbox = Sandbox(disk / "sandbox")
+                (sandbox.folder / "history").symlink_to(records)
+                cut_often(job, sandbox, image, number)
 
 
 def _memory() -> str | None:
@@ -92,21 +92,21 @@ def _memory() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def cut_often(job: Job, house: House, image: Path, number: int) -> None:
-    with house.open(), at_work(house, job.rng, writers=4, readers=0, depth=4) as clients:
+def cut_often(job: Job, sandbox: Sandbox, image: Path, number: int) -> None:
+    with sandbox.open(), run_clients(sandbox, job.rng, writers=4, readers=0, depth=4) as clients:
         clients.goes_on(10)
         for cut in range(CUTS_PER_IMAGE):
             if not job.more():
                 break
             clients.goes_on(CHANGES_PER_CUT)
             time.sleep(job.rng.random() * 0.08)
-            pid = house.serves()
+            pid = sandbox.serves()
             os.kill(pid, signal.SIGSTOP)
             try:
                 wait_for(lambda pid=pid: at_rest(pid))
                 stopped = time.monotonic()
                 told = job.folder / f"told-{number}-{cut}"
-                shutil.copytree(house.folder / "history", told)
+                shutil.copytree(sandbox.folder / "history", told)
                 copy = image.with_name("copy")
                 quiet("cp", "--sparse=always", image, copy)
                 # It stands still until the verdict: or else the disk would fill up meanwhile.
@@ -114,7 +114,7 @@ def cut_often(job: Job, house: House, image: Path, number: int) -> None:
             finally:
                 os.kill(pid, signal.SIGCONT)
             job.count("cuts")
-        clients.nothing_more_happens()
+        clients.stop_faults()
         clients.judge(job)
 
 
@@ -133,7 +133,7 @@ def look(job: Job, image: Path, told: Path, stopped: float, where: str) -> None:
     with mounted(image, job.folder / "mounted") as disk:
         for name in ("state.db", "state.db-wal"):
             with contextlib.suppress(FileNotFoundError):
-                shutil.copy(disk / "house" / name, files / name)
+                shutil.copy(disk / "sandbox" / name, files / name)
     recorded = load(told)
     recorded = recorded._replace(writes=[as_of(write, stopped) for write in recorded.writes])
     try:

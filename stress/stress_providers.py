@@ -17,10 +17,10 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from programme.house import House
-from programme.job import Job, run
-from programme.records import load
-from programme.workload import Workload
+from harness.job import Job, run
+from harness.records import load
+from harness.sandbox import Sandbox
+from harness.workload import Workload
 from support import servers
 
 from hermes_actor import SessionDB
@@ -59,7 +59,7 @@ def main(job: Job) -> None:
     while job.more():
         for kind in kinds:
             kills = KILLS_PER_SERVER if job.form != "short" else int(job.goal) // len(kinds)
-            play(job, kind, int(job.options.get("house", kills)))
+            play(job, kind, int(job.options.get("sandbox", kills)))
 
 
 def play(job: Job, kind: str, kills: int) -> None:
@@ -69,12 +69,12 @@ def play(job: Job, kind: str, kills: int) -> None:
     site = Site(folder, server.new_store())
     try:
         clients = Workload(
-            cast("House", site), job.rng.randrange(2**32), writers=WRITERS, depth=DEPTH
+            cast("Sandbox", site), job.rng.randrange(2**32), writers=WRITERS, depth=DEPTH
         )
         try:
             clients.ready()
             kill_often(job, server, site, kills)
-            clients.nothing_more_happens()
+            clients.stop_faults()
             time.sleep(0.2)
         finally:
             code = clients.stop()

@@ -19,10 +19,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from programme import ROOT
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import new_house
+from harness import ROOT
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox
 from support.actors import descriptors, folder_of
 
 from hermes_actor.paths import socket_path
@@ -45,64 +45,64 @@ with contextlib.closing(SessionDB(Path(sys.argv[1]), mode="actor")) as db:
 Found = Iterator[str]
 
 
-def private_files(house: House, _pid: int) -> Found:
+def private_files(sandbox: Sandbox, _pid: int) -> Found:
     """Started by a client with an open umask: every file is for its user alone."""
-    for entry in (*folder_of(house.path).iterdir(), *house.folder.glob("state.db*")):
+    for entry in (*folder_of(sandbox.path).iterdir(), *sandbox.folder.glob("state.db*")):
         mode = stat.S_IMODE(entry.stat().st_mode)
         if mode & 0o077:
             yield f"{entry.name} has the mode {mode:o}"
 
 
-def private_folder(house: House, _pid: int) -> Found:
-    mode = stat.S_IMODE(folder_of(house.path).stat().st_mode)
+def private_folder(sandbox: Sandbox, _pid: int) -> Found:
+    mode = stat.S_IMODE(folder_of(sandbox.path).stat().st_mode)
     if mode != 0o700:
         yield f"its folder has the mode {mode:o}"
 
 
-def small_environment(_house: House, pid: int) -> Found:
+def small_environment(_sandbox: Sandbox, pid: int) -> Found:
     """Secrets of the client that started it are not handed down."""
     if CANARY.encode() in Path(f"/proc/{pid}/environ").read_bytes():
         yield "a secret of a client is in its environment"
 
 
-def stays_nowhere(_house: House, pid: int) -> Found:
+def stays_nowhere(_sandbox: Sandbox, pid: int) -> Found:
     """It holds no folder of a client busy."""
     if os.readlink(f"/proc/{pid}/cwd") != "/":
         yield f"it stays in {os.readlink(f'/proc/{pid}/cwd')}"
 
 
-def own_session(_house: House, pid: int) -> Found:
+def own_session(_sandbox: Sandbox, pid: int) -> Found:
     """A signal for the terminal of a client does not reach it."""
     if os.getsid(pid) == os.getsid(0):
         yield "it is in the session of the client"
 
 
-def no_foreign_descriptors(house: House, pid: int) -> Found:
+def no_foreign_descriptors(sandbox: Sandbox, pid: int) -> Found:
     """Files that its client had open are not open in it."""
-    secret = str(house.folder / "inherited")
+    secret = str(sandbox.folder / "inherited")
     if secret in descriptors(pid):
         yield "a file of the client is open in it"
 
 
-def silent_log(house: House, _pid: int) -> Found:
+def silent_log(sandbox: Sandbox, _pid: int) -> Found:
     for word in ("words that nobody", CANARY):
-        if word in house.paths.log.read_text():
+        if word in sandbox.paths.log.read_text():
             yield f"the log holds {word!r}"
 
 
-def no_words_to_see(_house: House, pid: int) -> Found:
+def no_words_to_see(_sandbox: Sandbox, pid: int) -> Found:
     """What everybody can see of a process."""
     if CANARY in Path(f"/proc/{pid}/cmdline").read_text():
         yield "a secret is on its command line"
 
 
-def no_core_file(_house: House, pid: int) -> Found:
+def no_core_file(_sandbox: Sandbox, pid: int) -> Found:
     """It would hold the words of every client."""
     if (found := resource.prlimit(pid, resource.RLIMIT_CORE)) != (0, 0):
         yield f"a core file may have {found}"
 
 
-def no_network(_house: House, pid: int) -> Found:
+def no_network(_sandbox: Sandbox, pid: int) -> Found:
     """Whoever reaches it comes through its folder."""
     ours = {text for text in descriptors(pid) if text.startswith("socket:")}
     for table in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
@@ -112,9 +112,9 @@ def no_network(_house: House, pid: int) -> Found:
                     yield f"it has a socket of {table}"
 
 
-def sockets_in_its_folder(house: House, pid: int) -> Found:
+def sockets_in_its_folder(sandbox: Sandbox, pid: int) -> Found:
     """None without a path, which every user could reach."""
-    paths = socket_path(house.paths).parent
+    paths = socket_path(sandbox.paths).parent
     ours = {text for text in descriptors(pid) if text.startswith("socket:")}
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         number, *names = line.split(maxsplit=7)[6:]
@@ -122,19 +122,19 @@ def sockets_in_its_folder(house: House, pid: int) -> Found:
             yield f"it has the socket {names[0]}"
 
 
-def writes_nowhere_else(house: House, pid: int) -> Found:
+def writes_nowhere_else(sandbox: Sandbox, pid: int) -> Found:
     """Every file that it may change is the store or in its folder."""
     for number in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
             name = os.readlink(f"/proc/{pid}/fd/{number}")
             info = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
             flags = int(info.partition("flags:")[2].split()[0], 8)
-            own = (f"{house.path}", f"{folder_of(house.path)}/", "/dev/null")
+            own = (f"{sandbox.path}", f"{folder_of(sandbox.path)}/", "/dev/null")
             if name.startswith("/") and flags & os.O_ACCMODE and not name.startswith(own):
                 yield f"it has {name} open to write"
 
 
-CHECKS: list[Callable[[House, int], Found]] = [
+CHECKS: list[Callable[[Sandbox, int], Found]] = [
     private_files, private_folder, small_environment, stays_nowhere, own_session,
     no_foreign_descriptors, silent_log, no_words_to_see, no_core_file, no_network,
     sockets_in_its_folder, writes_nowhere_else,
@@ -176,31 +176,31 @@ def main(job: Job) -> None:
 
 def on_demand(job: Job) -> None:
     """A client with an open umask, secrets and open files starts the actor."""
-    house = new_house(job)
-    with house.open(), (house.folder / "inherited").open("w") as inherited:
+    sandbox = new_sandbox(job)
+    with sandbox.open(), (sandbox.folder / "inherited").open("w") as inherited:
         os.set_inheritable(inherited.fileno(), True)
         subprocess.run(
-            [sys.executable, "-c", CLIENT, str(house.path), str(house.python)],
+            [sys.executable, "-c", CLIENT, str(sandbox.path), str(sandbox.python)],
             env={**os.environ, "API_KEY": CANARY}, check=True, umask=0, timeout=60,
-            pass_fds=[inherited.fileno()], cwd=house.folder,
+            pass_fds=[inherited.fileno()], cwd=sandbox.folder,
         )  # fmt: skip
-        pid = house.serves()
+        pid = sandbox.serves()
         for check in CHECKS:
-            for text in check(house, pid):
+            for text in check(sandbox, pid):
                 job.violation(f"{check.__name__}: {text}")
             job.count("checks")
 
 
 def planted_link(job: Job, name: str) -> None:
     """It is not followed: either the store is refused, or the link is gone."""
-    house = new_house(job)
-    victim = house.folder / "victim"
+    sandbox = new_sandbox(job)
+    victim = sandbox.folder / "victim"
     victim.write_text("precious")
-    words = [sys.executable, "-c", CLIENT, str(house.path), str(house.python)]
-    with house.open():
+    words = [sys.executable, "-c", CLIENT, str(sandbox.path), str(sandbox.python)]
+    with sandbox.open():
         subprocess.run(words, check=True, timeout=60)
-        house.end()
-        folder = house.folder if name.startswith("state.db") else folder_of(house.path)
+        sandbox.end()
+        folder = sandbox.folder if name.startswith("state.db") else folder_of(sandbox.path)
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(victim)
         subprocess.run(words, capture_output=True, timeout=60)
@@ -210,12 +210,12 @@ def planted_link(job: Job, name: str) -> None:
 
 def no_database(job: Job, name: str) -> None:
     """It is refused in time, with a typed error, and stays as it was."""
-    house = new_house(job)
-    NO_DATABASES[name](house.path)
-    before = house.path.read_bytes() if house.path.is_file() else house.path.stat().st_ino
-    with house.open():
+    sandbox = new_sandbox(job)
+    NO_DATABASES[name](sandbox.path)
+    before = sandbox.path.read_bytes() if sandbox.path.is_file() else sandbox.path.stat().st_ino
+    with sandbox.open():
         done = subprocess.run(
-            [sys.executable, "-c", CLIENT, str(house.path), str(house.python)],
+            [sys.executable, "-c", CLIENT, str(sandbox.path), str(sandbox.python)],
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
     said = done.stderr.splitlines()[-1:]
@@ -223,24 +223,24 @@ def no_database(job: Job, name: str) -> None:
         done.returncode != 0 and any(text.startswith("hermes_actor.errors.") for text in said),
         f"{name} instead of a store: {said}",
     )
-    after = house.path.read_bytes() if house.path.is_file() else house.path.stat().st_ino
+    after = sandbox.path.read_bytes() if sandbox.path.is_file() else sandbox.path.stat().st_ino
     job.demand(before == after, f"{name} instead of a store was changed")
     job.count("checks")
 
 
 def planted_module(job: Job) -> None:
     """What lies where a client is does not become a part of the actor."""
-    house = new_house(job)
-    sign = house.folder / "executed"
+    sandbox = new_sandbox(job)
+    sign = sandbox.folder / "executed"
     for module in ("trio", "sitecustomize", "hermes_protocol"):
-        (house.folder / f"{module}.py").write_text(f"open({str(sign)!r}, 'w')\n")
-    with house.open():
-        # The plain interpreter: the one of the house has a search path of its own.
+        (sandbox.folder / f"{module}.py").write_text(f"open({str(sign)!r}, 'w')\n")
+    with sandbox.open():
+        # The plain interpreter: the one of the sandbox has a search path of its own.
         subprocess.run(
-            [sys.executable, "-P", "-c", CLIENT, str(house.path), sys.executable],
-            cwd=house.folder, check=True, timeout=60,
+            [sys.executable, "-P", "-c", CLIENT, str(sandbox.path), sys.executable],
+            cwd=sandbox.folder, check=True, timeout=60,
         )  # fmt: skip
-        house.serves()
+        sandbox.serves()
     job.demand(not sign.exists(), "a module beside a client was executed")
     job.count("checks")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from programme.finding import Fault, find_all
-from programme.job import Job, run
+from harness.job import Job, run
+from harness.mutation_runner import Fault, find_all
 
 CUT, SYNC, FIRST = "crash_replay", "fsync_policy", ("workload=first commit",)
 
@@ -18,7 +18,7 @@ FAULTS = [
     Fault("only the decoder's own errors are expected", "fuzz_frames", "decode-errors-only",
           "UnicodeDecodeError"),
     Fault("a reader keeps its snapshot", "kill_loop", "kept-snapshot", "stale|backward",
-          ("house=1",)),
+          ("sandbox=1",)),
     Fault("commits are not synced at all", CUT, "synchronous-off", "cut after", FIRST),
     Fault("there is no start-up barrier", SYNC, "no-barrier", "lost"),
     Fault("commits are synced with synchronous=NORMAL", CUT, "synchronous-normal", "lost", FIRST),
@@ -28,13 +28,13 @@ FAULTS = [
     Fault("a commit whose sync has failed is acknowledged", SYNC, "go-on-after-failed-sync",
           "lost|gap"),
     Fault("answers leave before the commit", "kill_loop", "reply-before-commit",
-          "lost|stale|no-prefix", ("house=4",)),
+          "lost|stale|no-prefix", ("sandbox=4",)),
     Fault("receipts go by the wall clock", "kill_loop", "receipts-by-the-clock", "doubled|torn",
-          ("house=6",)),
+          ("sandbox=6",)),
     Fault("no inode guard, and a stray open in the actor", "foreign", "no-guard",
           "lost|malformed|cannot be read", ("only=opener", "readers=0")),
     Fault("a successor opens before the old actor has closed", "handoff_loop", "two-owners",
-          "two owners", ("house=2",)),
+          "two owners", ("sandbox=2",)),
 ]  # fmt: skip
 """Those that are found soonest come first: the short form takes the beginning."""
 

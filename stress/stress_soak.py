@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import time
 
-from programme.job import Job, run
-from programme.nemesis import KINDS, Nemesis
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.nemesis import KINDS, Nemesis
+from harness.workload import new_sandbox, run_clients
 
 HOUSE_SECONDS = 20.0
 """Then the history is checked and another one begins."""
@@ -21,18 +21,18 @@ SHORT_SECONDS = 4.0
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job, HERMES_STRESS_CLOCK=str(job.rng.random()))
-        nemesis = Nemesis(house, job.rng)
+        sandbox = new_sandbox(job, HERMES_STRESS_CLOCK=str(job.rng.random()))
+        nemesis = Nemesis(sandbox, job.rng)
         seconds = SHORT_SECONDS if job.form == "short" else HOUSE_SECONDS
-        with house.open(), at_work(
-            house, job.rng, writers=8, readers=2, depth=job.rng.choice([24, 60]), large=0.0005
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=8, readers=2, depth=job.rng.choice([24, 60]), large=0.0005
         ) as load:  # fmt: skip
             began = time.monotonic()
             while time.monotonic() - began < seconds and job.left > 0:
                 time.sleep(job.rng.uniform(0.3, 1.5))
                 nemesis.strike(job.rng.choice(KINDS))
                 job.count("misfortunes")
-            load.nothing_more_happens()
+            load.stop_faults()
             try:
                 load.goes_on()
             except TimeoutError as error:

@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 
-from programme.house import House
-from programme.job import Job, run
-from programme.workload import at_work, new_house
+from harness.job import Job, run
+from harness.sandbox import Sandbox
+from harness.workload import new_sandbox, run_clients
 from support.actors import peak_memory
 
 from hermes_actor.client.control import ask_status
@@ -24,32 +24,32 @@ DEFAULT_TIMEOUT_SECONDS = 1.0
 STALL_SECONDS = 2.5
 """Longer than the timeout of the clients, and than it takes to call a writer stalled."""
 
-STALLS_PER_HOUSE = 4
+STALLS_PER_SANDBOX = 4
 MEMORY_BYTES = 250 * 1024 * 1024
 
 
 def main(job: Job) -> None:
     while job.more():
-        house = new_house(job)
-        with house.open(), at_work(
-            house, job.rng, writers=8, readers=1, depth=30, timeout=DEFAULT_TIMEOUT_SECONDS
+        sandbox = new_sandbox(job)
+        with sandbox.open(), run_clients(
+            sandbox, job.rng, writers=8, readers=1, depth=30, timeout=DEFAULT_TIMEOUT_SECONDS
         ) as clients:  # fmt: skip
-            for _ in range(STALLS_PER_HOUSE):
+            for _ in range(STALLS_PER_SANDBOX):
                 if job.more():
-                    (stuck_sync if job.done % 2 == 0 else stopped)(job, house)
+                    (stuck_sync if job.done % 2 == 0 else stopped)(job, sandbox)
                     job.count("stalls")
                     clients.goes_on()
             found = clients.judge(job)
             job.count("refused in time", found["counts"].get("refused", 0))
 
 
-def stuck_sync(job: Job, house: House) -> None:
+def stuck_sync(job: Job, sandbox: Sandbox) -> None:
     """The next actor's commits take long, one after the other."""
     start = job.rng.randint(5, 40)
     order = f"commit.before:{start}:sleep={STALL_SECONDS}"
-    pid = house.serves_under(HERMES_ACTOR_FAILPOINT=order)
+    pid = sandbox.serves_under(HERMES_ACTOR_FAILPOINT=order)
     give_up = time.monotonic() + 30
-    while not any("stalled" in text for text in degraded(house)):
+    while not any("stalled" in text for text in degraded(sandbox)):
         if time.monotonic() > give_up:
             job.violation("nobody says that the writer is stalled")
             break
@@ -58,22 +58,22 @@ def stuck_sync(job: Job, house: House) -> None:
     time.sleep(job.rng.choice((0.0, 2.2 * STALL_SECONDS)))
     peak = peak_memory(pid)
     job.demand(peak < MEMORY_BYTES, f"the actor grew to {peak >> 20} MiB behind a stuck sync")
-    house.kill(pid)
+    sandbox.kill(pid)
 
 
-def degraded(house: House) -> list[str]:
-    found = ask_status(house.paths)
+def degraded(sandbox: Sandbox) -> list[str]:
+    found = ask_status(sandbox.paths)
     return [] if found is None else list(found["degraded"])
 
 
-def stopped(job: Job, house: House) -> None:
+def stopped(job: Job, sandbox: Sandbox) -> None:
     """SIGSTOP for longer than anybody is patient."""
-    pid = house.serves()
+    pid = sandbox.serves()
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
         time.sleep(DEFAULT_TIMEOUT_SECONDS + job.rng.uniform(0.2, 1.5))
         os.kill(pid, signal.SIGCONT)
-    job.demand(house.serves() == pid, "a stopped actor has lost its place")
+    job.demand(sandbox.serves() == pid, "a stopped actor has lost its place")
 
 
 if __name__ == "__main__":

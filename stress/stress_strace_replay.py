@@ -19,13 +19,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from disks.breaks import over
-from disks.places import scratch
+from disks.mutations import over
 from disks.power_cuts import cuts
 from disks.recording import Promises
+from disks.scratch import scratch
 from disks.syscall_log import CALLS, SystemCalls
 from disks.verdict import Broken, Judge, lay_out
-from programme.job import Job, run
+from harness.job import Job, run
 from support.actors import wait_for
 from support.wire import Wire, append, create, request
 
@@ -40,7 +40,7 @@ INDEXING_SECONDS = 0.4
 _BROKEN = """
 import sys
 sys.path.append({!r})
-from disks.breaks import BREAKS
+from disks.mutations import BREAKS
 BREAKS[{!r}]()
 from hermes_actor.__main__ import main
 sys.exit(main())

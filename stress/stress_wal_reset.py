@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
-from programme.job import Job, run
+from harness.job import Job, run
 
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.jobs import Request

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from disks.breaks import replace
+from disks.mutations import replace
 
 import hermes_actor.actor.requests
 import hermes_protocol.messages as wire

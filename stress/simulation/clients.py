@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
-from programme.client import SOURCE, look
+from harness.client import SOURCE, look
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import trio
 import trio.testing
-from disks.breaks import replace
-from programme.records import Recorded, final_state, judge
+from disks.mutations import replace
+from harness.records import Recorded, final_state, judge
 
 from hermes_actor.sqlite import connect_reader, connect_writer, sqlite3
 from hermes_actor.testing.history import Read, Write

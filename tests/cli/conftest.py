@@ -2,7 +2,7 @@ import time
 
 import pytest
 from support.actors import end_actors
-from support.homes import NOW, Home
+from support.cli_home import NOW, Home
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.homes import said
+from support.cli_home import said
 from support.terminal import terminal
 
 from hermes_actor.cli.sessions._picker import Action, Picker

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.homes import DAY, NOW, called, said
+from support.cli_home import DAY, NOW, called, said
 
 from hermes_actor.cli.formatting import short_duration
 from hermes_actor.cli.insights import bars

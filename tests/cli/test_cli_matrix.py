@@ -14,7 +14,7 @@ import threading
 import click
 import pytest
 from support.actors import end_actors
-from support.homes import DAY
+from support.cli_home import DAY
 
 from hermes_actor.cli import main
 

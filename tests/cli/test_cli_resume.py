@@ -1,7 +1,7 @@
 """Rows 46 to 67 of the examples: resume and recap."""
 
 import pytest
-from support.homes import called, said
+from support.cli_home import called, said
 
 from hermes_actor.tools.recap import Limits, recap_entries
 from hermes_actor.tools.resume import split_words

@@ -4,7 +4,7 @@ import json
 import threading
 
 import pytest
-from support.homes import called, said
+from support.cli_home import called, said
 
 from hermes_actor import SessionDB
 from hermes_actor.tools.excerpt import LEADER, TRAILER, cut_around

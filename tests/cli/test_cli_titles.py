@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from support.homes import NOW, said
+from support.cli_home import NOW, said
 
 from hermes_actor.errors import TitleInUse
 from hermes_actor.tools.titles import (

@@ -15,7 +15,7 @@ from contextlib import closing
 
 import pytest
 from support.actors import actor_pid, folder_of, own, wait_for
-from support.builds import around, serving
+from support.fake_builds import around, serving
 from support.wire import Wire, append, create, select
 
 from hermes_actor import SessionDB

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.actors import folder_of
-from support.builds import command, serving
+from support.fake_builds import command, serving
 from support.peer import FOLDER
 from support.processes import own_mounts
 from support.terminal import terminal

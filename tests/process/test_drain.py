@@ -21,7 +21,7 @@ from support.actors import (
     wait_for,
     wait_gone,
 )
-from support.builds import around, command, serving, wait_until
+from support.fake_builds import around, command, serving, wait_until
 from support.files import query, write_lock
 from support.load import check_owners, load
 from support.wire import Wire, append, create, request, select

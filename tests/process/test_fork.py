@@ -13,7 +13,7 @@ LINES = 50
 BOTH_WRITE = """
 import os, sys
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path, lines, end = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -67,7 +67,7 @@ def test_parent_and_child_write_each_on_its_own_connection(path, end):
 HELD_OPEN = """
 import os, sys
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path = Path(sys.argv[1])
@@ -99,7 +99,7 @@ def test_child_is_a_client_with_a_pid_of_its_own(path):
 IN_A_CALL = """
 import os, signal, sys, threading
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path, forks, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -159,7 +159,7 @@ def test_fork_while_other_threads_are_in_a_call(path, kind, forks):
 POOL = """
 import multiprocessing, os, sys
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path, db = Path(sys.argv[1]), None
@@ -189,7 +189,7 @@ def test_pool_of_forked_workers(path):
 NO_TRACE = """
 import os, sys
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path = Path(sys.argv[1])
@@ -217,7 +217,7 @@ def test_fork_while_an_embedded_writer_ends_keeps_no_lock_in_the_child(path):
     code = """
     import os, sys
     from pathlib import Path
-    from support.child import tell
+    from support.subprocess_env import tell
     from hermes_actor import SessionDB
     from hermes_actor.embedded.writer import EmbeddedWriter
 
@@ -252,7 +252,7 @@ def test_fork_while_an_embedded_writer_ends_keeps_no_lock_in_the_child(path):
 BUSY_THREADS = """
 import os, random, signal, string, sys, threading
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 from hermes_actor.recovery.backup import create_backup
 
@@ -348,7 +348,7 @@ def before():
 
 os.register_at_fork(before=before)
 
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 db = SessionDB(Path(sys.argv[1]), mode="actor")
@@ -384,7 +384,7 @@ def test_fork_keeps_readers_away_although_another_fork_ends(path):
 IN_A_QUERY = """
 import os, signal, sys
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path = Path(sys.argv[1])
@@ -418,7 +418,7 @@ def test_lease_survives_a_fork_by_its_holder(path):
     code = """
     import os, sys
     from pathlib import Path
-    from support.child import tell
+    from support.subprocess_env import tell
     from hermes_actor import SessionDB
 
     db = SessionDB(Path(sys.argv[1]), mode="embedded")

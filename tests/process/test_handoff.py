@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 from support.actors import actors_of, contents, descriptors, own, wait_for
-from support.builds import NEWER, OURS, Build, command, serving
+from support.fake_builds import NEWER, OURS, Build, command, serving
 from support.load import check_owners, load
 from support.wire import status
 

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 from support.actors import actor_pid, actors_of, contents, folder_of, own, wait_for, wait_gone
-from support.builds import (
+from support.fake_builds import (
     DIE,
     HANG,
     LEAVE,

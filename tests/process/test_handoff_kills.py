@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 from support.actors import actor_pid, actors_of, contents, wait_for, wait_gone
-from support.builds import DIE, KILL, NEWER, STOP, Build, around, serving, while_there
+from support.fake_builds import DIE, KILL, NEWER, STOP, Build, around, serving, while_there
 from support.load import check_owners, kill, load
 from support.wire import status
 

@@ -6,7 +6,7 @@ from support.processes import run_python
 READS = """
 import gc, os, signal, sys, threading
 from pathlib import Path
-from support.child import outcome, tell
+from support.subprocess_env import outcome, tell
 from support.interrupts import everywhere, open_descriptors
 from hermes_actor import SessionDB, sqlite
 from hermes_actor.client import reader
@@ -90,7 +90,7 @@ def test_interrupt_at_any_line_of_a_read(path, kind):
 STARTS = '''
 import gc, os, sys, time
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from support.interrupts import everywhere, open_descriptors
 from hermes_actor import SessionDB
 from hermes_actor.client import spawn, spawn_environment

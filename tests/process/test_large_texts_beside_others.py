@@ -7,9 +7,9 @@ import string
 from contextlib import closing
 
 import pytest
+from support.actor_process import served
 from support.actors import actor_pid, stop_actor, wait_for, wait_gone
 from support.files import FTS_TABLES, query, raw
-from support.served import served
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status

@@ -6,9 +6,9 @@ import time
 from contextlib import ExitStack, closing
 
 import pytest
+from support.actor_process import served
 from support.actors import peak_memory, wait_for
 from support.files import query, write_lock
-from support.served import served
 from support.wire import (
     Wire,
     append,

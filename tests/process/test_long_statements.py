@@ -14,7 +14,7 @@ from contextlib import closing
 import msgspec
 import pytest
 from support.actors import actor_pid, contents, wait_for, wait_gone
-from support.builds import serving
+from support.fake_builds import serving
 from support.wire import Wire, append, create, request, select, status
 
 from hermes_actor.engine import writer as engine

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.actors import actor_pid, end_actors, folder_of, wait_for
-from support.builds import command, serving
+from support.fake_builds import command, serving
 from support.wire import frame, status
 
 from hermes_actor import SessionDB

@@ -3,10 +3,10 @@
 from contextlib import closing
 
 import pytest
+from support.actor_process import served
 from support.actors import contents, own, wait_for
-from support.builds import command
+from support.fake_builds import command
 from support.files import query
-from support.served import served
 from support.wire import Wire, append, create, hello, request
 
 from hermes_actor import SessionDB

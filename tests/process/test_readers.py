@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.actors import actor_pid, contents, own, stop_actor, wait_for
-from support.processes import TESTS, run_python
+from support.processes import SCRIPTS, run_python
 from support.wire import Wire, append, request, status
 
 from hermes_actor import SessionDB
@@ -36,7 +36,7 @@ def process(code, *args):
     """A child that talks line by line; it ends when its input does."""
     words = [sys.executable, "-c", code, *map(str, args)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
     with subprocess.Popen(words, env=env, **pipes) as child:
         try:
             assert child.stdout.readline() == "ready\n"
@@ -245,7 +245,7 @@ OPEN_READ_CLOSE = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor.sqlite import connect_reader
 
 for _ in range(20):
@@ -288,7 +288,7 @@ def test_last_reader_that_closes_leaves_the_wal_of_a_killed_actor_to_the_next(pa
 CROWD = """
 import sys, threading, time
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 path, threads = Path(sys.argv[1]), int(sys.argv[2])

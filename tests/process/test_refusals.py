@@ -6,10 +6,10 @@ from itertools import count
 
 import msgspec
 import pytest
+from support.actor_process import served
 from support.actors import peak_memory, wait_for
-from support.builds import serving
+from support.fake_builds import serving
 from support.files import query, write_lock
-from support.served import served
 from support.wire import Wire, append, create, keep_writer_busy, request, status
 
 from hermes_actor import SessionDB, limits

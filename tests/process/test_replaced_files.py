@@ -19,10 +19,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from support.actor_process import served
 from support.actors import own, wait_for
 from support.files import query
 from support.processes import run_python
-from support.served import served
 from support.wire import Wire, append, request
 from support.wire import create as create_session
 
@@ -863,7 +863,7 @@ def test_embedded_writer_tells_its_callers(path, paths, noticed):
     code = """
     import sys
     from pathlib import Path
-    from support.child import outcome, tell
+    from support.subprocess_env import outcome, tell
     from hermes_actor import SessionDB
     sys.path.insert(0, sys.argv[2])
     from test_replaced_files import FOREIGN_ROWS, fill, write_foreign

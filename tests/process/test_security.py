@@ -37,7 +37,7 @@ TWO_USERS = """
 import ctypes, json, os, signal, socket, sys, tempfile, threading
 from pathlib import Path
 from support.actors import wait_for
-from support.child import outcome, tell, warm_up
+from support.subprocess_env import outcome, tell, warm_up
 from support.wire import Wire, create, status
 from hermes_actor import SessionDB
 from hermes_actor.cli import run

@@ -134,8 +134,8 @@ def kind(descriptor: str) -> str:
 SILENT = """
 import os, sys
 from pathlib import Path
-from support.child import tell
-from support.herd import together
+from support.subprocess_env import tell
+from support.concurrent import together
 from hermes_actor import SessionDB
 
 path = Path(sys.argv[1])

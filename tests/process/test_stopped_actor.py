@@ -77,7 +77,7 @@ def test_every_thread_returns_and_is_told_the_truth(db, path):
 EXITS = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 db = SessionDB(Path(sys.argv[1]), mode="actor", timeout=600)

@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
+from support.actor_process import served
 from support.actors import (
     actor_pid,
     actors_of,
@@ -30,8 +31,7 @@ from support.actors import (
     wait_gone,
 )
 from support.files import write_lock
-from support.processes import TESTS, run_python
-from support.served import served
+from support.processes import SCRIPTS, run_python
 from support.wire import Wire, append, request
 
 from hermes_actor import SessionDB
@@ -410,7 +410,7 @@ def test_actor_whose_socket_is_removed_makes_room_for_the_next(path):
 INSIDE = """
 import os, sys
 from pathlib import Path
-from support.child import tell
+from support.subprocess_env import tell
 from hermes_actor.client import spawn
 from hermes_actor import SessionDB
 
@@ -459,7 +459,7 @@ def gateway(folder, *, cgroup, systemd_run=""):
                 XDG_RUNTIME_DIR=str(folder),
                 PATH=str(program.parent),
                 PYTHONPATH=os.pathsep.join(
-                    filter(None, [os.environ.get("PYTHONPATH"), str(TESTS)])
+                    filter(None, [os.environ.get("PYTHONPATH"), str(SCRIPTS)])
                 ),
             )
             calls = [json.loads(line) for line in log.read_text().splitlines()]

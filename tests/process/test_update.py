@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 from support.actors import actor_pid, actors_of, contents, folder_of
-from support.builds import NEWER, OLDER, OURS, Build, command, failed_updates, serving
+from support.fake_builds import NEWER, OLDER, OURS, Build, command, failed_updates, serving
 from support.files import query
 from support.load import check_owners, load
 from support.wire import status

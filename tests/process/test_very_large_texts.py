@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.actor_process import served
 from support.actors import actor_pid, folder_of, stop_actor, wait_for, wait_gone
 from support.files import FTS_TABLES, query
 from support.processes import run_python
-from support.served import served
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
@@ -208,7 +208,7 @@ EMBEDDED = """
 import os, signal, sys
 from pathlib import Path
 from hermes_actor import SessionDB
-from support.child import tell
+from support.subprocess_env import tell
 
 path = Path(sys.argv[1])
 # Such programs exist: they collect the exit of every child themselves.

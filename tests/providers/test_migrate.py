@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from rich.console import Console
 from support import servers
-from support.builds import command
+from support.fake_builds import command
 from support.files import query
-from support.processes import TESTS
+from support.processes import SCRIPTS
 
 from hermes_actor import SessionDB
 from hermes_actor.cli import migrate as cli
@@ -245,7 +245,7 @@ def killed_after(parts, source, to):
     words = ["migrate", "--from", embedded(source), "--to", address(to), "--yes"]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(parts), *words],
-        env={**os.environ, "PYTHONPATH": str(TESTS)}, capture_output=True, timeout=100,
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)}, capture_output=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
 

@@ -1,7 +1,7 @@
 """The checker of histories can fail: every way to spoil a good history is found."""
 
 import pytest
-from programme.made_up import WINDOW, MadeUp
+from harness.synthetic_history import WINDOW, MadeUp
 
 from hermes_actor.testing.history import RULES, Read, Row, check_cut, digest_of
 

@@ -13,7 +13,7 @@ STRESS = Path(__file__).parents[2] / "stress"
 
 TOY = """
 import sys
-from programme.job import Job, run
+from harness.job import Job, run
 
 def main(job: Job) -> None:
     while job.more():

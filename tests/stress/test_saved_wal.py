@@ -5,8 +5,8 @@ import sqlite3
 import zlib
 
 import pytest
-from programme.records import Recorded, Row
-from programme.saved_wal import without_saved
+from harness.records import Recorded, Row
+from harness.saved_wal import without_saved
 
 from hermes_actor.testing.history import Write
 

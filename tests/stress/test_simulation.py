@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.breaks import BREAKS
+from simulation.mutations import BREAKS
 from simulation.programs import Program
 from simulation.world import simulate
 

@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from programme.house import House
-from programme.workload import at_work
+from harness.sandbox import Sandbox
+from harness.workload import run_clients
 
 CHECK = Path(__file__).parents[2] / "stress" / "check_history.py"
 
@@ -46,25 +46,25 @@ TAMPERING = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory):
+def sandbox(tmp_path_factory):
     """A store with its history, which nobody uses any more."""
-    house = House(tmp_path_factory.mktemp("verdict") / "house")
+    sandbox = Sandbox(tmp_path_factory.mktemp("verdict") / "sandbox")
     with (
-        house.open(),
-        at_work(house, random.Random(1), writers=2, readers=1, depth=4, large=0.01) as load,
+        sandbox.open(),
+        run_clients(sandbox, random.Random(1), writers=2, readers=1, depth=4, large=0.01) as load,
     ):
         load.goes_on(100)
-    return house
+    return sandbox
 
 
-def verdict(house, database):
-    words = [sys.executable, CHECK, house.folder / "history", database, "--json"]
+def verdict(sandbox, database):
+    words = [sys.executable, CHECK, sandbox.folder / "history", database, "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     return done.returncode, json.loads(done.stdout)
 
 
-def test_history_without_fault(house):
-    code, found = verdict(house, house.path)
+def test_history_without_fault(sandbox):
+    code, found = verdict(sandbox, sandbox.path)
     assert (code, found["violations"], found["refusals"]) == (0, [], [])
     assert found["counts"]["acknowledged"] == found["counts"]["rows"] >= 90
     assert found["counts"]["reads"] > 0
@@ -72,19 +72,19 @@ def test_history_without_fault(house):
 
 
 @pytest.mark.parametrize("what", TAMPERING)
-def test_tampering_is_found(house, tmp_path, what):
+def test_tampering_is_found(sandbox, tmp_path, what):
     sql, rules = TAMPERING[what]
     copy = tmp_path / "state.db"
-    shutil.copy(house.path, copy)
+    shutil.copy(sandbox.path, copy)
     with closing(sqlite3.connect(copy, isolation_level=None)) as conn:
         assert conn.execute(sql).rowcount == 1
-    code, found = verdict(house, copy)
+    code, found = verdict(sandbox, copy)
     assert code == 1
     assert {text.partition(":")[0] for text in found["violations"]} >= rules
 
 
-def test_file_that_is_none_is_found(house, tmp_path):
+def test_file_that_is_none_is_found(sandbox, tmp_path):
     (tmp_path / "state.db").write_bytes(b"no database" * 1000)
-    code, found = verdict(house, tmp_path / "state.db")
+    code, found = verdict(sandbox, tmp_path / "state.db")
     assert code == 1
     assert any("cannot be read" in text for text in found["violations"])

@@ -10,9 +10,9 @@ import threading
 import time
 
 import pytest
-from support.child import outcome
 from support.files import query, raw
 from support.processes import run_python
+from support.subprocess_env import outcome
 
 from hermes_actor import SessionDB
 from hermes_actor.engine.writer import Writer
@@ -153,7 +153,7 @@ def test_second_process_is_told_who_holds_the_store(embedded, path):
     result = run_python(
         """
         import sys
-        from support.child import open_and_close, outcome, tell
+        from support.subprocess_env import open_and_close, outcome, tell
         tell(outcome(lambda: open_and_close(sys.argv[1], "embedded")))
         """,
         path,
@@ -180,7 +180,7 @@ def test_constructor_refuses_an_unknown_mode(path):
 FORK = """
 import json, os, sys
 from pathlib import Path
-from support.child import outcome, tell
+from support.subprocess_env import outcome, tell
 from hermes_actor import SessionDB
 
 path = Path(sys.argv[1])

@@ -289,7 +289,7 @@ def test_store_on_a_file_system_without_wal_works_in_delete_mode(tmp_path):
     code = """
         import logging, sys
         from pathlib import Path
-        from support.child import *
+        from support.subprocess_env import *
 
         class Keep(logging.Handler):
             def emit(self, record):

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.builds import serving
+from support.fake_builds import serving
 
 from hermes_actor.actor import socket_activation
 from hermes_actor.actor.sd_notify import ServiceManager

@@ -1,0 +1,155 @@
+"""R5: somebody else has taken the file over. The old owner acknowledges nothing more and ends."""
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+
+import pytest
+from support.actor_process import served
+from support.actors import actor_pid, contents, own, wait_for, wait_gone
+from support.files import query, raw
+from support.wire import Wire, append, create, request, select
+
+from hermes_actor import SessionDB, exit_codes
+from hermes_actor.errors import ActorBroken
+from hermes_actor.paths import resolve_paths
+
+ROWS = 12
+OURS = [f"walrus {n}" for n in range(ROWS)]
+
+
+def take_over(path):
+    with raw(path) as conn:
+        conn.execute("UPDATE hermes_actor_meta SET value = value + 1 WHERE key = 'epoch'")
+
+
+def epoch_of(path):
+    """The epoch that the actor itself tells, once it serves."""
+    with suppress(OSError, ValueError):
+        return json.loads(resolve_paths(path).owner_lock.read_text())["epoch"]
+    return 0
+
+
+@pytest.fixture
+def client(path):
+    opened = []
+
+    def open_():
+        opened.append(SessionDB(path, mode="actor"))
+        return opened[-1]
+
+    yield open_
+    for db in opened:
+        db.close()
+
+
+ASKED = {
+    "changes": [request(seq, append("s", f"void {seq}")) for seq in range(2, 7)],
+    "statement": [request(2, select("DELETE FROM messages"))],
+    "transaction": [{"t": "lease.open", "ask": -2, "lease": 2}],
+    "vacuum": [request(2, {"op": "upkeep.vacuum"})],
+    "search": [{"t": "catch-up", "ask": -2, "through": ROWS}],
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_fenced_actor_does_nothing_more_and_ends(path, client, asked):
+    with served(path) as actor, Wire(path) as wire:
+        assert wire.do(1, create("s"))["t"] == "ok"
+        db = client()
+        for text in OURS:
+            db.append_message("s", "user", text)
+        take_over(path)
+        epoch = own(path, "epoch")
+        # Its look at the file once a second may find the other owner before the request arrives.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            wire.send(*ASKED[asked])
+        assert actor.exit_code() == exit_codes.FENCED
+        assert [m for m in wire.until_end() if m["t"] in ("ok", "done")] == []
+        assert "another owner" in actor.last_words()
+        assert own(path, "epoch") == epoch
+        assert contents(path, "s") == OURS
+
+        # The next client's start serves, under an epoch of its own.
+        number = db.append_message("s", "user", "after")
+        assert contents(path, "s") == [*OURS, "after"]
+        assert number == ROWS + 1
+        assert own(path, "epoch") == epoch + 1
+        assert len(db.search_messages("walrus", limit=100)) == ROWS
+
+
+def test_fenced_actor_that_nobody_asks_does_not_index(path, client):
+    """It may find out by itself, and whatever it finds, the file is no longer its own."""
+    with served(path) as actor:
+        db = client()
+        db.create_session("s", "cli")
+        db.search_messages("walrus")
+        take_over(path)
+        with raw(path) as conn:
+            conn.execute("INSERT INTO messages (session_id, role, timestamp) VALUES ('s', 'u', 1)")
+            watermark = own(path, "watermark")
+        assert db.append_message("s", "user", "walrus") == 2
+        assert actor.exit_code() == exit_codes.FENCED
+        assert watermark == 0
+    assert query(path, "SELECT COUNT(*) FROM messages") == [(2,)]
+
+
+def test_embedded_writer_is_fenced_too(path):
+    db = SessionDB(path, mode="embedded")
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "walrus")
+    take_over(path)
+    for _ in range(2):
+        with pytest.raises(ActorBroken) as caught:
+            db.append_message("s", "user", "void")
+        assert caught.value.executed == "no"
+    assert [m["content"] for m in db.get_messages("s")] == ["walrus"]
+    db.close()
+    db = SessionDB(path, mode="embedded")
+    db.append_message("s", "user", "after")
+    db.close()
+    assert contents(path, "s") == ["walrus", "after"]
+
+
+CLIENT = """
+import json, sys
+from pathlib import Path
+from hermes_actor import SessionDB
+
+path, name = Path(sys.argv[1]), sys.argv[2]
+db = SessionDB(path, mode="actor")
+db.create_session(name, "cli")
+print("ready", flush=True)
+acknowledged = []
+while not path.with_name("stop").exists():
+    text = f"{name} {len(acknowledged)}"
+    acknowledged.append([db.append_message(name, "user", text), text])
+db.close()
+print(json.dumps(acknowledged), flush=True)
+"""
+
+
+def test_takeovers_under_load_lose_and_double_nothing(path):
+    with ExitStack() as stack:
+        clients = {}
+        for name in ("a", "b", "c", "d"):
+            command = [sys.executable, "-c", CLIENT, str(path), name]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            clients[name] = stack.enter_context(process)
+            stack.callback(process.kill)
+        for process in clients.values():
+            assert process.stdout.readline() == "ready\n"
+        for _ in range(5):
+            pid = actor_pid(path)
+            take_over(path)
+            wait_gone(pid)
+            # An actor that is only coming up would take our epoch for that of a dead one.
+            wait_for(lambda gone=pid: actor_pid(path) not in (None, gone) and epoch_of(path) > 0)
+        path.with_name("stop").touch()
+        told = {name: json.loads(process.communicate()[0]) for name, process in clients.items()}
+    for name, acknowledged in told.items():
+        sql = "SELECT id, content FROM messages WHERE session_id = ? ORDER BY id"
+        assert [list(row) for row in query(path, sql, name)] == acknowledged
+        assert acknowledged
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]

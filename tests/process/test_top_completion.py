@@ -1,0 +1,115 @@
+"""top in a real terminal, and what it gives to scripts; completion in real shells."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.fake_builds import command, serving
+from support.terminal import terminal
+
+from hermes_actor import SessionDB, exit_codes
+
+
+def test_top_in_a_terminal(path, tmp_path):
+    with terminal(
+        tmp_path, "top", "--db", path, "--interval", "0.1", columns=100, lines=24
+    ) as screen:
+        screen.wait_for("not running: ")
+        with serving(path) as actor:
+            screen.wait_for(f"pid {actor.pid}, version")
+            db = SessionDB(path)
+            db.create_session("s", "cli")
+            for _ in range(20):
+                db.append_message("s", "user", "x")
+            shown = screen.wait_for("writes   21 in")
+            for word in ("serving: ", "latency", "queue", "batches", "wal", "index", "client"):
+                assert word in shown
+            assert f" {os.getpid()} " in shown
+            screen.press("Space")
+            db.append_message("s", "user", "while it stands still")
+            screen.press("Space")
+            screen.wait_for("writes   22 in")
+            db.close()
+        screen.wait_for("not running: ")
+        screen.press("q")
+        screen.wait_for("[exit 0]")
+
+
+def test_top_for_scripts(path):
+    with serving(path) as actor:
+        done = command("top", "--db", path, "--json", "--count", 2, "--interval", "0.1")
+    looks = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [look["pid"] for look in looks] == [actor.pid] * 2
+    assert looks[0]["time"] < looks[1]["time"]
+    done = command("top", "--db", path, "--json", "--count", 1)
+    assert json.loads(done.stdout)["phase"] == "not running"
+
+
+def test_top_without_a_terminal(path):
+    done = command("top", "--db", path)
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
+    assert "there is no terminal" in done.stderr
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+BIN = str(Path(sys.executable).parent)
+
+
+def shell(script, *words):
+    path = os.pathsep.join([BIN, os.environ["PATH"]])
+    done = subprocess.run(
+        [*words, script], capture_output=True, text=True, env={**os.environ, "PATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_and_options():
+    script = """
+        source <(hermes-actor completion bash)
+        COMP_WORDS=(hermes-actor sto) COMP_CWORD=1
+        _hermes_actor_completion hermes-actor sto hermes-actor; echo "${COMPREPLY[@]}"
+        COMPREPLY=() COMP_WORDS=(hermes-actor stop --f) COMP_CWORD=2
+        _hermes_actor_completion hermes-actor --f stop; echo "${COMPREPLY[@]}"
+    """
+    assert shell(script, "bash", "-c") == ["stop", "--force"]
+
+
+@pytest.mark.parametrize("name", ["zsh", "fish"])
+def test_scripts_of_the_other_shells(name, tmp_path):
+    text = command("completion", name).stdout
+    assert "_HERMES_ACTOR_COMPLETE" in text
+    assert text.startswith("#compdef hermes-actor\n" if name == "zsh" else "# Completion of")
+    if shutil.which(name):
+        file = tmp_path / name
+        file.write_text(text)
+        subprocess.run([name, "-n", file], check=True)
+    # What the script asks for, in the form of that shell.
+    variables = {
+        "zsh": {"COMP_WORDS": "hermes-actor sto", "COMP_CWORD": "1"},
+        "fish": {"COMP_WORDS": "hermes-actor sto", "COMP_CWORD": "sto"},
+    }[name]
+    done = command(_HERMES_ACTOR_COMPLETE=f"{name}_complete", **variables)
+    assert "stop" in done.stdout
+
+
+def test_completion_is_installed_where_the_shell_looks(tmp_path):
+    done = command("completion", "--install", HOME=str(tmp_path), SHELL="/usr/bin/fish")
+    assert done.returncode == 0
+    assert (tmp_path / ".config/fish/completions/hermes-actor.fish").exists()
+    done = command("completion", SHELL="/bin/tcsh")
+    assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
+    assert "no completion for tcsh" in done.stderr
+
+
+def test_windows_gets_one_sentence():
+    code = "import sys; sys.platform = 'win32'; import hermes_actor.__main__ as m; exit(m.main())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "does not support Windows yet" in done.stderr
