@@ -26,7 +26,7 @@ from hermes_actor.errors import (
     ValueTooLarge,
 )
 from hermes_actor.providers.sql import receipts, registry, schema, tables
-from hermes_actor.providers.sql.dialect import Classification, Way
+from hermes_actor.providers.sql.dialect import Classification, RetryAction
 from hermes_actor.providers.sql.session_db import ServerSessionDB
 from hermes_actor.store.dispatch import APPLY
 from hermes_protocol import operations as ops
@@ -493,7 +493,7 @@ def test_a_change_stays_unknown_until_a_try_gets_past_its_note(monkeypatch, db):
     """After a lost commit, a try that waits for the note in vain has learnt nothing."""
     database = db._port.database
     lost = sqlalchemy.exc.OperationalError("COMMIT", None, Exception("gone"), True)
-    ways = iter([Way.RECONNECT, Way.AGAIN, Way.RAISE])
+    ways = iter([RetryAction.RECONNECT, RetryAction.RETRY, RetryAction.RAISE])
     busy = Busy("the note is locked")
     monkeypatch.setattr(database, "_judge", lambda _error: Classification(next(ways), busy))
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.errors import Closed, HermesActorError, OutcomeUnknown, RequestError
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Classification, Way
+from hermes_actor.providers.sql.dialect import Classification, RetryAction
 from hermes_actor.providers.sql.error_classes import pool_in_use
 from hermes_actor.providers.sql.receipts import (
     Ticket,
@@ -164,8 +164,10 @@ class Database:
                 with conn.begin_nested():
                     outcomes.append(Outcome(apply_once(server, ticket)))
             except (StatementError, RequestError) as error:
-                found = self._judge(error)
-                if found.way is not Way.RAISE or not isinstance(found.error, RequestError):
+                found = self._classify(error)
+                if found.action is not RetryAction.RAISE or not isinstance(
+                    found.error, RequestError
+                ):
                     raise
                 outcomes.append(Outcome(error=found.error))
         return outcomes
@@ -181,11 +183,11 @@ class Database:
         short = left < 0.9 * self.dialect.settings.statement_timeout_seconds
         self.dialect.limit_statements(conn, left if short else None)
 
-    def _judge(self, error: BaseException) -> Classification:
+    def _classify(self, error: BaseException) -> Classification:
         if isinstance(error, StatementError) and isinstance(error.orig, HermesActorError):
             error = error.orig
         if isinstance(error, HermesActorError):
-            return Classification(Way.RAISE, error)
+            return Classification(RetryAction.RAISE, error)
         return pool_in_use() if isinstance(error, PoolTimeout) else self.dialect.classify(error)
 
     def _try(self, attempt: Callable[[], R], deadline: float, known: _Try) -> R:
@@ -196,14 +198,14 @@ class Database:
             try:
                 return attempt()
             except (StatementError, PoolTimeout) as error:
-                found = self._judge(error)
+                found = self._classify(error)
                 cause = getattr(error, "orig", None) or error
                 _let_go(error)
-            if found.way is Way.AGAIN:
+            if found.action is RetryAction.RETRY:
                 known.undone()
                 undone += 1
             late = time.monotonic() + pause >= deadline
-            if found.way is Way.RAISE or late or (found.once and undone > 1):
+            if found.action is RetryAction.RAISE or late or (found.once and undone > 1):
                 # A refusal comes after the note, which an earlier try would have been found by.
                 if known.uncertain and not isinstance(found.error, RequestError):
                     raise OutcomeUnknown(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.connection import ServerConnection
     from hermes_actor.providers.sql.query_tree import Node
 
-__all__ = ["Classification", "Cursor", "ServerDialect", "Settings", "Step", "Way"]
+__all__ = ["Classification", "Cursor", "ServerDialect", "Settings", "Step", "RetryAction"]
 
 Cursor: TypeAlias = tuple[int, ...]
 """A place in the order of changes; what it is made of is the dialect's business."""
@@ -52,23 +52,23 @@ class Settings(NamedTuple):
     similarity: bool = False
 
 
-class Way(Enum):
+class RetryAction(Enum):
     """Reaction to an error of a server."""
 
     RAISE = "raise"
-    """It is about the request, or nothing will change it soon."""
-    AGAIN = "again"
-    """The transaction was undone by the server; the same one may succeed."""
-    LATER = "later"
-    """There is no room for us just now; nothing was begun."""
+    """The request is at fault, or a retry will not help soon."""
+    RETRY = "retry"
+    """The server rolled the transaction back; the same one may succeed."""
+    RETRY_LATER = "retry later"
+    """The server has no room for a connection now; nothing was begun."""
     RECONNECT = "reconnect"
-    """The connection is gone or useless. What was being committed may be or not be."""
+    """The connection is lost. A commit that was under way may have happened."""
 
 
 class Classification(NamedTuple):
     """Reaction to an error, and the error that callers get."""
 
-    way: Way
+    action: RetryAction
     error: HermesActorError
     once: bool = False
     """A second time in a row it is final."""

@@ -19,36 +19,38 @@ NOT_WAITED_FOR = frozenset({1205, 3572})
 
 _NUMBERS: dict[int, s.ErrorClass] = {
     1213: s.DEADLOCK,
-    1205: s.LOCKED,
-    1020: s.CROSSED,
-    1040: s.NO_CONNECTION_LEFT,
-    1203: s.NO_CONNECTION_OF_USER,
-    1226: s.NO_CONNECTION_OF_USER,
-    1969: s.TOO_LATE,
-    3024: s.TOO_LATE,
+    1205: s.LOCK_TIMEOUT,
+    1020: s.SERIALIZATION_FAILURE,
+    1040: s.TOO_MANY_CONNECTIONS,
+    1203: s.TOO_MANY_CONNECTIONS_OF_USER,
+    1226: s.TOO_MANY_CONNECTIONS_OF_USER,
+    1969: s.STATEMENT_TIMEOUT,
+    3024: s.STATEMENT_TIMEOUT,
     1290: s.REPLICA,
     1792: s.READ_ONLY,
     1836: s.REPLICA,
-    1021: s.FULL,
-    1114: s.FULL,
+    1021: s.DISK_FULL,
+    1114: s.DISK_FULL,
     1030: s.DISK_ERROR,
-    1406: s.TOO_BIG,
-    1118: s.TOO_BIG,
-    1153: s.TOO_BIG._replace(words=f"{s.TOO_BIG.words}: see max_allowed_packet of the server"),
+    1406: s.VALUE_TOO_LARGE,
+    1118: s.VALUE_TOO_LARGE,
+    1153: s.VALUE_TOO_LARGE._replace(
+        words=f"{s.VALUE_TOO_LARGE.words}: see max_allowed_packet of the server"
+    ),
     1264: s.BAD_VALUE,
     1366: s.BAD_VALUE,
-    1044: s.NOT_LET_IN,
-    1045: s.WRONG_PASSWORD,
-    1142: s.NOT_ALLOWED,
-    1698: s.NOT_LET_IN,
+    1044: s.ACCESS_DENIED,
+    1045: s.AUTH_FAILED,
+    1142: s.NOT_PERMITTED,
+    1698: s.ACCESS_DENIED,
     1049: s.NO_DATABASE,
     1046: s.NO_DATABASE._replace(words="the address names no database"),
-    1053: s.GOING_DOWN,
-    1927: s.LOST,
-    2002: s.SILENT,
-    2003: s.SILENT,
-    2006: s.LOST,
-    2013: s.LOST,
+    1053: s.SERVER_STARTING_OR_STOPPING,
+    1927: s.CONNECTION_LOST,
+    2002: s.TIMEOUT,
+    2003: s.TIMEOUT,
+    2006: s.CONNECTION_LOST,
+    2013: s.CONNECTION_LOST,
 }
 _FOREIGN_KEY = frozenset({1216, 1217, 1451, 1452})
 _NO_VALUE = frozenset({1048, 1364})
@@ -73,10 +75,10 @@ def classify(error: BaseException) -> Classification:
         return s.no_value(column[1] if column else said)
     if number == DUPLICATE_KEY:
         is_title = "title" in said.rpartition("for key")[2]
-        return s.taken("sessions.title" if is_title else "sessions.id")
+        return s.unique_violation("sessions.title" if is_title else "sessions.id")
     known = _NUMBERS.get(number)
     if known is None and isinstance(cause, pymysql.err.InterfaceError | OSError):
-        known = s.LOST
+        known = s.CONNECTION_LOST
     if known is None and isinstance(error, DBAPIError) and error.connection_invalidated:
-        known = s.LOST
-    return (known or s.UNKNOWN).judged(said)
+        known = s.CONNECTION_LOST
+    return (known or s.UNKNOWN).classification(said)

@@ -12,26 +12,26 @@ from hermes_actor.providers.sql.dialect import Classification
 __all__ = ["classify"]
 
 _CODES: dict[str, s.ErrorClass] = {
-    "40001": s.CROSSED,
+    "40001": s.SERIALIZATION_FAILURE,
     "40P01": s.DEADLOCK,
-    "55P03": s.LOCKED,
-    "57014": s.TOO_LATE,
+    "55P03": s.LOCK_TIMEOUT,
+    "57014": s.STATEMENT_TIMEOUT,
     "25006": s.REPLICA,
-    "53100": s.FULL,
-    "53200": s.NO_MEMORY,
-    "53300": s.NO_CONNECTION_LEFT,
+    "53100": s.DISK_FULL,
+    "53200": s.OUT_OF_MEMORY,
+    "53300": s.TOO_MANY_CONNECTIONS,
     "58030": s.DISK_ERROR,
-    "54000": s.TOO_BIG,
-    "28P01": s.WRONG_PASSWORD,
-    "28000": s.NOT_LET_IN,
-    "42501": s.NOT_ALLOWED,
+    "54000": s.VALUE_TOO_LARGE,
+    "28P01": s.AUTH_FAILED,
+    "28000": s.ACCESS_DENIED,
+    "42501": s.NOT_PERMITTED,
     "3D000": s.NO_DATABASE,
     "3F000": s.NO_DATABASE._replace(words="there is no schema to make the tables in"),
 }
 _CLASSES: dict[str, s.ErrorClass] = {
-    "08": s.LOST,
-    "57": s.GOING_DOWN,
-    "53": s.SHORT_OF_SOMETHING,
+    "08": s.CONNECTION_LOST,
+    "57": s.SERVER_STARTING_OR_STOPPING,
+    "53": s.INSUFFICIENT_RESOURCES,
     "22": s.BAD_VALUE,
 }
 
@@ -47,8 +47,8 @@ def classify(error: BaseException) -> Classification:
     if known is None and not code and isinstance(cause, _NO_CODE):
         known = _before_it_spoke(said)
     if known is None and isinstance(error, DBAPIError) and error.connection_invalidated:
-        known = s.LOST
-    return (known or s.UNKNOWN).judged(said)
+        known = s.CONNECTION_LOST
+    return (known or s.UNKNOWN).classification(said)
 
 
 def _constraint(code: str, cause: BaseException | None) -> Classification:
@@ -59,7 +59,7 @@ def _constraint(code: str, cause: BaseException | None) -> Classification:
     if code == "23502":
         return s.no_value(f"{table}.{column}")
     name = str(getattr(diag, "constraint_name", None) or "")
-    return s.taken(f"{table}.{'title' if 'title' in name else 'id'}")
+    return s.unique_violation(f"{table}.{'title' if 'title' in name else 'id'}")
 
 
 _NO_CODE = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -69,13 +69,13 @@ _NO_ROOM = ("too many clients", "too many connections", "remaining connection sl
 def _before_it_spoke(said: str) -> s.ErrorClass:
     """Errors of the way to the server have no code."""
     if "password authentication failed" in said or "no password supplied" in said:
-        return s.WRONG_PASSWORD
+        return s.AUTH_FAILED
     if 'database "' in said and "does not exist" in said:
         return s.NO_DATABASE
     if 'role "' in said and "does not exist" in said:
-        return s.NOT_LET_IN
+        return s.ACCESS_DENIED
     if any(words in said for words in _NO_ROOM):
-        return s.NO_CONNECTION_LEFT
+        return s.TOO_MANY_CONNECTIONS
     if "no pg_hba.conf entry" in said:
-        return s.NOT_LET_IN
-    return s.SILENT
+        return s.ACCESS_DENIED
+    return s.TIMEOUT
