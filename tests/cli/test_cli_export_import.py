@@ -1,4 +1,4 @@
-"""Rows 20 to 44 of the examples: export, import, delete, rename, prune, archive."""
+"""Export, import, delete, rename, prune and archive, through the commands."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from hermes_actor import SessionDB
 # --- export ----------------------------------------------------------------------------------
 
 
-def test_row_020_export_one_to_standard_output(home):
+def test_export_of_one_session_to_standard_output(home):
     home.add("20260301_101010_aaaaaa", "question", said("assistant", "answer"))
     home.add("other", "x")
     found = home("sessions", "export", "-", "--session-id", "2026")
@@ -31,7 +31,7 @@ def nine(home):
         home.add(f"s{number}", "text", called("terminal"), started=100 - number)
 
 
-def test_row_021_export_all(home):
+def test_export_of_all_sessions(home):
     nine(home)
     file = home.path / "f.jsonl"
     assert home("sessions", "export", file) == (0, f"Exported 9 sessions to {file}\n", "")
@@ -85,12 +85,12 @@ def test_import_of_surrogates_in_plain_text_replaces_them(home):
     assert (record["title"], record["messages"][0]["content"]) == ("t\ufffd", "a\ufffdb")
 
 
-def test_row_022_text_is_exported_as_it_is(home):
+def test_export_keeps_text_as_it_is(home):
     home.add("s", "hëllo")
     assert "hëllo" in home("sessions", "export", "-").out
 
 
-def test_row_023_ambiguous_prefix(home):
+def test_export_refuses_an_ambiguous_prefix(home):
     home.add("2026a")
     home.add("2026b")
     file = home.path / "x"
@@ -293,7 +293,7 @@ def exported(home):
     return file, rows
 
 
-def test_row_024_import_gives_the_same(home):
+def test_import_of_an_export_gives_the_same_store(home):
     file, rows = exported(home)
     assert home("sessions", "import", file).out == "Imported 9, skipped 0, detached 0.\n"
     again = home.read(lambda db: db.export_all())
@@ -304,7 +304,7 @@ def test_row_024_import_gives_the_same(home):
     assert all((r["message_count"], r["tool_call_count"]) == (2, 1) for r in again)
 
 
-def test_row_025_import_again_skips(home):
+def test_second_import_skips_what_is_there(home):
     file, _ = exported(home)
     home("sessions", "import", file)
     assert home("sessions", "import", file).out == "Imported 0, skipped 9, detached 0.\n"
@@ -315,7 +315,7 @@ def lines(*records):
     return "\n".join(json.dumps(record) for record in records)
 
 
-def test_row_026_one_bad_record_writes_nothing(home):
+def test_import_with_one_bad_record_writes_nothing(home):
     good = [{"id": f"s{n}", "messages": []} for n in range(4)]
     found = home("sessions", "import", "-", stdin=lines(*good[:2], {"messages": []}, *good[2:]))
     assert found.code == 1
@@ -354,14 +354,14 @@ def test_bad_records_are_told(home, record, error):
     assert (found.json["ok"], found.json["imported"]) == (False, 0)
 
 
-def test_row_027_unknown_parent(home):
+def test_import_detaches_from_an_unknown_parent(home):
     found = home("sessions", "import", "-", stdin=lines({"id": "c", "parent_session_id": "gone"}))
     assert found.out == "Imported 1, skipped 0, detached 1.\n"
     row = home.row("c")
     assert (row["parent_session_id"], row["source"], row["started_at"]) == (None, "import", NOW)
 
 
-def test_row_028_circle_of_parents(home):
+def test_import_refuses_a_circle_of_parents(home):
     records = [{"id": "a", "parent_session_id": "b"}, {"id": "b", "parent_session_id": "a"}]
     found = home("sessions", "import", "-", stdin=lines(*records))
     assert found.out == "Imported 2, skipped 0, detached 1.\n"
@@ -394,7 +394,7 @@ def test_import_of_a_file_that_is_not_there(home):
 
 
 @pytest.mark.parametrize("answer", ["n\n", "", "maybe\n"])
-def test_row_029_declined_delete(home, answer):
+def test_declined_delete_changes_nothing(home, answer):
     home.add("S", "x")
     found = home("sessions", "delete", "S", answer=answer)
     assert (found.code, found.out) == (1, "")
@@ -410,7 +410,7 @@ def test_confirmed_delete(home):
     assert home.ids() == set()
 
 
-def test_row_030_delete_takes_messages_and_files(home):
+def test_delete_removes_messages_and_files(home):
     home.add("S", "x")
     home.add("C", "y", parent="S")
     folder = home.path / "sessions"
@@ -425,20 +425,20 @@ def test_row_030_delete_takes_messages_and_files(home):
     assert {path.name for path in folder.iterdir()} == {"S2.json", "request_dump_S2_1.json"}
 
 
-def test_row_031_delete_of_nothing(home):
+def test_delete_of_an_unknown_session_is_an_error(home):
     home.add("S")
     assert home("sessions", "delete", "").code == 1
     assert home.ids() == {"S"}
 
 
-def test_row_032_rename_needs_no_quotes(home):
+def test_rename_needs_no_quotes(home):
     home.add("S")
     found = home("sessions", "rename", "S", "debugging", "auth", "flow")
     assert found == (0, "Session 'S' renamed to: debugging auth flow\n", "")
     assert home.row("S")["title"] == "debugging auth flow"
 
 
-def test_row_033_rename_to_a_taken_title(home):
+def test_rename_refuses_a_taken_title(home):
     home.add("T", title="x")
     home.add("S")
     found = home("sessions", "rename", "S", "x")
@@ -446,13 +446,13 @@ def test_row_033_rename_to_a_taken_title(home):
     assert home.row("S")["title"] is None
 
 
-def test_row_034_rename_to_a_long_title(home):
+def test_rename_refuses_a_long_title(home):
     home.add("S")
     found = home("sessions", "rename", "S", "x" * 101)
     assert found == (1, "", "Error: Title too long: 101 characters, the maximum is 100\n")
 
 
-def test_row_035_rename_shows_what_was_stored(home):
+def test_rename_prints_the_title_as_stored(home):
     home.add("S")
     found = home("sessions", "rename", "S", "a \t b")
     assert found.out == "Session 'S' renamed to: a b\n"
@@ -474,19 +474,19 @@ def three(home):
     home.add("new", started=10 * DAY, ended=9 * DAY)
 
 
-def test_row_036_prune(home):
+def test_prune_deletes_old_ended_sessions(home):
     three(home)
     assert home("sessions", "prune", "--yes").out == "Pruned 1 session(s).\n"
     assert home.ids() == {"live", "new"}
 
 
-def test_row_037_prune_older_than(home):
+def test_prune_older_than_a_number_of_days(home):
     three(home)
     assert home("sessions", "prune", "--older-than", "5", "--yes").out == "Pruned 2 session(s).\n"
     assert home.ids() == {"live"}
 
 
-def test_row_038_source_alone_keeps_the_ninety_days(home):
+def test_prune_by_source_alone_keeps_the_ninety_days(home):
     home.add("today", source="telegram", started=100, ended=0)
     found = home("sessions", "prune", "--source", "telegram", "--yes")
     assert found.out.startswith(
@@ -495,7 +495,7 @@ def test_row_038_source_alone_keeps_the_ninety_days(home):
     assert home.ids() == {"today"}
 
 
-def test_row_039_dry_run_lists_whole(home):
+def test_prune_dry_run_lists_what_would_go(home):
     home.add("20251101_200000_ffffff", "q", said("assistant", "a"), started=100 * DAY,
              ended=99 * DAY, source="telegram", model="anthropic/claude-sonnet-4.6", title="old talk")  # fmt: skip
     found = home("sessions", "prune", "--source", "telegram", "--dry-run")
@@ -509,7 +509,7 @@ def test_row_039_dry_run_lists_whole(home):
     assert home.ids() == {"20251101_200000_ffffff"}
 
 
-def test_row_040_prune_with_a_bad_time(home):
+def test_prune_refuses_a_bad_time(home):
     three(home)
     found = home("sessions", "prune", "--older-than", "5x", "--yes")
     assert found.code == 1
@@ -517,7 +517,7 @@ def test_row_040_prune_with_a_bad_time(home):
     assert len(home.ids()) == 3
 
 
-def test_row_041_prune_of_an_empty_window(home):
+def test_prune_refuses_an_empty_window(home):
     found = home("sessions", "prune", "--newer-than", "1h", "--before", "2d")
     assert found.code == 1
     assert found.err == (
@@ -525,13 +525,13 @@ def test_row_041_prune_of_an_empty_window(home):
     )
 
 
-def test_row_042_archive_needs_a_filter(home):
+def test_archive_needs_a_filter(home):
     found = home("sessions", "archive", "--yes")
     assert found.code == 1
     assert "needs at least one filter" in found.err
 
 
-def test_row_043_archive_takes_the_whole_lineage(home):
+def test_archive_takes_the_whole_lineage(home):
     home.add("root", "x", started=200, ended=100, reason="compression", title="importer")
     home.add("tip", "y", started=90, parent="root", title="importer #2")
     home.add("else", "z", started=300)
@@ -543,7 +543,7 @@ def test_row_043_archive_takes_the_whole_lineage(home):
 
 
 @pytest.mark.parametrize("version", [11, 22])
-def test_row_044_prune_leaves_archived_sessions(home, version):
+def test_prune_leaves_archived_sessions(home, version):
     if version > 11:
         newer_files.build(home.db_path, version)
     home.add("s", source="web", started=100 * DAY, ended=99 * DAY)

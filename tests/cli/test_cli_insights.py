@@ -1,4 +1,4 @@
-"""Rows 138 to 143 of the examples: insights."""
+"""The figures and bars of insights, as printed."""
 
 import json
 
@@ -9,7 +9,7 @@ from hermes_actor.cli.formatting import short_duration
 from hermes_actor.cli.insights import bars
 
 
-def test_row_138_empty(home):
+def test_insights_without_sessions_say_so(home):
     home.add("s", "x")
     found = home("insights", "--source", "none")
     assert found == (0, "  No sessions found in the last 30 days (source: none).\n", "")
@@ -19,11 +19,11 @@ def test_row_138_empty(home):
     assert empty["skills"]["summary"]["total_skill_actions"] == 0
 
 
-def test_row_139_bars():
+def test_insights_draw_bars_to_scale():
     assert [len(bar) for bar in bars([5, 0, 0, 0, 1, 1, 2])] == [15, 0, 0, 0, 3, 3, 6]
 
 
-def test_row_140_streak(home):
+def test_insights_count_the_longest_streak(home):
     for day in (0, 1, 2, 3, 6):
         home.add(f"s{day}", started=day * DAY)
     found = home("insights", "--json").json["activity"]
@@ -31,7 +31,7 @@ def test_row_140_streak(home):
     assert "  Best streak: 4 consecutive days" in home("insights").lines
 
 
-def test_row_141_tools(home):
+def test_insights_rank_tools(home):
     home.add("s", called("terminal", "read_file"), said("tool", "x", tool_name="terminal"))
     assert home("insights", "--json").json["tools"] == [
         {"tool": "read_file", "count": 1, "percentage": 50.0},
@@ -42,10 +42,10 @@ def test_row_141_tools(home):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        pytest.param(59.6, "60s", id="row_142a"),
-        pytest.param(90, "2m", id="row_142b"),
-        pytest.param(3660, "1h 1m", id="row_142c"),
-        pytest.param(129600, "1.5d", id="row_142d"),
+        pytest.param(59.6, "60s", id="seconds"),
+        pytest.param(90, "2m", id="minutes"),
+        pytest.param(3660, "1h 1m", id="hours"),
+        pytest.param(129600, "1.5d", id="days"),
         (7200, "2h"),
     ],
 )
@@ -53,7 +53,7 @@ def test_durations(seconds, text):
     assert short_duration(seconds) == text
 
 
-def test_row_143_platforms_only_if_there_is_more_than_the_terminal(home):
+def test_insights_show_platforms_only_if_there_is_more_than_the_terminal(home):
     home.add("s", "x")
     assert "Platforms" not in home("insights").out
     home.add("t", "x", source="telegram")

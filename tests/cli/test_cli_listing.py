@@ -1,4 +1,4 @@
-"""Rows 1 to 19 and 45 of the examples: ids, times, lists, counts."""
+"""Ids, relative times, lists of sessions and counts, as printed."""
 
 import re
 
@@ -9,7 +9,7 @@ from hermes_actor.cli.formatting import relative_time
 from hermes_actor.ids import new_session_id
 
 
-def test_row_001_new_session_id(home):
+def test_new_session_id_is_date_time_and_hex_digits(home):
     assert re.fullmatch(r"20260302_100000_[0-9a-f]{8}", new_session_id())
     assert re.fullmatch(r"20260302_100000_[0-9a-f]{6}", new_session_id(hex_len=6))
 
@@ -17,17 +17,17 @@ def test_row_001_new_session_id(home):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        pytest.param(59.9, "just now", id="row_002a"),
-        pytest.param(60, "1m ago", id="row_002b"),
-        pytest.param(3599, "59m ago", id="row_003a"),
-        pytest.param(3600, "1h ago", id="row_003b"),
-        pytest.param(86399, "23h ago", id="row_004a"),
-        pytest.param(86400, "yesterday", id="row_004b"),
-        pytest.param(172799, "yesterday", id="row_004c"),
-        pytest.param(172800, "2d ago", id="row_005a"),
-        pytest.param(604799, "6d ago", id="row_005b"),
-        pytest.param(604800, "2026-02-23", id="row_006"),
-        pytest.param(-5, "just now", id="row_007_future"),
+        pytest.param(59.9, "just now", id="under a minute"),
+        pytest.param(60, "1m ago", id="one minute"),
+        pytest.param(3599, "59m ago", id="under an hour"),
+        pytest.param(3600, "1h ago", id="one hour"),
+        pytest.param(86399, "23h ago", id="under a day"),
+        pytest.param(86400, "yesterday", id="one day"),
+        pytest.param(172799, "yesterday", id="under two days"),
+        pytest.param(172800, "2d ago", id="two days"),
+        pytest.param(604799, "6d ago", id="under a week"),
+        pytest.param(604800, "2026-02-23", id="one week"),
+        pytest.param(-5, "just now", id="future"),
     ],
 )
 def test_relative_time(home, seconds, text):
@@ -37,11 +37,11 @@ def test_relative_time(home, seconds, text):
 
 
 @pytest.mark.parametrize("missing", [0, None])
-def test_row_007_relative_time_of_nothing(missing):
+def test_relative_time_of_nothing_is_a_question_mark(missing):
     assert relative_time(missing) == "?"
 
 
-def test_row_008_no_sessions(home):
+def test_list_of_an_empty_store_says_so(home):
     missing = f"Error: there is no store at {home.db_path} (HERMES_HOME={home.path})\n"
     assert home("sessions", "list") == (1, "", missing)
     assert not home.db_path.exists(), "reading creates nothing"
@@ -50,7 +50,7 @@ def test_row_008_no_sessions(home):
     assert home("sessions", "list") == (0, f"No sessions found in {home.db_path}.\n", "")
 
 
-def test_row_009_titled_layout_whole(home):
+def test_list_with_titles_as_printed(home):
     home.add("20260301_101010_aaaaaa", "Plan the reading list for spring", started=20)
     home.add("20260301_111112_empty1", started=30)
     home.add(
@@ -77,7 +77,7 @@ parser fix                       Fix the flaky parser test with a secon   4m ago
     )
 
 
-def test_row_010_plain_layout_whole(home):
+def test_list_without_titles_as_printed(home):
     home.add(
         "20260228_200000_cccccccc",
         "Remind me about the dentist appointment tomorrow",
@@ -92,30 +92,30 @@ def test_row_010_plain_layout_whole(home):
     )
 
 
-def test_row_011_long_title(home):
+def test_list_cuts_a_long_title(home):
     home.add("20260301_090000_bbbbbb", title="x" * 45)
     line = home("sessions", "list").lines[2]
     assert line == f"{'x' * 30:<32} {'':<40} {'just now':<13} 20260301_090000_bbbbbb"
 
 
-def test_row_012_line_break_in_preview(home):
+def test_list_shows_a_line_break_in_a_preview_as_a_blank(home):
     home.add("s", "a\nb")
     assert home("sessions", "list").lines[2].startswith("a b ")
 
 
-def test_row_013_preview_is_cut(home):
+def test_list_cuts_a_long_preview(home):
     home.add("s", "y" * 61)
     (row,) = home("sessions", "list", "--json").json
     assert row["preview"] == "y" * 60 + "..."
 
 
-def test_row_014_preview_is_the_first_user_message(home):
+def test_list_previews_the_first_user_message(home):
     home.add("s", said("assistant", "welcome"), "hi")
     (row,) = home("sessions", "list", "--json").json
     assert row["preview"] == "hi"
 
 
-def test_row_015_hidden_source(home):
+def test_list_hides_sessions_of_tools(home):
     home.add("s", source="tool")
     assert home("sessions", "list").out == f"No sessions found in {home.db_path}.\n"
     assert home("sessions", "list", "--source", "tool").lines[2].endswith("tool   s")
@@ -126,7 +126,7 @@ def compressed(home, started=200.0):
     home.add("tip", "[summary] so far", started=90, parent="root", title="importer #2")
 
 
-def test_row_016_compressed_conversation_is_one_row(home):
+def test_list_shows_a_compressed_conversation_once(home):
     home.add("newer", "x", started=150)
     compressed(home)
     lines = home("sessions", "list").lines[2:]
@@ -134,19 +134,19 @@ def test_row_016_compressed_conversation_is_one_row(home):
     assert lines[1].startswith(f"{'importer #2':<32} [summary] so far")
 
 
-def test_row_017_delegate_is_no_row(home):
+def test_list_leaves_delegates_out(home):
     home.add("parent", "x", started=200)
     home.add("child", "y", started=100, parent="parent")
     assert [row["id"] for row in home("sessions", "list", "--json").json] == ["parent"]
 
 
-def test_row_018_branch_is_a_row(home):
+def test_list_shows_a_branch(home):
     home.add("parent", "x", started=200, ended=100, reason="branched")
     home.add("child", "y", started=50, parent="parent")
     assert [row["id"] for row in home("sessions", "list", "--json").json] == ["child", "parent"]
 
 
-def test_row_019_limit(home):
+def test_list_obeys_its_limit(home):
     with home.store() as db:
         for number in range(25):
             home.clock.at(NOW - number)
@@ -156,7 +156,7 @@ def test_row_019_limit(home):
     assert len(home("sessions", "list", "--limit", 3).lines) == 5
 
 
-def test_row_045_stats_whole(home):
+def test_stats_as_printed(home):
     for number in range(6):
         home.add(f"c{number}", "x")
     home.add("t", "x", source="telegram")

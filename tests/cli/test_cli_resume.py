@@ -1,4 +1,4 @@
-"""Rows 46 to 67 of the examples: resume and recap."""
+"""Resume finds the right session; the recap shows what was said."""
 
 import pytest
 from support.cli_home import called, said
@@ -14,7 +14,7 @@ def resumed(found):
     return next(line for line in found.lines if line.startswith("↻")).split()[3]
 
 
-def test_row_046_latest_activity_counts(home):
+def test_continue_takes_the_session_with_the_latest_activity(home):
     home.add("A", "x", started=100)
     home.add("B", "y", started=50)
     with home.store() as db:
@@ -23,7 +23,7 @@ def test_row_046_latest_activity_counts(home):
     assert resumed(home("resume")) == "A"
 
 
-def test_row_047_nothing_to_continue(home):
+def test_continue_without_a_session_of_the_source_is_an_error(home):
     home.add("t", "x", source="telegram")
     assert home("resume", "-c") == (1, "", "No session of source cli to continue.\n")
     assert resumed(home("resume", "-c", "--source", "tui", "--source", "telegram")) == "t"
@@ -35,25 +35,25 @@ def lineage(home):
     home.add("five", "x", started=100, title="my project #5")
 
 
-def test_row_048_latest_of_a_lineage(home):
+def test_resume_by_title_takes_the_latest_of_a_lineage(home):
     lineage(home)
     assert resumed(home("resume", "-c", "my project")) == "five"
 
 
-def test_row_049_words_without_quotes(home):
+def test_resume_joins_words_without_quotes(home):
     assert split_words(["Pokemon", "Agent", "Dev"]) == ("Pokemon Agent Dev", [])
     home.add("s", "x", title="Pokemon Agent Dev")
     assert resumed(home("resume", "-c", "Pokemon", "Agent", "Dev")) == "s"
 
 
-def test_row_050_name_ends_at_a_command(home):
+def test_resume_name_ends_at_a_command(home):
     assert split_words(["my", "project", "chat"], ["chat"]) == ("my project", ["chat"])
     assert split_words(["my", "project", "--yolo", "x"]) == ("my project", ["--yolo", "x"])
     lineage(home)
     assert resumed(home("resume", "-c", "my", "project", "chat")) == "five"
 
 
-def test_row_051_root_leads_to_the_tip(home):
+def test_resume_of_a_root_leads_to_the_tip(home):
     home.add("root", "x", started=200, ended=100, reason="compression")
     home.add("tip", "y", started=90, parent="root")
     found = home("resume", "-r", "root")
@@ -61,7 +61,7 @@ def test_row_051_root_leads_to_the_tip(home):
     assert found.lines[0] == "Session root goes on in tip"
 
 
-def test_row_052_prefix(home):
+def test_resume_by_prefix(home):
     for name in ("2026a1", "2026a2", "2026a3", "2025"):
         home.add(name, "x")
     assert resumed(home("resume", "-r", "2025")) == "2025"
@@ -76,7 +76,7 @@ def test_empty_id_is_not_found(home):
     assert home("resume", "-r", "") == (1, "", "Session not found: \n")
 
 
-def test_row_053_unknown_name(home):
+def test_resume_of_an_unknown_name_is_an_error(home):
     home.add("s", "x")
     found = home("resume", "-c", "nosuch")
     assert found.code == 1
@@ -87,7 +87,7 @@ def test_row_053_unknown_name(home):
     assert home("resume", "-r", "nosuch") == (1, "", "Session not found: nosuch\n")
 
 
-def test_row_054_resume_opens_again(home):
+def test_resume_reopens_an_ended_session(home):
     home.add("s", "x", ended=0)
     home("resume", "-r", "s", "--peek")
     assert home.row("s")["ended_at"] is not None
@@ -96,7 +96,7 @@ def test_row_054_resume_opens_again(home):
     assert (row["ended_at"], row["end_reason"]) == (None, None)
 
 
-def test_row_055_earlier_messages(home):
+def test_recap_counts_earlier_messages(home):
     turns = [turn for n in range(13) for turn in (f"q{n}", said("assistant", f"a{n}"))]
     home.add("s", *turns)
     lines = home("resume").lines
@@ -110,20 +110,20 @@ def entry(messages, **limits):
     return recap_entries(messages, Limits(**limits))
 
 
-def test_row_056_long_question(home):
+def test_recap_cuts_a_long_question(home):
     home.add("s", "x" * 310)
     out = home("resume").out
     assert entry([said("user", "x" * 310)]) == [("user", "x" * 300 + "...")]
     assert out.count("x") == 300
 
 
-def test_row_057_many_lines(home):
+def test_recap_cuts_an_answer_of_many_lines(home):
     home.add("s", "q", said("assistant", "1\n2\n3\n4\n5"), said("assistant", "end"))
     lines = [line.strip("│ ") for line in home("resume").lines]
     assert lines[3:6] == ["◆ Hermes: 1", "2", "3 ..."]
 
 
-def test_row_058_long_answer(home):
+def test_recap_cuts_a_long_answer(home):
     answer = said("assistant", "y" * 250)
     assert entry([answer, said("assistant", "end")])[0] == ("assistant", "y" * 200 + "...")
     assert entry([answer]) == [("final", "y" * 250)]
@@ -131,22 +131,22 @@ def test_row_058_long_answer(home):
     assert home("resume").out.count("y") == 250
 
 
-def test_row_059_tool_calls_with_text(home):
+def test_recap_of_tool_calls_with_text(home):
     home.add("s", "q", called("terminal", "terminal", "web_search", content="Looking."))
     assert "◆ Hermes: Looking. [3 tool calls: terminal, web_search]" in home("resume").out
 
 
-def test_row_060_one_tool_call(home):
+def test_recap_of_one_tool_call(home):
     home.add("s", "q", called("x"))
     assert "◆ Hermes: [1 tool call: x]" in home("resume").out
 
 
-def test_row_061_many_tool_names(home):
+def test_recap_of_many_tool_names(home):
     home.add("s", "q", called("a", "b", "c", "d", "e"))
     assert "[5 tool calls: a, b, c, d, ...]" in home("resume").out
 
 
-def test_row_062_calls_without_text(home):
+def test_recap_of_calls_without_text(home):
     """Shown by default, dropped when the setting says so."""
     assert entry([called("x")], skip_tool_only=True) == []
     assert entry([called("x")]) == [("final", "[1 tool call: x]")]
@@ -155,9 +155,9 @@ def test_row_062_calls_without_text(home):
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
-        pytest.param("<think>a</think>b", "b", id="row_063a"),
-        pytest.param("a<think>b", "a", id="row_063b"),
-        pytest.param("a</think>b", "ab", id="row_063c"),
+        pytest.param("<think>a</think>b", "b", id="closed"),
+        pytest.param("a<think>b", "a", id="only opened"),
+        pytest.param("a</think>b", "ab", id="only closed"),
         ("<THINKING>x</THINKING>\n\n y ", "y"),
         ("a <tool_call>{}</tool_call> b", "a b"),
         ("1 < 2 and <b>bold</b>", "1 < 2 and <b>bold</b>"),
@@ -169,25 +169,25 @@ def test_reasoning_is_removed(home, text, clean):
     assert f"◆ Hermes: {clean} " in home("resume").out
 
 
-def test_row_064_nothing_to_recap(home):
+def test_recap_of_nothing_is_empty(home):
     home.add("s", said("system", "x"), said("tool", "y", tool_name="t"))
     found = home("resume")
     assert found.lines == ["↻ Resumed session s (0 user messages, 2 total messages)"]
 
 
-def test_row_065_empty_question(home):
+def test_recap_of_an_empty_question(home):
     home.add("s", "", said("assistant", "a"))
     assert home("resume").lines[2].strip("│ ") == "● You:"
 
 
-def test_row_066_escape_sequences(home):
+def test_recap_removes_escape_sequences(home):
     home.add("s", "a\x1b[31mred\x1b[0m \x1b]0;title\x07b\x08")
     out = home("resume").out
     assert "● You: ared b" in out
     assert "\x1b" not in out
 
 
-def test_row_067_minimal(home):
+def test_recap_in_minimal_form(home):
     home.add("s", "x", title="t")
     line = '↻ Resumed session s "t" (1 user message, 1 total messages)\n'
     assert home("resume", "--minimal").out == line

@@ -1,4 +1,4 @@
-"""Rows 81 to 94 of the examples: the search tool, and the search command."""
+"""The search tool, its excerpts and summaries, and the search command."""
 
 import json
 import threading
@@ -32,9 +32,9 @@ def six(home):
 @pytest.mark.parametrize(
     ("limit", "groups"),
     [
-        pytest.param(99, 5, id="row_081a"),
-        pytest.param("x", 3, id="row_081b"),
-        pytest.param(0, 1, id="row_081c"),
+        pytest.param(99, 5, id="above the maximum"),
+        pytest.param("x", 3, id="no number"),
+        pytest.param(0, 1, id="below the minimum"),
     ],
 )
 def test_limit(six, limit, groups):
@@ -43,7 +43,7 @@ def test_limit(six, limit, groups):
     assert len(tool(six, limit=limit)["results"]) == groups
 
 
-def test_row_082_blank_query_lists_the_latest(home):
+def test_blank_query_lists_the_latest_sessions(home):
     home.add("root", "x", started=300, ended=200, reason="compression")
     home.add("tip", "y", started=190, parent="root")
     home.add("other", "Plan the reading list", started=100)
@@ -56,7 +56,7 @@ def test_row_082_blank_query_lists_the_latest(home):
     ]  # fmt: skip
 
 
-def test_row_083_own_lineage_is_left_out(home):
+def test_search_leaves_out_the_lineage_of_the_caller(home):
     home.add("root", "monad", started=300, ended=200, reason="compression")
     home.add("tip", "y", started=190, parent="root")
     found = tool(home, "--current-session", "tip", query="monad")
@@ -64,7 +64,7 @@ def test_row_083_own_lineage_is_left_out(home):
                      "sessions_searched": 0}  # fmt: skip
 
 
-def test_row_084_lineage_is_one_result(home):
+def test_search_returns_a_lineage_once(home):
     home.add("root", "monad", started=300, ended=200, reason="compression")
     home.add("tip", "monad again", started=190, parent="root")
     (result,) = tool(home, query="monad")["results"]
@@ -73,11 +73,11 @@ def test_row_084_lineage_is_one_result(home):
     assert "monad again" in result["summary"], "the segment of the hit is in the text"
 
 
-def test_row_085_short_text_is_not_cut():
+def test_excerpt_of_a_short_text_is_all_of_it():
     assert cut_around("short", "x", 200) == "short"
 
 
-def test_row_086_window_around_the_hit():
+def test_excerpt_is_a_window_around_the_hit():
     text = "a" * 400 + " needle " + "b" * 600
     cut = cut_around(text, "needle", 200)
     assert cut.startswith(LEADER)
@@ -86,28 +86,28 @@ def test_row_086_window_around_the_hit():
     assert len(cut) == 278
 
 
-def test_row_087_no_hit():
+def test_excerpt_without_a_hit_is_the_beginning():
     assert cut_around("x" * 1000, "needle", 200) == "x" * 200 + TRAILER
 
 
-def test_row_088_hit_at_the_end():
+def test_excerpt_of_a_hit_at_the_end():
     text = "x" * 1000 + "needle"
     assert cut_around(text, "needle", 200) == LEADER + text[-200:]
 
 
-def test_row_089_most_hits_win():
+def test_excerpt_shows_the_window_with_most_hits():
     text = "needle" + "x" * 1000 + "needle needle needle" + "y" * 500
     cut = cut_around(text, "needle", 200)
     assert cut.count("needle") == 3
 
 
-def test_row_090_words_together_win():
+def test_excerpt_prefers_words_together():
     text = "alpha" + "x" * 500 + "beta" + "y" * 1000 + "alpha beta!" + "z" * 800
     # The phrase itself does not count here: another order of the words.
     assert "alpha beta!" in cut_around(text, "beta alpha", 200)
 
 
-def test_row_091_tool_output_is_shortened(home):
+def test_transcript_shortens_tool_output(home):
     output = "a" * 300 + "b" * 300
     text = transcript([said("tool", output, tool_name="terminal")])
     assert text == f"[TOOL:terminal]: {'a' * 250}\n...[truncated]...\n{'b' * 250}"
@@ -130,7 +130,7 @@ def broken_summarizer(monkeypatch):
     register_summarizer(None)
 
 
-def test_row_092_broken_summariser(home, broken_summarizer):
+def test_search_survives_a_summariser_that_fails(home, broken_summarizer):
     home.add("s", "monad " * 200)
     found = tool(home, query="monad")
     assert found["success"]
@@ -175,12 +175,12 @@ def test_all_summaries_together_take_too_long(home, slow_for_one, monkeypatch):
     assert "narrower" in found.json["error"]
 
 
-def test_row_093_default_summaries_are_equal(six):
+def test_default_summaries_are_equal(six):
     first, second = (six("tool", "session-search", '{"query": "monad"}').out for _ in range(2))
     assert first == second
 
 
-def test_row_094_hidden_sources(home):
+def test_search_hides_sessions_of_tools(home):
     home.add("s", "monad", source="tool")
     home.add("t", "monad", source="subagent")
     assert tool(home, query="monad")["results"] == []

@@ -1,4 +1,4 @@
-"""Rows 68 to 80 of the examples: titles."""
+"""Titles: set by the user, numbered along a lineage, generated."""
 
 import threading
 
@@ -15,7 +15,7 @@ from hermes_actor.tools.titles import (
 )
 
 
-def test_row_068_title_before_its_session(home):
+def test_title_set_before_its_session_is_applied_to_it(home):
     found = home("title", "new", "Plan")
     assert found.code == 0
     assert found.out.startswith("Title queued: Plan")
@@ -27,14 +27,14 @@ def test_row_068_title_before_its_session(home):
     assert home("title", "new").lines == ["Session: new", "Title: Plan"]
 
 
-def test_row_069_title_before_its_session_is_taken(home):
+def test_title_set_before_its_session_must_be_free(home):
     home.add("T", title="Plan")
     assert home("title", "new", "Plan") == (
         1, "", "Error: Title 'Plan' is already in use by session T\n")  # fmt: skip
     assert home("title", "new").code == 1
 
 
-def test_row_070_title_is_forgotten(home):
+def test_title_that_waits_for_its_session_can_be_cleared(home):
     home("title", "new", "Plan")
     home("title", "new", "--clear")
     with home.store() as db:
@@ -74,21 +74,21 @@ def numbered(home, *titles):
 
 
 @pytest.mark.parametrize("base", ["p", "p #2", "p #9"])
-def test_row_071_next_title(home, base):
+def test_next_title_of_a_lineage_is_numbered(home, base):
     numbered(home, "p", "p #2", "p #5")
     assert home.read(lambda db: db.get_next_title_in_lineage(base)) == "p #6"
 
 
-def test_row_072_next_title_of_a_new_one(home):
+def test_next_title_of_a_new_name_is_the_name(home):
     assert home.read(lambda db: db.get_next_title_in_lineage("new")) == "new"
 
 
-def test_row_073_next_title_is_literal(home):
+def test_next_title_takes_the_name_literally(home):
     numbered(home, "a_b", "axb #2")
     assert home.read(lambda db: db.get_next_title_in_lineage("a_b")) == "a_b #2"
 
 
-def test_row_075_title_moves_along_its_lineage(home):
+def test_title_moves_along_its_lineage(home):
     home.add("root", "x", started=200, ended=100, reason="compression", title="importer")
     home.add("tip", "y", started=90, parent="root")
     found = home("sessions", "rename", "tip", "importer")
@@ -100,7 +100,7 @@ def test_row_075_title_moves_along_its_lineage(home):
         db.set_session_title("root", "importer")
 
 
-def test_row_076_old_conversations_are_not_named(home):
+def test_old_conversations_get_no_generated_title(home):
     assert may_auto_title([said("user", "x")] * 2)
     assert not may_auto_title([said("user", "x")] * 3)
     home.add("s", "one", "two", "three")
@@ -113,8 +113,8 @@ def test_row_076_old_conversations_are_not_named(home):
 @pytest.mark.parametrize(
     ("generated", "title"),
     [
-        pytest.param('"Title: Fix the build"', "Fix the build", id="row_077"),
-        pytest.param("x" * 90, "x" * 77 + "...", id="row_078"),
+        pytest.param('"Title: Fix the build"', "Fix the build", id="prefix and quotes"),
+        pytest.param("x" * 90, "x" * 77 + "...", id="too long"),
         ("<think>hm</think>'A name'", "A name"),
         ("  ", None),
         (None, None),
@@ -130,7 +130,7 @@ def named(db, title_fn, session_id="s"):
     return db.get_session_title(session_id)
 
 
-def test_row_079_title_of_the_user_wins(home):
+def test_title_of_the_user_wins_over_a_generated_one(home):
     home.add("s", "q")
     with home.store() as db:
 
@@ -141,7 +141,7 @@ def test_row_079_title_of_the_user_wins(home):
         assert named(db, slow) == "mine"
 
 
-def test_row_080_generated_title_that_is_taken(home):
+def test_generated_title_that_is_taken_is_numbered(home):
     home.add("T", title="Fix")
     home.add("s", "q")
     with home.store() as db:

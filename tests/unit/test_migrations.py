@@ -1,3 +1,5 @@
+"""Files of every older version become current, whatever they lack, and keep what they hold."""
+
 import sqlite3
 
 import pytest

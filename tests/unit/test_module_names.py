@@ -1,3 +1,5 @@
+"""The public names of ``hermes_state``, with their signatures, are those that programs rely on."""
+
 import inspect
 import logging
 import os

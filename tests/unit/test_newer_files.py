@@ -1,3 +1,5 @@
+"""Files of later schema versions are read and written, and keep what only those versions know."""
+
 import pytest
 from support.files import columns, dump, query, versions
 from support.newer_files import FOREIGN_ROWS, build, message

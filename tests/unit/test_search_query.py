@@ -1,3 +1,5 @@
+"""Queries as typed become FTS5 expressions that cannot fail; the right index is chosen."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Files as they come: unusual ones, the W examples, and those that must be refused."""
+"""Files of old and newer versions, incomplete ones, locked ones, and those that are refused."""
 
 import os
 import shutil
@@ -100,7 +100,7 @@ def test_two_files_in_one_folder_work_at_the_same_time(open_store, tmp_path):
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_w01_old_version_becomes_11(open_store, path, version):
+def test_old_version_becomes_11(open_store, path, version):
     db = open_store(old_files.build(path, version))
     assert [fts_rows(db, table) for table in FTS_TABLES] == [W1_ROWS, W1_ROWS]
     assert (found(db, "OLDTOOLX"), found(db, "北京烤鸭")) == ([2], [1])
@@ -109,7 +109,7 @@ def test_w01_old_version_becomes_11(open_store, path, version):
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_w02_second_open_changes_nothing(open_store, path, version):
+def test_second_open_changes_nothing(open_store, path, version):
     open_store(old_files.build(path, version)).close()
     before = dump(path, ours=False)
     open_store(path).close()
@@ -138,7 +138,7 @@ def test_version_zero_or_negative_gets_the_full_migration(open_store, path, numb
 
 
 @pytest.mark.parametrize("number", [22, 99])
-def test_w08_newer_number_is_left_untouched(open_store, path, number):
+def test_newer_version_number_is_left_untouched(open_store, path, number):
     db = open_store(old_files.build(path, 11, numbers=[number]))
     db.append_message("s2", "user", "new words")
     assert found(db, "words") == [3]
@@ -153,7 +153,7 @@ def test_newer_number_runs_no_step_but_gets_missing_columns(open_store, path):
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM schema_version", "DROP TABLE schema_version"])
-def test_w06_old_file_without_a_number_is_judged_by_its_index(open_store, path, statement):
+def test_old_file_without_a_number_is_judged_by_its_index(open_store, path, statement):
     old_files.build(path, 5)
     with raw(path) as connection:
         connection.execute(statement)
@@ -175,7 +175,7 @@ def test_first_of_two_numbers_decides_and_all_are_raised(open_store, path, numbe
 # Indexes that are missing or of another shape.
 
 
-def test_w03_missing_full_text_tables_are_made_and_filled(open_store, path):
+def test_missing_full_text_tables_are_created_and_filled(open_store, path):
     old_files.build(path, 11)
     drop(path, *(("TRIGGER", name) for name in TRIGGERS), *(("TABLE", name) for name in FTS_TABLES))
     db = open_store(path)
@@ -187,7 +187,7 @@ def test_w03_missing_full_text_tables_are_made_and_filled(open_store, path):
     assert_current(path)
 
 
-def test_w04_missing_triggers_are_made_and_what_they_missed_is_indexed(open_store, path):
+def test_missing_triggers_are_created_and_what_they_missed_is_indexed(open_store, path):
     old_files.build(path, 11)
     drop(path, *(("TRIGGER", name) for name in TRIGGERS))
     with raw(path) as connection:
@@ -218,7 +218,7 @@ def test_a_single_missing_trigger_is_made_again(open_store, path, trigger):
     assert_current(path)
 
 
-def test_w05_missing_trigram_table_is_made_and_filled(open_store, path):
+def test_missing_trigram_table_is_created_and_filled(open_store, path):
     old_files.build(path, 11)
     drop(
         path,
@@ -246,7 +246,7 @@ def test_version_11_with_external_content_indexes_keeps_them_and_stays_searchabl
 # Titles.
 
 
-def test_w07_of_two_equal_titles_the_newest_keeps_it(open_store, path):
+def test_of_two_equal_titles_the_newest_keeps_it(open_store, path):
     sessions = [*titled(("a", 10.0), ("c", 30.0), ("b", 20.0)), {**old_files.SESSIONS[0]}]
     db = open_store(old_files.build(path, 3, sessions=sessions))
     assert [db.get_session_title(name) for name in "abc"] == [None, None, "T"]
@@ -464,7 +464,7 @@ def test_write_on_a_full_disk_is_refused_and_goes_on_when_there_is_room(mode):
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known file", "file met for the first time"])
-def test_w09_current_file_opens_while_a_foreign_writer_holds_the_lock(open_store, path, known):
+def test_current_file_opens_while_a_foreign_writer_holds_the_lock(open_store, path, known):
     shutil.copy(PEER_FILE, path)
     if known:
         open_store(path).close()
@@ -474,7 +474,7 @@ def test_w09_current_file_opens_while_a_foreign_writer_holds_the_lock(open_store
     assert db.append_message("p1", "user", "free again") == 4
 
 
-def test_w10_outdated_file_under_a_foreign_lock_is_refused_and_untouched(open_store, path):
+def test_outdated_file_under_a_foreign_lock_is_refused_and_untouched(open_store, path):
     old_files.build(path, 10)
     query(path, "PRAGMA journal_mode=WAL")
     before = dump(path)
@@ -488,7 +488,7 @@ def test_w10_outdated_file_under_a_foreign_lock_is_refused_and_untouched(open_st
     assert_current(path)
 
 
-def test_w11_write_under_a_foreign_lock_fails_and_works_afterwards(open_store, path, monkeypatch):
+def test_write_under_a_foreign_lock_fails_and_works_afterwards(open_store, path, monkeypatch):
     db = open_store(path)
     db.create_session("s", "cli")
     monkeypatch.setattr(db, "_timeout", 0.5)
@@ -501,7 +501,7 @@ def test_w11_write_under_a_foreign_lock_fails_and_works_afterwards(open_store, p
     assert db.append_message("s", "user", "now") == 1
 
 
-def test_w14_two_handles_see_each_other_and_leave_no_side_files(open_store, mode, path):
+def test_two_handles_see_each_other_and_leave_no_side_files(open_store, mode, path):
     one, two = open_store(path), open_store(path)
     one.create_session("s", "cli")
     one.append_message("s", "user", "hello")
@@ -568,7 +568,7 @@ def bindings_without_cascade(db, path, number):
         )
 
 
-def test_w12_bindings_of_the_first_form_get_their_cascade(open_store, path):
+def test_bindings_of_the_first_form_get_their_cascade(open_store, path):
     db = open_store(path)
     bindings_without_cascade(db, path, "1")
     with pytest.raises(sqlite3.IntegrityError):
@@ -593,7 +593,7 @@ def test_w12_bindings_of_the_first_form_get_their_cascade(open_store, path):
     assert db.get_telegram_topic_binding(chat_id=7, thread_id=11) is None
 
 
-def test_w13_bindings_that_claim_the_second_form_are_left_alone(open_store, path):
+def test_bindings_that_claim_the_second_form_are_left_alone(open_store, path):
     db = open_store(path)
     bindings_without_cascade(db, path, "2")
     db.apply_telegram_topic_migration()
@@ -607,7 +607,7 @@ def test_w13_bindings_that_claim_the_second_form_are_left_alone(open_store, path
 # A file of a later release.
 
 
-def test_w15_file_of_version_22_is_read_and_written(open_store, path, clock):
+def test_file_of_version_22_is_read_and_written(open_store, path, clock):
     db = open_store(newer_files.build(path))
     assert (len(columns(path, "sessions")), len(columns(path, "messages"))) == (46, 21)
     clock.at(300)

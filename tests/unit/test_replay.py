@@ -1,3 +1,5 @@
+"""Replay of a conversation: memory context is removed, messages come back as a model takes them."""
+
 import re
 
 import pytest
