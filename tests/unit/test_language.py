@@ -63,7 +63,6 @@ NOT_YET_PAGES = {
     "docs/design/limits.md",
     "docs/design/overview.md",
     "docs/design/readers.md",
-    "docs/design/terms.md",
     "docs/design/verification.md",
     "docs/how-to/async.md",
     "docs/how-to/demo.md",
