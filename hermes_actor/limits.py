@@ -64,6 +64,7 @@ __all__ = [
     "LOG_MAX_BYTES",
     "LOOK_AGAIN_SECONDS",
     "LOOK_WITHOUT_SLEEP_SECONDS",
+    "MAINTENANCE_SECONDS",
     "MERGE_STEP_PAGES",
     "MESSAGES_IN_A_ROW",
     "OPEN_BUSY_SECONDS",
@@ -441,6 +442,10 @@ RECONNECT_FIRST_SECONDS = 0.002
 
 RECONNECT_MAX_SECONDS = 0.25
 """Longest pause between two tries to connect."""
+
+MAINTENANCE_SECONDS = 3600.0
+"""Longest wait of a command for maintenance of a store (restore, repair, VACUUM), which takes as
+long as the file is large; the command reports meanwhile what it waits for."""
 
 # Holds ----------------------------------------------------------------------------------------
 

@@ -30,9 +30,8 @@ import peer
 from writer_sections import verdict
 from writer_table import percentile
 
-from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.client.actor_client import ActorClient
-from hermes_actor.client.control import ask_status
+from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.testing.scenario import Event, end_actors

@@ -21,7 +21,7 @@ from harness.job import Job, run
 from harness.sandbox import Sandbox
 from harness.workload import new_sandbox, run_clients
 
-from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import HermesActorError
 from hermes_actor.failpoints import POINTS
 

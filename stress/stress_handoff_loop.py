@@ -17,7 +17,7 @@ from harness.sandbox import Sandbox
 from harness.workload import new_sandbox, run_clients
 from support.actors import actors_of
 
-from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError
 
 HANDOFFS_PER_SANDBOX = 50

@@ -15,7 +15,7 @@ from harness.workload import new_sandbox, run_clients
 from support.files import FTS_TABLES, raw
 from support.index_damage import PAGES
 
-from hermes_actor.cli.owner import maintain
+from hermes_actor.recovery.store_owner import run_maintenance
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 
 DAMAGES_PER_SANDBOX = 12
@@ -59,7 +59,7 @@ def main(job: Job) -> None:
                 load.goes_on(10)
                 load.everyone_returns("k", timeout=120)
             # Damage that no search and no change has met is still there.
-            maintain(sandbox.paths, "rebuild-index")
+            run_maintenance(sandbox.paths, "rebuild-index")
             load.stop_faults()
             load.everyone_returns("k", timeout=120)
             load.judge(job, excused=())

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.handoff import request_handoff
 from hermes_actor.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
     # Late: only this command needs it.
     from hermes_actor.testing.scenario import Scenario
 
-    with Scenario(seconds, writers, _READERS, seed, request_handoff) as show:
+    with Scenario(seconds, writers, _READERS, seed) as show:
         try:
             with _view(as_json) as view:
                 view.draw(show, 0)

@@ -17,12 +17,11 @@ from hermes_actor.cli.output import (
     progress,
     waiting,
 )
-from hermes_actor.cli.owner import has_owner, index_fully, owned_writer
 from hermes_actor.cli.store import existing_paths
-from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import stop_actor
+from hermes_actor.client.control import ask_status, has_owner, stop_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.paths import StorePaths
+from hermes_actor.recovery.store_owner import index_fully, owned_writer
 
 __all__ = ["detach"]
 

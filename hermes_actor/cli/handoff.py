@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-import hermes_protocol.messages as wire
-from hermes_actor import exit_codes, limits
+from hermes_actor import exit_codes
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output import print_error, print_result, waiting_for
 from hermes_actor.cli.store import paths_for
-from hermes_actor.client.control import ask
+from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import HandoffFailed, NotRunning
-from hermes_actor.paths import StorePaths
-from hermes_protocol.client import decode_result
 
 __all__ = ["handoff", "request_handoff"]
-
-_TIMEOUT_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVING_SECONDS
-
-
-def request_handoff(paths: StorePaths, python: str, *, allow_older: bool = False) -> dict[str, Any]:
-    """Have the actor hand itself over; pid and build of the successor that now serves.
-
-    *python* is a path, or a name that ``PATH`` leads to. Raises :class:`HandoffFailed`, after which
-    the old actor serves on, :class:`NotRunning`, or :class:`OutcomeUnknown` if it ended meanwhile.
-    """
-    chosen = _absolute(python)
-    told = ask(
-        paths,
-        lambda n: wire.Handoff(ask=n, python=chosen, allow_older=allow_older),
-        _TIMEOUT_SECONDS,
-        name="handoff",
-    )
-    result: dict[str, Any] = decode_result(told, dict[str, Any])
-    return result
-
-
-def _absolute(python: str) -> str:
-    """The interpreter for a process that works elsewhere.
-
-    Links stay: a virtual environment is known by the path of its interpreter.
-    """
-    if os.sep not in python:
-        python = shutil.which(python) or python
-    return os.path.abspath(os.path.expanduser(python))
 
 
 @click.command()

@@ -21,7 +21,6 @@ from hermes_actor.cli.output import (
     waiting,
     waiting_for,
 )
-from hermes_actor.cli.owner import index_fully, maintain
 from hermes_actor.cli.restore import prepared, put_content
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.errors import Damaged, NotADatabase
@@ -38,6 +37,7 @@ from hermes_actor.recovery.orphan_wal import (
 )
 from hermes_actor.recovery.salvage import Salvage, salvage
 from hermes_actor.recovery.scratch import remove_store, scratch
+from hermes_actor.recovery.store_owner import index_fully, run_maintenance
 
 __all__ = ["repair"]
 
@@ -131,11 +131,11 @@ def _mend_indexes(
 ) -> None:
     if any(is_of_an_index(one) for one in found):
         with waiting_for(paths):
-            maintain(paths, "reindex")
+            run_maintenance(paths, "reindex")
         mended.append("the ordinary indexes were built anew")
     if index or any(one.of_full_text for one in found):
         with waiting_for(paths):
-            newest = maintain(paths, "rebuild-index")["newest"]
+            newest = run_maintenance(paths, "rebuild-index")["newest"]
         with progress("indexing messages") as tell:
             index_fully(paths, newest, tell)
         mended.append(f"the full-text indexes were made anew, for messages up to {newest}")

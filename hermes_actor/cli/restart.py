@@ -17,8 +17,7 @@ from hermes_actor.cli.output import print_error, print_result, waiting
 from hermes_actor.cli.stop import describe_end
 from hermes_actor.cli.store import creatable_paths
 from hermes_actor.client.connect import ensure_actor_running
-from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import running_actor, stop_actor
+from hermes_actor.client.control import ask_status, running_actor, stop_actor
 from hermes_actor.errors import DeadlineExceeded, NotRunning
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.processes import ProcessEnd

@@ -22,8 +22,8 @@ from hermes_actor.cli.output import (
     size_text,
     waiting_for,
 )
-from hermes_actor.cli.owner import has_owner, maintain, replace_content
 from hermes_actor.cli.store import creatable_paths
+from hermes_actor.client.control import has_owner
 from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, StorageError, from_sqlite
 from hermes_actor.paths import StorePaths, resolve_paths
 from hermes_actor.recovery.backup import (
@@ -33,6 +33,7 @@ from hermes_actor.recovery.backup import (
     stamp,
 )
 from hermes_actor.recovery.scratch import scratch
+from hermes_actor.recovery.store_owner import replace_content, run_maintenance
 from hermes_actor.sqlite import connect_reader, sqlite3
 
 __all__ = ["prepared", "put_content", "restore"]
@@ -187,7 +188,7 @@ def put_content(
         if keep:
             return replace_content(paths, with_copy), kept
         with made() as ready:
-            return maintain(paths, "restore", ready), None
+            return run_maintenance(paths, "restore", ready), None
     except (Damaged, NotADatabase):
         if has_owner(paths):
             raise
@@ -195,7 +196,7 @@ def put_content(
         moved = _move_aside(paths, ready)
     # The next owner numbers on from what the copy says, and nobody knows its receipts.
     with prepared(paths, paths.db) as ready:
-        return maintain(paths, "restore", ready), moved
+        return run_maintenance(paths, "restore", ready), moved
 
 
 def _keep_present(paths: StorePaths, damaged: bool) -> Path:

@@ -14,7 +14,7 @@ from hermes_actor import exit_codes, limits
 from hermes_actor.cli.options import db_option, json_option, timeout_option
 from hermes_actor.cli.output import print_error, print_result, waiting
 from hermes_actor.cli.store import paths_for
-from hermes_actor.client.ending import stop_actor
+from hermes_actor.client.control import stop_actor
 from hermes_actor.errors import DeadlineExceeded, NotRunning
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.lock_inspection import lock_holder

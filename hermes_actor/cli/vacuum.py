@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from hermes_actor import exit_codes
+from hermes_actor import exit_codes, limits
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import (
     confirm,
@@ -20,8 +20,8 @@ from hermes_actor.cli.output import (
     size_text,
     waiting_for,
 )
-from hermes_actor.cli.owner import has_owner
 from hermes_actor.cli.store import existing_paths
+from hermes_actor.client.control import has_owner
 from hermes_actor.errors import from_sqlite
 from hermes_actor.paths import StorePaths
 from hermes_actor.sqlite import connect_reader, sqlite3
@@ -34,8 +34,6 @@ _ROOM = 2.2
 _SAMPLE_BYTES = 8 * 1024 * 1024
 _WRITES = 3
 """The content is written to the temporary file, to the WAL, and back into the file."""
-
-_TIMEOUT_SECONDS = 3600.0
 
 
 @click.command()
@@ -132,7 +130,7 @@ def _vacuum(paths: StorePaths) -> None:
     from hermes_actor import SessionDB
 
     mode = "actor" if has_owner(paths) else "embedded"
-    db = SessionDB(paths.db, mode=mode, timeout=_TIMEOUT_SECONDS)
+    db = SessionDB(paths.db, mode=mode, timeout=limits.MAINTENANCE_SECONDS)
     try:
         db.vacuum()
     finally:

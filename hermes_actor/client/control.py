@@ -1,9 +1,14 @@
-"""Questions to the actor that is there: it is never started for that, nor waited for."""
+"""Control of the actor of a store: status, stop, hand-off, and other asks on a short connection.
+
+No call here starts an actor, and none waits for one to come up.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,41 +17,65 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import hermes_protocol.messages as wire
+from hermes_actor import limits
 from hermes_actor.client.connect import dial, is_not_listening, silent_actor, wait_readable
 from hermes_actor.client.protocol import client_protocol
 from hermes_actor.errors import (
+    AlreadyOwned,
     DeadlineExceeded,
     HermesActorError,
     NotRunning,
     OutcomeUnknown,
     Unsupported,
 )
+from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.system.processes import ProcessEnd
+from hermes_protocol.client import decode_result
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
-__all__ = ["Questions", "ask", "ask_status"]
+__all__ = [
+    "ControlConnection",
+    "ask_status",
+    "call",
+    "has_owner",
+    "request_handoff",
+    "running_actor",
+    "stop_actor",
+]
 
 _STATUS_SECONDS = 5.0
+"""Longest wait for a status: the event loop of the actor answers it, whatever the writer does."""
+
+_HANDOFF_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVING_SECONDS
+"""Longest wait for a hand-off: the successor starts, serves, or the old actor takes back."""
+
+_EXIT_SECONDS = 1.0
+"""Longest wait for a process that has closed its listener and has not exited yet."""
 
 
-class Questions:
+class ControlConnection:
     """A connection for asks, on which the actor has said Welcome.
 
-    Only then is anything asked: a question that waits in the socket of an actor that stands still
-    would be answered, and done, after its caller has given it up.
+    Nothing is asked before: an ask that waits in the socket of a stopped actor would be answered,
+    and carried out, after its caller has given up.
     """
 
     def __init__(self, paths: StorePaths, deadline: float, *, name: str) -> None:
-        """Raises :class:`NotRunning` if nobody serves, :class:`DeadlineExceeded`, or a refusal."""
+        """Connect as *name*.
+
+        Raises :class:`NotRunning` if no actor listens, :class:`DeadlineExceeded` if it says nothing
+        by *deadline*, or the error with which it rejects clients.
+        """
         self._paths = paths
         self._protocol = client_protocol(name)
         self._began = time.monotonic()
-        with self._explained():
+        with self._typed_errors():
             self._sock = dial(paths, deadline)
         try:
-            with self._explained():
+            with self._typed_errors():
                 self._sock.sendall(self._protocol.hello())
                 while not self._protocol.phase:
                     self._receive(deadline)
@@ -54,16 +83,16 @@ class Questions:
             self.close()
             raise
 
-    def ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
-        """The result of one ask.
+    def call(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
+        """Send the ask ``make(number)`` and return the result of its reply.
 
-        Raises what the answer says. If none comes, what was asked for may have been done:
-        :class:`OutcomeUnknown`, from :class:`NotRunning` if the actor has hung up.
+        Raises the error of the reply. Without a reply the ask may have been carried out:
+        :class:`OutcomeUnknown`, caused by :class:`NotRunning` if the actor closed the connection.
         """
-        reply, question = self._protocol.ask(make)
+        reply, data = self._protocol.ask(make)
         try:
-            with self._explained():
-                self._sock.sendall(question)
+            with self._typed_errors():
+                self._sock.sendall(data)
                 while not reply.done:
                     self._receive(deadline)
         except (NotRunning, DeadlineExceeded) as error:
@@ -72,15 +101,18 @@ class Questions:
             raise reply.error
         return reply.result or b""
 
+    def close(self) -> None:
+        self._sock.close()
+
     def _receive(self, deadline: float) -> None:
         wait_readable(self._sock, deadline)
-        data = self._sock.recv(1 << 16, socket.MSG_DONTWAIT)
+        data = self._sock.recv(limits.RECEIVE_BYTES, socket.MSG_DONTWAIT)
         if not data:
-            raise NotRunning(f"the actor of {self._paths.db} has just ended")
+            raise NotRunning(f"the actor of {self._paths.db} has just exited")
         self._protocol.receive(data)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _typed_errors(self) -> Iterator[None]:
         paths = self._paths
         try:
             yield
@@ -89,41 +121,132 @@ class Questions:
         except TimeoutError as error:
             raise DeadlineExceeded(silent_actor(paths, None, self._began, str(error))) from error
         except FrameError as error:
-            raise NotRunning(f"whoever serves {paths.db} is no actor: {error}") from error
+            raise NotRunning(
+                f"the process listening for {paths.db} does not speak the hermes-actor protocol:"
+                f" {error}"
+            ) from error
         except OSError as error:
             if is_not_listening(error) or isinstance(error, ConnectionError):
                 raise NotRunning(f"no actor serves {paths.db}") from error
             raise
 
-    def close(self) -> None:
-        self._sock.close()
 
-
-def ask(
+def call(
     paths: StorePaths, make: Callable[[int], msgspec.Struct], timeout: float, *, name: str
 ) -> bytes:
-    """The result of one ask, on a connection of its own. Raises as :class:`Questions`."""
+    """Return the result of one ask, on a connection of its own.
+
+    *name* is how the actor's status shows the caller. Raises as :class:`ControlConnection` and its
+    :meth:`~ControlConnection.call`.
+    """
     deadline = time.monotonic() + timeout
-    with contextlib.closing(Questions(paths, deadline, name=name)) as questions:
-        return questions.ask(make, deadline)
+    with contextlib.closing(ControlConnection(paths, deadline, name=name)) as connection:
+        return connection.call(make, deadline)
 
 
 def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> dict[str, Any] | None:
-    """The status document of the actor; ``None`` if there is none."""
+    """Return the status document of the actor; ``None`` if there is no actor.
+
+    Raises :class:`DeadlineExceeded` if it does not answer, and :class:`Unsupported` if its document
+    cannot be read by this build.
+    """
     try:
-        told = ask(paths, lambda n: wire.StatusRequest(ask=n), timeout, name="status")
+        data = call(paths, lambda n: wire.StatusRequest(ask=n), timeout, name="status")
     except NotRunning:
         return None
     except OutcomeUnknown as error:
-        # To look changes nothing, so nothing is unknown.
+        # A status request changes nothing, so no outcome is unknown.
         if isinstance(error.__cause__, DeadlineExceeded):
             raise error.__cause__ from None
         return None
     try:
         # Not msgspec's: older actors quote a path that is not UTF-8 as half a surrogate pair.
-        document = json.loads(told)
+        document = json.loads(data)
     except ValueError:
         document = None
     if not isinstance(document, dict) or not document.keys() >= {"pid", "phase", "version"}:
         raise Unsupported(f"the status of the actor of {paths.db} cannot be read by this build")
     return document
+
+
+def has_owner(paths: StorePaths) -> bool:
+    """Return True if a process owns *paths* now. Starts none, not even by socket activation."""
+    return lock_holder(paths) is not None
+
+
+def running_actor(paths: StorePaths) -> int:
+    """Return the pid of the actor. Starts none, not even by socket activation.
+
+    Raises :class:`NotRunning` if there is none, :class:`AlreadyOwned` if a process owns the store
+    without serving it, and :class:`DeadlineExceeded` if the actor does not answer.
+    """
+    # The lock first: connecting to a socket of systemd would start an actor.
+    holder = lock_holder(paths)
+    if holder is None:
+        raise NotRunning(f"no actor serves {paths.db}")
+    status = ask_status(paths)
+    if status is None:
+        # Between the end of a listener and the exit of its process, or a program in embedded mode.
+        with ProcessEnd(holder) as end:
+            if end.wait(_EXIT_SECONDS) or lock_holder(paths) != holder:
+                raise NotRunning(f"no actor serves {paths.db}")
+        error = AlreadyOwned(
+            f"pid {holder} owns {paths.db} in embedded mode and serves no clients: end that program"
+        )
+        error.pid = holder
+        raise error
+    pid: int = status["pid"]
+    return pid
+
+
+def stop_actor(
+    paths: StorePaths, timeout: float, *, on_pid: Callable[[int], None] = lambda _pid: None
+) -> int:
+    """Have the actor drain, wait until its process has exited, and return its pid.
+
+    *on_pid* is called with the pid before the wait. Raises as :func:`running_actor`, and
+    :class:`DeadlineExceeded` if the process is still there after *timeout* seconds.
+    """
+    deadline = time.monotonic() + timeout
+    pid = running_actor(paths)
+    on_pid(pid)
+    # Opened before the drain is asked for: afterwards the pid may belong to another process.
+    with ProcessEnd(pid) as end:
+        # A request that was lost, or an actor that was about to exit: its exit tells.
+        with contextlib.suppress(NotRunning, OutcomeUnknown):
+            call(paths, lambda n: wire.Drain(ask=n), timeout, name="drain")
+        if not end.wait(deadline - time.monotonic()):
+            raise DeadlineExceeded(
+                f"the actor of {paths.db} (pid {pid}) has not exited within {timeout:g} s;"
+                f" to end it at once: hermes-actor stop --force"
+            )
+    return pid
+
+
+def request_handoff(paths: StorePaths, python: str, *, allow_older: bool = False) -> dict[str, Any]:
+    """Have the actor hand over to the code of *python*; return ``pid`` and ``build`` of the
+    successor that serves now.
+
+    *python* is the path of an interpreter, or a name on ``PATH``. Raises :class:`HandoffFailed`,
+    after which the old actor continues to serve, :class:`NotRunning`, or :class:`OutcomeUnknown` if
+    the actor exited meanwhile.
+    """
+    chosen = _absolute(python)
+    result = call(
+        paths,
+        lambda n: wire.Handoff(ask=n, python=chosen, allow_older=allow_older),
+        _HANDOFF_SECONDS,
+        name="handoff",
+    )
+    successor: dict[str, Any] = decode_result(result, dict[str, Any])
+    return successor
+
+
+def _absolute(python: str) -> str:
+    """Return the path of an interpreter for a process with another working directory.
+
+    Links stay: a virtual environment is known by the path of its interpreter.
+    """
+    if os.sep not in python:
+        python = shutil.which(python) or python
+    return os.path.abspath(os.path.expanduser(python))

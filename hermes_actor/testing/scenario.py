@@ -23,9 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from hermes_actor.client.control import ask_status
+from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError, NotRunning
 from hermes_actor.paths import resolve_paths
 from hermes_actor.testing.writer_pool import History, Record, WriterPool, check
@@ -67,13 +67,12 @@ class Event:
 
 @dataclass
 class Scenario:
-    """A temporary home with its crew and its director. *hand_over* is the command's."""
+    """A temporary home with its writers and its director."""
 
     seconds: float
     writers: int
     readers: int
     seed: int
-    request_handoff: Callable[[StorePaths, str], dict[str, Any]]
     events: list[Event] = field(init=False, default_factory=list)
     faults: list[str] = field(init=False, default_factory=list)
     acknowledged: int = field(init=False, default=0)
@@ -216,7 +215,7 @@ class Scenario:
     def _hand_off(self) -> None:
         event = self._begin("handoff", f"hand-off {self.done('handoff') + 1}")
         try:
-            told = self.request_handoff(self.paths, sys.executable)
+            told = request_handoff(self.paths, sys.executable)
         except HermesActorError as error:
             self._end(event, str(error), good=False)
             return
@@ -225,7 +224,7 @@ class Scenario:
     def _break(self) -> None:
         event = self._begin("broken", "broken update")
         try:
-            told = self.request_handoff(self.paths, str(self.home / "broken-python"))
+            told = request_handoff(self.paths, str(self.home / "broken-python"))
         except HandoffFailed:
             served = self._await_served()
             # It must be the broken build that has failed, and for that reason.
@@ -247,7 +246,7 @@ class Scenario:
 
         def ask() -> None:
             with contextlib.suppress(HermesActorError):
-                self.request_handoff(self.paths, sys.executable)
+                request_handoff(self.paths, sys.executable)
 
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()

@@ -327,9 +327,9 @@ def _late_maintenance() -> None:
             raise reply.error
         return reply.result or b""
 
-    from hermes_actor.cli import owner
+    from hermes_actor.recovery import store_owner
 
-    _put(owner, "ask", at_once)
+    _put(store_owner, "call", at_once)
 
 
 def _indexed_inside() -> None:

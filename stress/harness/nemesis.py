@@ -17,7 +17,7 @@ from collections.abc import Callable
 from support.actors import actors_of
 
 from harness.sandbox import Sandbox
-from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import HermesActorError
 
 __all__ = ["KINDS", "Nemesis"]

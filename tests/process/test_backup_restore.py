@@ -17,7 +17,7 @@ from support.wire import Wire, append
 
 import hermes_protocol.messages as wire
 from hermes_actor import SessionDB, exit_codes
-from hermes_actor.client.control import ask
+from hermes_actor.client.control import call
 from hermes_actor.errors import NotAllowed, Unsupported
 from hermes_actor.paths import resolve_paths
 
@@ -218,7 +218,7 @@ def test_only_a_copy_in_the_private_folder_is_taken(path, tmp_path):
     with serving(path):
 
         def send(task, file):
-            return ask(
+            return call(
                 resolve_paths(path),
                 lambda n: wire.Maintain(ask=n, task=task, path=str(file)),
                 10,

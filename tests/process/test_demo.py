@@ -159,7 +159,7 @@ class Played:
 
     history = GOOD
 
-    def __init__(self, seconds, writers, readers, seed, request_handoff):
+    def __init__(self, seconds, writers, readers, seed):
         self.seconds, self.writers, self.readers, self.seed = seconds, writers, readers, seed
         self.crew = SimpleNamespace(looks=[Look(10, [], 0.0, 0.002)])
         self.events, self.faults, self.home = events(), [], Path("the home")
@@ -233,7 +233,7 @@ def test_read_that_missed_something_is_a_bad_verdict(played, monkeypatch, capsys
 def test_panel_fits_a_small_terminal():
     shown = []
     picture = demo._Picture(shown.append)
-    show = Played(15, 64, 2, 0, None)
+    show = Played(15, 64, 2, 0)
     show.events = [
         Event("kill", "kill -9 in a hand-off", 1.0, 2.0, "4194303 → 4194304, which took back")
     ] * 40

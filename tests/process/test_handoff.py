@@ -13,7 +13,7 @@ from support.load import check_owners, load
 from support.wire import status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import Unsupported
 from hermes_actor.paths import resolve_paths
 

@@ -32,8 +32,7 @@ from support.load import check_owners, kill, load, owners
 from support.wire import Wire, append, create, hello, request, status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import request_handoff
-from hermes_actor.client.control import ask_status
+from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.paths import resolve_paths
 from hermes_actor.recovery.backup import create_backup
 

@@ -21,8 +21,7 @@ from support.load import check_owners, load
 from support.wire import Wire, status
 
 from hermes_actor import SessionDB
-from hermes_actor.cli.handoff import request_handoff
-from hermes_actor.client.control import ask_status
+from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.paths import resolve_paths
 
 HERE = "import asyncio, sys; from pathlib import Path; path = Path(sys.argv[1])\n"

@@ -36,7 +36,7 @@ from support.wire import Wire, append, request
 
 from hermes_actor import SessionDB
 from hermes_actor import limits as client_limits
-from hermes_actor.cli.handoff import request_handoff
+from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import AlreadyOwned
 from hermes_actor.paths import resolve_paths
 

@@ -45,7 +45,7 @@ ALLOWED = {
     "base": set(),
     "store": {"base", "protocol", "msgspec"},
     "compat": {"base", "protocol", "store"},
-    "recovery": {"base", "store", "tools"},
+    "recovery": {"base", "protocol", "store", "client", "tools"},
     "engine": {"base", "protocol", "store", "recovery", "msgspec", "sqlite_utils"},
     "build": {"base", "protocol"},
     "actor": {"base", "protocol", "store", "recovery", "engine", "build", "msgspec", "trio"},

@@ -26,8 +26,7 @@ from hermes_actor.cli.output_files import checked_output
 from hermes_actor.cli.service import manager_of
 from hermes_actor.cli.service._manager import Command, Manager
 from hermes_actor.cli.store import paths_for
-from hermes_actor.client.control import ask_status
-from hermes_actor.client.ending import running_actor, stop_actor
+from hermes_actor.client.control import ask_status, running_actor, stop_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.errors import DeadlineExceeded, NotRunning, PermissionDenied
 from hermes_actor.paths import StorePaths, check_not_hijacked

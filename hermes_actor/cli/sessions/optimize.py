@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hermes_actor import limits
 from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import confirm
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 from hermes_actor.cli.sessions.stats import _MIB, _size
 
 __all__ = ["optimize"]
-
-
-_TIMEOUT_SECONDS = 3600.0
-"""For a VACUUM: it takes as long as the file is large, and nobody else can do it meanwhile."""
 
 
 @click.command()
@@ -44,7 +41,7 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     from hermes_actor.cli.command_store import open_store
 
     existing_paths(db)  # not an empty file
-    with open_store(db, _TIMEOUT_SECONDS) as store:
+    with open_store(db, limits.MAINTENANCE_SECONDS) as store:
         confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
         # To standard error with --json: whoever waits wants to see it, whoever parses does not.
         print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)

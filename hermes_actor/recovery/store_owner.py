@@ -1,4 +1,4 @@
-"""Maintenance by whoever owns the store: the actor if one runs, else this process with the lock."""
+"""Maintenance by the owner of a store: the actor if one runs, else this process with the lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.control import Questions, ask, ask_status
+from hermes_actor.client.control import ControlConnection, ask_status, call, has_owner
 from hermes_actor.errors import (
     AlreadyOwned,
     HermesActorError,
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import StorePaths
 
-__all__ = ["has_owner", "index_fully", "maintain", "owned_writer", "replace_content"]
-
-_TIMEOUT_SECONDS = 3600.0
-"""The store of a large home takes minutes; what is waited for is told meanwhile."""
+__all__ = ["index_fully", "owned_writer", "replace_content", "run_maintenance"]
 
 _SLICE_SECONDS = 0.5
-"""Between two reports of progress."""
+"""Time between two reports of progress."""
 
 _FAILING_SECONDS = 3.0
 """How long nothing but a text that has failed may be left: until after its third try."""
@@ -46,16 +43,11 @@ _TRIES = 3
 by itself can spoil those."""
 
 
-def has_owner(paths: StorePaths) -> bool:
-    """Whether a process owns *place* now. Never starts one, not even by socket activation."""
-    return lock_holder(paths) is not None
+def run_maintenance(paths: StorePaths, task: str, path: Path | None = None) -> dict[str, Any]:
+    """Have the owner of *paths* run *task*; become the owner if there is none.
 
-
-def maintain(paths: StorePaths, task: str, path: Path | None = None) -> dict[str, Any]:
-    """Have the owner of *place* do *task*; become the owner if there is none.
-
-    Raises :class:`Unsupported` if the owner does not serve, or is too old for it, and whatever the
-    task raises.
+    Returns the result document of the task. Raises :class:`AlreadyOwned` if the owner serves no
+    clients, :class:`Unsupported` if it is too old for the task, and the errors of the task.
     """
     with _owner_of(paths) as owner:
         return owner.maintain(task, path)
@@ -64,11 +56,11 @@ def maintain(paths: StorePaths, task: str, path: Path | None = None) -> dict[str
 def replace_content(
     paths: StorePaths, prepared: Callable[[], AbstractContextManager[Path]]
 ) -> dict[str, Any]:
-    """Have the owner of *place* replace its content by what *prepared* gives, whole or not at all.
+    """Have the owner of *paths* replace its content by the file of *prepared*, whole or not at all.
 
     *prepared* copies what it needs of the present content. It is called again if that has changed
     meanwhile, with all changes held: so what is replaced is what was copied. Raises as
-    :func:`maintain`, and :class:`StateChanged` if another program keeps writing the file.
+    :func:`run_maintenance`, and :class:`StateChanged` if another program keeps writing the file.
     """
     with _owner_of(paths) as owner:
         for tries_left in reversed(range(_TRIES)):
@@ -86,14 +78,14 @@ def replace_content(
 
 
 class _Owner(Protocol):
-    """The one that can maintain a store."""
+    """The process that can maintain a store: this one, or the actor."""
 
     def maintain(
         self, task: str, path: Path | None = None, expected: str = ""
     ) -> dict[str, Any]: ...
 
     def hold(self) -> None:
-        """Keep changes of others waiting from now on."""
+        """Keep changes of other clients waiting from now on."""
         ...
 
 
@@ -113,7 +105,7 @@ def _owner_of(paths: StorePaths) -> Iterator[_Owner]:
 
 
 class _Here:
-    """This process, which owns the store: nobody else changes it."""
+    """This process, which owns the store: no other process changes it."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -121,7 +113,7 @@ class _Here:
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
         from hermes_actor.engine.admin_tasks import maintain as run
 
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        deadline = time.monotonic() + limits.MAINTENANCE_SECONDS
         return run(self._writer, task, str(path or ""), deadline, expected)
 
     def hold(self) -> None:
@@ -133,37 +125,37 @@ class _Actor:
 
     def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
-        self._held: Questions | None = None
+        self._held: ControlConnection | None = None
         self._guard = threading.Lock()
         self._ended = threading.Event()
 
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
         def make(number: int) -> wire.Maintain:
             return wire.Maintain(
-                ask=number, task=task, path=str(path or ""), timeout=_TIMEOUT_SECONDS,
+                ask=number, task=task, path=str(path or ""), timeout=limits.MAINTENANCE_SECONDS,
                 expected=expected,
             )  # fmt: skip
 
         try:
             if self._held is None:
-                told = self._ask(make, task)
+                result = self._ask(make, task)
             else:
                 with self._guard:
-                    told = self._held.ask(make, time.monotonic() + _TIMEOUT_SECONDS)
+                    result = self._held.call(make, time.monotonic() + limits.MAINTENANCE_SECONDS)
         except Unsupported as error:
             raise Unsupported(
                 f"the actor of {self._paths.db}, pid {lock_holder(self._paths)}, is older than this"
                 f" command and cannot do that; give it the new code: hermes-actor handoff"
             ) from error
-        result: dict[str, Any] = decode_result(told, dict[str, Any])
-        return result
+        document: dict[str, Any] = decode_result(result, dict[str, Any])
+        return document
 
     def _ask(self, make: Callable[[int], wire.Maintain], task: str) -> bytes:
-        """Ask once an actor listens: the owner may be one that a client is just starting."""
+        """Ask once an actor listens: the owner may be one that a client has just started."""
         give_up = time.monotonic() + limits.OWNED_SECONDS
         while True:
             try:
-                return ask(self._paths, make, _TIMEOUT_SECONDS, name=task)
+                return call(self._paths, make, limits.MAINTENANCE_SECONDS, name=task)
             except NotRunning as error:  # nothing was asked
                 owner = lock_holder(self._paths)
                 if owner is None:
@@ -171,19 +163,19 @@ class _Actor:
                 if time.monotonic() > give_up:
                     raise AlreadyOwned(
                         f"pid {owner} owns {self._paths.db} in embedded mode and takes no clients:"
-                        f" end that program and try again"
+                        f" end that program and retry"
                     ) from error
             time.sleep(limits.RECONNECT_MAX_SECONDS)
 
     def hold(self) -> None:
         if self._held is None:
-            deadline = time.monotonic() + _TIMEOUT_SECONDS
-            self._held = Questions(self._paths, deadline, name="restore")
+            deadline = time.monotonic() + limits.MAINTENANCE_SECONDS
+            self._held = ControlConnection(self._paths, deadline, name="restore")
             self.maintain("hold")
             threading.Thread(target=self._give_signs, name="hold", daemon=True).start()
 
     def _give_signs(self) -> None:
-        """A holder that is stopped gives none, and is not waited for."""
+        """Send signs of life: the actor does not wait for a holder that is stopped."""
         with contextlib.suppress(HermesActorError, OSError):
             while not self._ended.wait(limits.HOLD_SIGN_SECONDS):
                 self.maintain("state")
@@ -216,33 +208,33 @@ def owned_writer(paths: StorePaths) -> Iterator[Writer]:
 
 
 def index_fully(
-    paths: StorePaths, through: int, tell: Callable[[int, int], None] = lambda _done, _total: None
+    paths: StorePaths, through: int, report: Callable[[int, int], None] = lambda _done, _total: None
 ) -> None:
     """Have both full-text indexes cover the messages up to *through*, in slices.
 
-    Changes go on meanwhile. *tell* gets the message that is indexed, and the last one. Raises
-    :class:`StorageError` if a very large text fails again and again.
+    Changes go on meanwhile. *report* gets the highest message that is indexed, and *through*.
+    Raises :class:`StorageError` if a very large text fails again and again.
     """
     if not has_owner(paths):
         with owned_writer(paths) as writer:
-            writer.complete_indexes(lambda: tell(min(writer.watermark, through), through))
+            writer.complete_indexes(lambda: report(min(writer.watermark, through), through))
         return
     failing = 0
     while True:
-        found = ask_status(paths)
-        if found is None:
-            raise NotRunning(f"the actor of {paths.db} has ended")
-        tell(min(found["index"]["watermark"], through), through)
+        status = ask_status(paths)
+        if status is None:
+            raise NotRunning(f"the actor of {paths.db} has exited")
+        report(min(status["index"]["watermark"], through), through)
         with contextlib.suppress(IndexBehind):
-            ask(
+            call(
                 paths,
                 lambda n: wire.CatchUp(ask=n, through=through, timeout=_SLICE_SECONDS),
-                _TIMEOUT_SECONDS,
+                limits.MAINTENANCE_SECONDS,
                 name="catch-up",
             )
             return
         # Such a text is tried again for as long as it is there; a command is not.
-        state = found["index"].get("aside", "")
+        state = status["index"].get("aside", "")
         failing = failing + 1 if state.startswith("failing: ") else 0
         if failing * _SLICE_SECONDS >= _FAILING_SECONDS:
             raise StorageError(state.removeprefix("failing: "))
