@@ -25,6 +25,7 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from hermes_actor.api.operations import ONE_CHANGE, record
+from hermes_actor.api.provider import SessionDBProvider
 from hermes_actor.async_pipeline import AsyncPipeline
 from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.aio import shared_clients
@@ -32,7 +33,6 @@ from hermes_actor.client.aio.changes import AsyncActorChanges
 from hermes_actor.client.aio.subscription import AsyncSubscription
 from hermes_actor.client.aio.thread_adapter import ThreadChanges, ThreadPort
 from hermes_actor.errors import Closed
-from hermes_actor.providers.base import SessionDBProvider
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:

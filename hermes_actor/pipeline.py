@@ -17,8 +17,8 @@ from hermes_actor.api.operations import ONE_CHANGE, Change, reason_for_all, reco
 from hermes_actor.errors import Closed
 
 if TYPE_CHECKING:
+    from hermes_actor.api.provider import SessionDBProvider
     from hermes_actor.client.interfaces import Answer
-    from hermes_actor.session_db import SessionDB
 
 __all__ = ["Pipeline", "QueuedAnswer"]
 
@@ -54,7 +54,7 @@ class QueuedAnswer:
 class Pipeline:
     """Made by :meth:`SessionDB.pipeline`. Not safe to share between threads."""
 
-    def __init__(self, db: SessionDB) -> None:
+    def __init__(self, db: SessionDBProvider) -> None:
         self._db = db
         self._queued: list[QueuedAnswer] = []
         self._answers: list[QueuedAnswer] = []

@@ -17,25 +17,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from hermes_actor.api.archive import ArchiveMethods
-from hermes_actor.api.gateway import GatewayMethods
-from hermes_actor.api.messages import MessageMethods
-from hermes_actor.api.queries import QueryMethods
-from hermes_actor.api.sessions import SessionMethods
+from hermes_actor.api.provider import Capabilities, SessionDBProvider
+from hermes_actor.client.file_queries import FileQueries
 from hermes_actor.client.reader import Reader
 from hermes_actor.compat.connection import ConnectionShim, Parameters
 from hermes_actor.compat.init_errors import record_init_error
-from hermes_actor.errors import BadConfig, Closed, HermesActorError
+from hermes_actor.errors import BadConfig, HermesActorError
 from hermes_actor.paths import check_not_hijacked, default_db_path, resolve_paths
-from hermes_actor.providers.base import Capabilities, SessionDBProvider
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.guest_sql import names_index
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import WriterPort
-    from hermes_actor.client.subscription import Subscription
     from hermes_actor.paths import StorePaths
-    from hermes_actor.pipeline import Pipeline
     from hermes_actor.providers.resolve import StoreSpec
     from hermes_actor.sqlite import Connection
 
@@ -47,14 +41,7 @@ DEFAULT_DB_PATH = default_db_path()
 """Computed once, at import: a later change of ``HERMES_HOME`` does not move the store."""
 
 
-class SessionDB(
-    SessionMethods,
-    MessageMethods,
-    QueryMethods,
-    ArchiveMethods,
-    GatewayMethods,
-    SessionDBProvider,
-):
+class SessionDB(SessionDBProvider):
     """The session store of one agent. Safe to use from any thread.
 
     Called with the URL of a store, or without anything in a home whose ``config.yaml`` names a
@@ -118,8 +105,9 @@ class SessionDB(
             check_not_hijacked(paths)
             self._port = _open_port(mode, paths, timeout)
             self._reader = Reader(paths, timeout)
-            # A file that cannot be read here is better found out now than at the first question.
+            # A file that cannot be read here is better found out now than by the first query.
             self._reader.query(lambda _conn: None)
+            self._queries: FileQueries = FileQueries(self._reader, self._port, timeout)
         except BaseException as error:
             if self._port is not None:
                 self._port.release()
@@ -148,35 +136,14 @@ class SessionDB(
         with self._lock:
             port, self._port, self._conn = self._port, None, None
         if port is not None:
-            self._reader.close()
+            self._queries.close()
             port.release()
-
-    def pipeline(self) -> Pipeline:
-        """Several changes in one round trip; see :mod:`hermes_actor.pipeline`."""
-        from hermes_actor.pipeline import Pipeline
-
-        return Pipeline(self)
-
-    def subscribe(self, after: int | None = None) -> Subscription:
-        """Follow the changes of the store, whoever makes them.
-
-        Args:
-            after: The ``commit_no`` of the last change that is known; default: all that are made
-                from now on.
-        """
-        from hermes_actor.client.subscription import Subscription
-
-        if self._port is None:
-            raise Closed("this SessionDB is closed")
-        return Subscription(self._port.subscribe(after, self._timeout))
 
     # --- internals that other programs use ---------------------------------------------------
 
     def _execute_write(self, fn: Callable[[Any], R]) -> R:
         """Run ``fn(conn)`` inside one transaction of the writer; what it raises undoes it."""
-        if self._port is None:
-            raise Closed("this SessionDB is closed")
-        lease = self._port.lease(self._timeout)
+        lease = self._opened_port().lease(self._timeout)
         try:
             result = fn(ConnectionShim(None, lease.execute, None))
         except BaseException:
@@ -202,7 +169,7 @@ class SessionDB(
             return cursor.description, cursor.fetchall()
 
         if names_index(sql):
-            return self._with_complete_index(run, exact=True)
+            return self._queries.with_complete_index(run, exact=True)
         return self._reader.query(run)
 
     @staticmethod

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.maintenance import MaintenanceMethods
-from hermes_actor.store import titles
-from hermes_actor.store.search import merge
+from hermes_actor.store import queries, titles
 
 if TYPE_CHECKING:
     from hermes_protocol.operations import Imported, MessageRow, SessionRow
@@ -92,7 +91,7 @@ class ArchiveMethods(MaintenanceMethods):
 
     def get_queued_title(self, session_id: str) -> str | None:
         """The title that is kept for a session that does not exist yet."""
-        return self._reader.query(titles.queued_title, session_id)
+        return self._query(queries.queued_title, session_id)
 
     def move_session_title(self, session_id: str, title: str) -> bool:
         """Like ``set_session_title``, but takes the title from a compression ancestor."""
@@ -114,7 +113,7 @@ class ArchiveMethods(MaintenanceMethods):
 
         *progress* is told the name of the table after each slice.
         """
-        tables = self._reader.query(merge.fulltext_tables)
+        tables = self._query(queries.fulltext_tables)
         for table in tables:
             more = self._submit(ops.IndexMerge(table=table, begin=True))
             while more:

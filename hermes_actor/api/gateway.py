@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
 from hermes_actor.errors import Closed, RequestError
-from hermes_actor.store import listing, meta, telegram_topics
+from hermes_actor.store import queries
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
@@ -52,10 +52,10 @@ class GatewayMethods(Methods):
         )
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: Any, user_id: Any) -> bool:
-        return self._reader.query(telegram_topics.mode_enabled, str(chat_id), str(user_id))
+        return self._query(queries.topic_mode_enabled, str(chat_id), str(user_id))
 
     def get_telegram_topic_binding(self, *, chat_id: Any, thread_id: Any) -> Row | None:
-        return self._reader.query(telegram_topics.binding, str(chat_id), str(thread_id))
+        return self._query(queries.topic_binding, str(chat_id), str(thread_id))
 
     def bind_telegram_topic(
         self,
@@ -81,13 +81,13 @@ class GatewayMethods(Methods):
         )
 
     def is_telegram_session_linked_to_topic(self, *, session_id: Any) -> bool:
-        return self._reader.query(telegram_topics.is_linked, str(session_id))
+        return self._query(queries.is_linked_to_topic, str(session_id))
 
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: Any, user_id: Any, limit: int = 10
     ) -> list[Row]:
         """Telegram sessions of a user that no topic holds (in any chat), latest active first."""
-        return self._reader.snapshot(listing.unlinked_telegram_sessions, str(user_id), int(limit))
+        return self._query(queries.unlinked_telegram_sessions, str(user_id), int(limit))
 
     # --- handoff of a conversation to another platform --------------------------------------
 
@@ -96,13 +96,13 @@ class GatewayMethods(Methods):
 
     def get_handoff_state(self, session_id: str) -> Row | None:
         try:
-            return self._reader.query(meta.handoff_state, session_id)
+            return self._query(queries.handoff_state, session_id)
         except (Closed, RequestError):
             return None
 
     def list_pending_handoffs(self) -> list[Row]:
         try:
-            return self._reader.query(meta.pending_handoffs)
+            return self._query(queries.pending_handoffs)
         except (Closed, RequestError):
             return []
 

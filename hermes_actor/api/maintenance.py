@@ -14,9 +14,7 @@ import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
 from hermes_actor.errors import HermesActorError
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store import meta
-from hermes_actor.store.deletion import delegates_of
-from hermes_actor.store.sessions import get_session
+from hermes_actor.store import queries
 
 __all__ = ["MaintenanceMethods"]
 
@@ -38,7 +36,7 @@ class MaintenanceMethods(Methods):
 
         Delegates go with it in files that mark them; other children lose their parent.
         """
-        delegates = self._reader.snapshot(delegates_of, session_id) if sessions_dir else []
+        delegates = self._query(queries.delegates_of, session_id) if sessions_dir else []
         if not self._submit(ops.SessionDelete(id=session_id)):
             return False
         self._remove_files(sessions_dir, (session_id, *delegates))
@@ -69,7 +67,7 @@ class MaintenanceMethods(Methods):
             self._remove_session_files(sessions_dir, session_id, self._is_session)
 
     def _is_session(self, session_id: str) -> bool:
-        return self._reader.query(get_session, session_id) is not None
+        return self._query(queries.get_session, session_id) is not None
 
     @staticmethod
     def _remove_session_files(
@@ -113,7 +111,7 @@ class MaintenanceMethods(Methods):
         )
 
     def get_meta(self, key: str) -> str | None:
-        return self._reader.query(meta.get_meta, key)
+        return self._query(queries.get_meta, key)
 
     def set_meta(self, key: str, value: Any) -> None:
         self._submit(ops.MetaSet(key=key, value=value))
@@ -123,7 +121,7 @@ class MaintenanceMethods(Methods):
         self._submit(ops.Vacuum())
 
     def _is_small(self) -> bool:
-        return self._reader.snapshot(meta.content_bytes) <= _SMALL_BYTES
+        return self._query(queries.content_bytes) <= _SMALL_BYTES
 
     def maybe_auto_prune_and_vacuum(
         self,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
 from hermes_actor.store import message_codec as _content
-from hermes_actor.store import messages as _messages
-from hermes_actor.store import replay
+from hermes_actor.store import queries, replay
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
@@ -66,13 +65,13 @@ class MessageMethods(Methods):
 
     def get_messages(self, session_id: str) -> list[Row]:
         """Every message in the order of insertion, content and tool calls decoded."""
-        return self._reader.query(_messages.get_messages, session_id)
+        return self._query(queries.get_messages, session_id)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False
     ) -> list[Row]:
         """The transcript in the form that is sent to a model again."""
-        return self._reader.snapshot(replay.conversation, session_id, include_ancestors)
+        return self._query(queries.conversation, session_id, include_ancestors)
 
     _is_duplicate_replayed_user_message = staticmethod(replay.is_replayed_prompt)
     _encode_content = staticmethod(_content.encode_content)

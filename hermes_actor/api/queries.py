@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes_actor.api.base import Methods
-from hermes_actor.store import listing, messages, sessions
-from hermes_actor.store.search import matches, query
+from hermes_actor.store import queries
+from hermes_actor.store.listing import Page
+from hermes_actor.store.search import query as _query_text
+from hermes_actor.store.search.matches import Filters
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
@@ -31,27 +33,27 @@ class QueryMethods(Methods):
         order_by_last_active: bool = False,
     ) -> list[Row]:
         """Sessions with preview and last activity, newest (or latest active) first."""
-        return self._reader.snapshot(
-            listing.list_rich,
-            listing.Page(source, exclude_sources, limit, offset, include_children),
+        return self._query(
+            queries.list_sessions,
+            Page(source, exclude_sources, limit, offset, include_children),
             project_compression_tips,
             order_by_last_active,
         )
 
     def _get_session_rich_row(self, session_id: str) -> Row | None:
-        return self._reader.query(listing.rich_row, session_id)
+        return self._query(queries.listed_session, session_id)
 
     def search_sessions(
         self, source: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[Row]:
         """All sessions, children included, latest active first."""
-        return self._reader.snapshot(listing.search_sessions, source, limit, offset)
+        return self._query(queries.search_sessions, source, limit, offset)
 
     def session_count(self, source: str | None = None) -> int:
-        return self._reader.query(sessions.session_count, source)
+        return self._query(queries.session_count, source)
 
     def message_count(self, session_id: str | None = None) -> int:
-        return self._reader.query(messages.message_count, session_id)
+        return self._query(queries.message_count, session_id)
 
     def search_messages(
         self,
@@ -67,18 +69,17 @@ class QueryMethods(Methods):
         Complete: every message acknowledged before the call is looked at. Raises
         :class:`IndexBehind` if the full-text index cannot be brought so far in time.
         """
-        filters = matches.Filters(source_filter, exclude_sources, role_filter)
-        look = matches.search_messages
-        return self._with_complete_index(look, query, filters, limit, offset, alone=look)
+        filters = Filters(source_filter, exclude_sources, role_filter)
+        return self._query(queries.search_messages, query, filters, limit, offset)
 
-    _sanitize_fts5_query = staticmethod(query.sanitize)
-    _contains_cjk = staticmethod(query.contains_cjk)
-    _count_cjk = staticmethod(query.count_cjk)
-    _is_cjk_codepoint = staticmethod(query.is_cjk)
+    _sanitize_fts5_query = staticmethod(_query_text.sanitize)
+    _contains_cjk = staticmethod(_query_text.contains_cjk)
+    _count_cjk = staticmethod(_query_text.count_cjk)
+    _is_cjk_codepoint = staticmethod(_query_text.is_cjk)
 
     def export_session(self, session_id: str) -> Row | None:
         """The session with its messages, in one consistent state."""
-        return self._reader.snapshot(messages.export_session, session_id)
+        return self._query(queries.export_session, session_id)
 
     def export_all(self, source: str | None = None) -> list[Row]:
         """Every session with its messages, latest active first.
@@ -87,6 +88,6 @@ class QueryMethods(Methods):
         meanwhile is exported without messages.
         """
         return [
-            {**row, "messages": self._reader.query(messages.get_messages, row["id"])}
+            {**row, "messages": self._query(queries.get_messages, row["id"])}
             for row in self.search_sessions(source, limit=_EXPORT_LIMIT)
         ]

@@ -9,7 +9,7 @@ import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
 from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
-from hermes_actor.store import lineage, message_codec, sessions, titles
+from hermes_actor.store import message_codec, queries, titles
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
@@ -79,7 +79,7 @@ class SessionMethods(Methods):
         return self._submit(ops.SessionContinue(old=old, new=new, now=time.time())).id
 
     def get_session(self, session_id: str) -> Row | None:
-        return self._reader.query(sessions.get_session, session_id)
+        return self._query(queries.get_session, session_id)
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         """End an open session; the first end wins."""
@@ -151,36 +151,36 @@ class SessionMethods(Methods):
         return self._submit(ops.SessionTitle(id=session_id, title=self.sanitize_title(title)))
 
     def get_session_title(self, session_id: str) -> str | None:
-        return self._reader.query(titles.title_of, session_id)
+        return self._query(queries.session_title, session_id)
 
     def get_session_by_title(self, title: str) -> Row | None:
-        return self._reader.query(titles.by_title, title)
+        return self._query(queries.session_by_title, title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
         """The latest numbered continuation of *title*, else the session that has exactly it."""
-        return self._reader.snapshot(titles.resolve_title, title)
+        return self._query(queries.resolve_title, title)
 
     def get_next_title_in_lineage(self, base_title: str) -> str:
-        return self._reader.query(titles.next_in_lineage, base_title)
+        return self._query(queries.next_title_in_lineage, base_title)
 
     # --- ids and lineage -------------------------------------------------------------------
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
         """The exact id, else the only id that begins so."""
-        return self._reader.snapshot(sessions.resolve_id, session_id_or_prefix)
+        return self._query(queries.resolve_session_id, session_id_or_prefix)
 
     def get_compression_tip(self, session_id: str | None) -> str | None:
         """The last session of the compression chain that begins at *session_id*."""
-        return self._reader.snapshot(lineage.compression_tip, session_id)
+        return self._query(queries.compression_tip, session_id)
 
     def resolve_resume_session_id(self, session_id: str) -> str:
         """Where a resume of *session_id* should go: the first session below it with messages."""
         if not session_id:
             return session_id
         try:
-            return self._reader.query(lineage.resume_target, session_id)
+            return self._query(queries.resume_target, session_id)
         except (Closed, RequestError):
             return session_id
 
     def _session_lineage_root_to_tip(self, session_id: str) -> list[str]:
-        return self._reader.snapshot(lineage.root_to_tip, session_id)
+        return self._query(queries.lineage_root_to_tip, session_id)

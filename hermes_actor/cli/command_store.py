@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_actor.api.archive import ArchiveMethods
-from hermes_actor.api.messages import MessageMethods
-from hermes_actor.api.queries import QueryMethods
-from hermes_actor.api.sessions import SessionMethods
+from hermes_actor.api.provider import StoreMethods
 from hermes_actor.cli.output import waiting_for
 from hermes_actor.cli.store import DEFAULT_TIMEOUT_SECONDS, ReadOnlyStore, closing_store
+from hermes_actor.client.file_queries import FileQueries
 from hermes_actor.client.reader import Reader
 from hermes_protocol.operations import MessageAppend
 
@@ -30,7 +28,7 @@ __all__ = ["CommandStore", "open_store"]
 R = TypeVar("R")
 
 
-class CommandStore(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, ArchiveMethods):
+class CommandStore(ReadOnlyStore, StoreMethods):
     """The methods of a SessionDB, without a connection to the actor until one is needed."""
 
     def __init__(
@@ -44,9 +42,10 @@ class CommandStore(ReadOnlyStore, SessionMethods, MessageMethods, QueryMethods, 
         self._timeout = timeout
         self._late = _LatePort(self.paths, self._now_there_is_a_file)
         self._port = self._late
+        self._queries: FileQueries = FileQueries(self._reader, self._late, timeout)
 
     def _now_there_is_a_file(self) -> None:
-        self._reader = Reader(self.paths)
+        self._reader = self._queries.reader = Reader(self.paths)
 
     def quiet(self) -> None:
         """Say nothing while the actor is waited for: somebody has the whole screen."""

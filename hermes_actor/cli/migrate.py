@@ -22,7 +22,7 @@ from hermes_actor.cli.store import creatable_paths, existing_paths
 from hermes_actor.paths import default_db_path, resolve_paths
 
 if TYPE_CHECKING:
-    from hermes_actor.providers.base import SessionDBProvider
+    from hermes_actor.api.provider import SessionDBProvider
     from hermes_actor.providers.migration.sessions import Tell
     from hermes_actor.providers.resolve import StoreSpec
     from hermes_actor.store.raw_rows import StoreSummary

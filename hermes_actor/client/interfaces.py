@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from hermes_actor.store.queries import Query
     from hermes_protocol.messages import Changed, Gap
     from hermes_protocol.operations import Operation, SqlResult, SqlStatement
 
@@ -16,9 +17,11 @@ __all__ = [
     "AsyncPort",
     "ChangeSource",
     "Lease",
+    "ReaderPort",
     "WriterPort",
 ]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -93,6 +96,18 @@ class WriterPort(Protocol):
 
     def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
         """What changes after ``commit_no`` *after*, or from now on."""
+        ...
+
+
+class ReaderPort(Protocol):
+    """What a SessionDB needs to read a store. Safe to use from any thread."""
+
+    def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Answer *query* from a state that has every change acknowledged before the call."""
+        ...
+
+    def close(self) -> None:
+        """Stop answering: later calls raise :class:`Closed`. Calling it again is harmless."""
         ...
 
 

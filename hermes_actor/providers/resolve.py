@@ -21,7 +21,7 @@ from hermes_actor.errors import BadConfig, MissingDriver, UnknownProvider
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-    from hermes_actor.providers.base import SessionDBProvider
+    from hermes_actor.api.provider import SessionDBProvider
 
 __all__ = [
     "ENTRY_POINT_GROUP",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hermes_actor.store import queries
 from hermes_actor.store.filters import SELECT_FOUND
-from hermes_actor.store.registry import applies
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import (
@@ -44,6 +45,7 @@ def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
     return True
 
 
+@answers(queries.delegates_of)
 def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
     """The sessions below *session_id* that worked for it and go with it, where files mark them."""
     marked = features_of(conn).delegates

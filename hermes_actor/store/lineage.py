@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 
@@ -71,6 +73,7 @@ def continued(conn: Connection, session_id: str) -> str | None:
     return found
 
 
+@answers(queries.compression_tip)
 def compression_tip(conn: Connection, session_id: str | None) -> str | None:
     """The last session of the chain that begins at *session_id*."""
     return walk_to_tip(session_id, lambda current: continuation(conn, current))
@@ -127,6 +130,7 @@ def walk_lineage(
     return chain if session_id in chain else [*chain, session_id]
 
 
+@answers(queries.resume_target)
 def resume_target(conn: Connection, session_id: str) -> str:
     """The session to load for *session_id*: itself if it has a message, else one below it.
 
@@ -169,6 +173,7 @@ def walk_to_messages(
     return found
 
 
+@answers(queries.lineage_root_to_tip)
 def root_to_tip(conn: Connection, session_id: str) -> list[str]:
     """The ancestors of a session, root first, the session itself last."""
     sql = "SELECT parent_session_id FROM sessions WHERE id = ?"

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_actor.store import queries
 from hermes_actor.store.activity import Listed, by_activity
 from hermes_actor.store.lineage import compression_tip
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, chunks, dicts, placeholders
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.telegram_topics import has_topics
@@ -65,6 +67,14 @@ class Page(NamedTuple):
     include_children: bool
 
 
+@answers(queries.list_sessions)
+def list_sessions(
+    conn: Connection, page: Page, project_tips: bool, order_by_last_active: bool
+) -> list[Row]:
+    """Return one page of sessions, of every workspace."""
+    return list_rich(conn, page, project_tips, order_by_last_active)
+
+
 def list_rich(
     conn: Connection,
     page: Page,
@@ -103,12 +113,14 @@ def list_rich(
     return rows
 
 
+@answers(queries.listed_session)
 def rich_row(conn: Connection, session_id: str) -> Row | None:
     """One row as a list shows it, not projected to its tip."""
     rows = _rich_by_id(conn, features_of(conn), [session_id])
     return rows[0] if rows else None
 
 
+@answers(queries.search_sessions)
 def search_sessions(conn: Connection, source: str | None, limit: int, offset: int) -> list[Row]:
     """Every session, children included, latest active first."""
     where, parameters = ("s.source = ?", (source,)) if source else ("1", ())
@@ -119,6 +131,7 @@ def search_sessions(conn: Connection, source: str | None, limit: int, offset: in
     return _by_id(conn, f"SELECT s.*, {_LAST_ACTIVE} AS last_active FROM sessions s", page)
 
 
+@answers(queries.unlinked_telegram_sessions)
 def unlinked_telegram_sessions(conn: Connection, user_id: str, limit: int) -> list[Row]:
     """Telegram sessions of a user that no topic holds, latest active first."""
     free = (

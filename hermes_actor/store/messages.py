@@ -6,9 +6,10 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES
 from hermes_actor.store.message_codec import decode_content, decode_json
-from hermes_actor.store.registry import applies
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions import get_session
@@ -83,6 +84,7 @@ def _set_counters(conn: Connection, session_id: Any, messages: int, calls: int) 
     )
 
 
+@answers(queries.get_messages)
 def get_messages(conn: Connection, session_id: str) -> list[Row]:
     """Every visible message of a session in the order of insertion, content decoded."""
     rows = dicts(conn, "SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,))
@@ -95,12 +97,14 @@ def get_messages(conn: Connection, session_id: str) -> list[Row]:
     return rows
 
 
+@answers(queries.export_session)
 def export_session(conn: Connection, session_id: str) -> Row | None:
     """A session with its messages."""
     row = get_session(conn, session_id)
     return row and {**row, "messages": get_messages(conn, session_id)}
 
 
+@answers(queries.message_count)
 def message_count(conn: Connection, session_id: str | None) -> int:
     if session_id:
         return int(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_actor.store.registry import applies
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
 
@@ -23,11 +24,13 @@ def set_meta(conn: Connection, op: MetaSet) -> None:
     )
 
 
+@answers(queries.get_meta)
 def get_meta(conn: Connection, key: str) -> str | None:
     value: str | None = scalar(conn, "SELECT value FROM state_meta WHERE key = ?", (key,))
     return value
 
 
+@answers(queries.content_bytes)
 def content_bytes(conn: Connection) -> int:
     """Return the size of the file without its free pages, in bytes."""
     pages, free, size = (
@@ -65,6 +68,7 @@ def finish_handoff(conn: Connection, op: HandoffFinish) -> None:
     )
 
 
+@answers(queries.handoff_state)
 def handoff_state(conn: Connection, session_id: str) -> Row | None:
     rows = conn.execute(
         "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?",
@@ -76,5 +80,6 @@ def handoff_state(conn: Connection, session_id: str) -> Row | None:
     return {"state": state, "platform": platform, "error": error}
 
 
+@answers(queries.pending_handoffs)
 def pending_handoffs(conn: Connection) -> list[Row]:
     return dicts(conn, "SELECT * FROM sessions WHERE handoff_state = 'pending' ORDER BY started_at")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hermes_actor.sqlite import connect_alone
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers
 from hermes_actor.store.row_transfer import COPIED_TABLES, resume_token_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import OWN_SQL, SCHEMA_SQL, TOPICS_SQL
@@ -67,6 +69,7 @@ def columns_of() -> dict[str, tuple[str, ...]]:
         }
 
 
+@answers(queries.store_summary)
 def facts(conn: Connection) -> StoreSummary:
     sessions, messages, newest = conn.execute(
         "SELECT (SELECT COUNT(*) FROM sessions), COUNT(*), MAX(id) FROM messages"
@@ -95,6 +98,7 @@ def _unknown(conn: Connection) -> Iterable[str]:
                 yield f"{table}.{name}"
 
 
+@answers(queries.session_page)
 def session_page(conn: Connection, after: int) -> list[StoredRow]:
     """The next sessions in the order of their making; before each row stands its place."""
     columns = ", ".join(columns_of()["sessions"])
@@ -106,6 +110,7 @@ def session_page(conn: Connection, after: int) -> list[StoredRow]:
         return bounded(rows)
 
 
+@answers(queries.message_page)
 def message_page(
     conn: Connection, after: int, through: int, session_id: str | None = None
 ) -> list[StoredRow]:
@@ -141,6 +146,7 @@ def size_of(row: StoredRow) -> int:
     return len(_encode(row))  # quicker than a look at every column
 
 
+@answers(queries.table_rows)
 def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
     """All rows of one of the small tables, by key; ``None`` if the store has no such table."""
     if table == _ARCHIVED and features_of(conn).archived:
@@ -155,6 +161,7 @@ def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
     return conn.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1, 2").fetchall()
 
 
+@answers(queries.indexed_count)
 def indexed_count(conn: Connection) -> int | None:
     """Messages in the full-text index of words; ``None`` if the store keeps no such table."""
     if not features_of(conn).words:

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_actor.store import queries
 from hermes_actor.store.lineage import root_to_tip
 from hermes_actor.store.message_codec import JSON_COLUMNS, decode_content, decode_json
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, placeholders
 from hermes_actor.store.schema_features import features_of
 
@@ -23,6 +25,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@answers(queries.conversation)
 def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> list[Row]:
     """The messages of a session, or of its whole parent chain, ready to be sent again."""
     chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import SessionEnded, UnknownSession
+from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
-from hermes_actor.store.registry import applies
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
@@ -141,10 +142,12 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
     return Continued(id=op.new, title=title)
 
 
+@answers(queries.get_session)
 def get_session(conn: Connection, session_id: str) -> Row | None:
     return first(conn, "SELECT * FROM sessions WHERE id = ?", (session_id,))
 
 
+@answers(queries.resolve_session_id)
 def resolve_id(conn: Connection, id_or_prefix: str) -> str | None:
     """The exact id, else the only id that begins so."""
     exact: str | None = scalar(conn, "SELECT id FROM sessions WHERE id = ?", (id_or_prefix,))
@@ -163,6 +166,7 @@ def ids_with_prefix(conn: Connection, prefix: str, limit: int) -> list[str]:
     return [session_id for (session_id,) in rows]
 
 
+@answers(queries.session_count)
 def session_count(conn: Connection, source: str | None) -> int:
     if source:
         return int(scalar(conn, "SELECT COUNT(*) FROM sessions WHERE source = ?", (source,)))

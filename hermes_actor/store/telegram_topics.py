@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hermes_actor.errors import TopicLinked
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store import queries
 from hermes_actor.store.meta import get_meta, set_meta
-from hermes_actor.store.registry import applies
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema import TOPICS_INDEX_SQL, TOPICS_SQL, TOPICS_VERSION, statements
 from hermes_protocol.operations import (
@@ -122,16 +123,19 @@ def bind(conn: Connection, op: TopicsBind) -> None:
     )
 
 
+@answers(queries.topic_mode_enabled)
 def mode_enabled(conn: Connection, chat_id: str, user_id: str) -> bool:
     sql = f"SELECT enabled FROM {_MODE} WHERE chat_id = ? AND user_id = ?"
     return bool(_if_there(scalar, conn, sql, (chat_id, user_id)))
 
 
+@answers(queries.topic_binding)
 def binding(conn: Connection, chat_id: str, thread_id: str) -> Row | None:
     sql = f"SELECT * FROM {_BINDINGS} WHERE chat_id = ? AND thread_id = ?"
     return _if_there(first, conn, sql, (chat_id, thread_id))
 
 
+@answers(queries.is_linked_to_topic)
 def is_linked(conn: Connection, session_id: str) -> bool:
     sql = f"SELECT 1 FROM {_BINDINGS} WHERE session_id = ?"
     return _if_there(scalar, conn, sql, (session_id,)) is not None

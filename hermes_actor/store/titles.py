@@ -7,8 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor.errors import TitleInUse
+from hermes_actor.store import queries
 from hermes_actor.store.lineage import compression_lineage
-from hermes_actor.store.registry import applies
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
@@ -131,6 +132,7 @@ def claim_title(conn: Connection, session_id: Any) -> None:
     conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (session_id,))
 
 
+@answers(queries.queued_title)
 def queued_title(conn: Connection, session_id: Any) -> str | None:
     """The title that is kept for a session that does not exist yet."""
     if not features_of(conn).own_marks:
@@ -140,15 +142,18 @@ def queued_title(conn: Connection, session_id: Any) -> str | None:
     return title
 
 
+@answers(queries.session_title)
 def title_of(conn: Connection, session_id: str) -> str | None:
     title: str | None = scalar(conn, "SELECT title FROM sessions WHERE id = ?", (session_id,))
     return title
 
 
+@answers(queries.session_by_title)
 def by_title(conn: Connection, title: str) -> Row | None:
     return first(conn, "SELECT * FROM sessions WHERE title = ?", (title,))
 
 
+@answers(queries.resolve_title)
 def resolve_title(conn: Connection, title: str) -> str | None:
     """The latest numbered continuation of *title*, else the session that has exactly it."""
     numbered: str | None = scalar(
@@ -162,6 +167,7 @@ def resolve_title(conn: Connection, title: str) -> str | None:
     return exact
 
 
+@answers(queries.next_title_in_lineage)
 def next_in_lineage(conn: Connection, base_title: str) -> str:
     """The first free title of the lineage: the base itself, or base and the next number."""
     base = lineage_base(base_title)

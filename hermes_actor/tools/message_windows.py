@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_actor.tools.session_search import (
     HIDDEN,
     Row,
-    Searchable,
     as_limit,
     roles_of,
     root_of,
     when,
 )
+
+if TYPE_CHECKING:
+    from hermes_actor.api.provider import StoreMethods
 
 __all__ = ["look"]
 
@@ -23,7 +25,7 @@ _ROLES = ["user", "assistant"]
 
 
 def look(
-    db: Searchable,
+    db: StoreMethods,
     query: Any,
     role_filter: Any,
     limit: Any,
@@ -52,14 +54,14 @@ def _window(window: Any) -> int:
         return 5
 
 
-def _browse(db: Searchable, limit: int, current: str | None) -> Row:
+def _browse(db: StoreMethods, limit: int, current: str | None) -> Row:
     from hermes_actor.tools.session_search import _recent
 
     return {**_recent(db, limit, current), "mode": "browse"}
 
 
 def _discover(
-    db: Searchable,
+    db: StoreMethods,
     query: str,
     roles: list[str],
     limit: int,
@@ -89,7 +91,7 @@ def _discover(
             "count": len(results[:limit]), "sessions_searched": len(seen)}  # fmt: skip
 
 
-def _result(db: Searchable, session_id: str, hit: Row | None, role: str, size: int) -> Row:
+def _result(db: StoreMethods, session_id: str, hit: Row | None, role: str, size: int) -> Row:
     row, messages = db.get_session(session_id) or {}, db.get_messages(session_id)
     spoken = [message for message in messages if message["role"] in _ROLES]
     anchor: int | None = hit["id"] if hit is not None else None
@@ -113,7 +115,7 @@ def _result(db: Searchable, session_id: str, hit: Row | None, role: str, size: i
     return result
 
 
-def _scroll(db: Searchable, session_id: str, around: Any, size: int, current: str | None) -> Row:
+def _scroll(db: StoreMethods, session_id: str, around: Any, size: int, current: str | None) -> Row:
     if db.get_session(session_id) is None:
         return _error(f"there is no session {session_id!r}")
     if current and root_of(db, session_id) == root_of(db, current):
@@ -150,7 +152,7 @@ def _scroll(db: Searchable, session_id: str, around: Any, size: int, current: st
     return {**found, "warning": warning} if warning else found
 
 
-def _read(db: Searchable, session_id: str) -> Row:
+def _read(db: StoreMethods, session_id: str) -> Row:
     row = db.get_session(session_id)
     if row is None:
         return _error(f"there is no session {session_id!r}")

@@ -8,8 +8,8 @@ returns summaries of the best conversations, without one the latest conversation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from hermes_actor.errors import HermesActorError
 from hermes_actor.store.surrogates import json_bytes, without_surrogates
@@ -24,7 +24,10 @@ from hermes_actor.tools.summaries import (
 from hermes_actor.tools.timestamps import in_words
 from hermes_actor.tools.transcript import transcript
 
-__all__ = ["Searchable", "as_limit", "root_of", "session_search", "when"]
+if TYPE_CHECKING:
+    from hermes_actor.api.provider import StoreMethods
+
+__all__ = ["as_limit", "root_of", "session_search", "when"]
 
 HIDDEN = ["tool", "subagent"]
 """Sources whose conversations are not a memory of the user's."""
@@ -35,45 +38,12 @@ _MAX_CHARS = 100_000
 Row = dict[str, Any]
 
 
-class Searchable(Protocol):
-    """Methods that the tool needs of a store; a ``SessionDB`` has them."""
-
-    def search_messages(
-        self,
-        query: str | None,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-    ) -> list[Row]: ...
-
-    def list_sessions_rich(
-        self,
-        source: str | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-        include_children: bool = False,
-        project_compression_tips: bool = True,
-        order_by_last_active: bool = False,
-    ) -> list[Row]: ...
-
-    def get_session(self, session_id: str) -> Row | None: ...
-
-    def get_messages(self, session_id: str) -> list[Row]: ...
-
-    def resolve_session_by_title(self, title: str) -> str | None: ...
-
-    def _session_lineage_root_to_tip(self, session_id: str) -> list[str]: ...
-
-
 def session_search(
     query: Any = None,
     role_filter: Any = None,
     limit: Any = 3,
     *,
-    db: Searchable | None = None,
+    db: StoreMethods | None = None,
     current_session_id: str | None = None,
     session_id: Any = None,
     around_message_id: Any = None,
@@ -138,11 +108,11 @@ def roles_of(role_filter: Any) -> list[str] | None:
     return [role.strip() for role in role_filter.split(",") if role.strip()] or None
 
 
-def root_of(db: Searchable, session_id: str) -> str:
+def root_of(db: StoreMethods, session_id: str) -> str:
     return db._session_lineage_root_to_tip(session_id)[0]
 
 
-def _recent(db: Searchable, limit: int, current: str | None) -> Row:
+def _recent(db: StoreMethods, limit: int, current: str | None) -> Row:
     excluded = {current, root_of(db, current)} if current else set()
     rows = db.list_sessions_rich(exclude_sources=HIDDEN, limit=limit + 5, order_by_last_active=True)
     results = [
@@ -165,7 +135,7 @@ def _recent(db: Searchable, limit: int, current: str | None) -> Row:
 
 
 def _found(
-    db: Searchable,
+    db: StoreMethods,
     query: str,
     roles: list[str] | None,
     limit: int,
@@ -197,7 +167,7 @@ def _found(
             "sessions_searched": len(groups)}  # fmt: skip
 
 
-def _grouped(db: Searchable, hits: list[Row], limit: int, current: str | None) -> dict[str, Row]:
+def _grouped(db: StoreMethods, hits: list[Row], limit: int, current: str | None) -> dict[str, Row]:
     """The best hit of each lineage, in rank order, the caller's own left out."""
     own = root_of(db, current) if current else None
     groups: dict[str, Row] = {}
@@ -211,7 +181,7 @@ def _grouped(db: Searchable, hits: list[Row], limit: int, current: str | None) -
     return groups
 
 
-def _request(db: Searchable, query: str, root: str, hit: Row) -> SummaryRequest:
+def _request(db: StoreMethods, query: str, root: str, hit: Row) -> SummaryRequest:
     # Down to the segment that holds the hit: it must be in the text that is summarised.
     segments = db._session_lineage_root_to_tip(hit["session_id"])
     messages = [message for segment in segments for message in db.get_messages(segment)]

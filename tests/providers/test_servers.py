@@ -28,7 +28,8 @@ from hermes_actor.errors import (
 from hermes_actor.providers.sql import receipts, registry, schema, tables
 from hermes_actor.providers.sql.dialect import Classification, RetryAction
 from hermes_actor.providers.sql.session_db import ServerSessionDB
-from hermes_actor.store.dispatch import APPLY
+from hermes_actor.store import queries
+from hermes_actor.store.registry import ANSWER, APPLY
 from hermes_protocol import operations as ops
 
 
@@ -64,6 +65,12 @@ def test_every_operation_on_rows_is_applied():
     assert issubclass(ServerSessionDB, SessionDB)  # imported for what it registers
     about_files = {ops.SqlStatement, ops.SqlLease}
     assert set(registry.APPLY) == (set(APPLY) - about_files) | {ops.Vacuum}
+
+
+def test_every_query_is_answered_by_files_and_by_servers():
+    declared = {query for query in vars(queries).values() if isinstance(query, queries.Query)}
+    assert len(declared) > 30
+    assert set(registry.ANSWER) == set(ANSWER) == declared
 
 
 TEN = """

@@ -52,9 +52,8 @@ ALLOWED = {
     "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
     "api": {"base", "protocol", "store", "client", "msgspec"},
-    "contract": set(),
-    "session_db": {"base", "protocol", "store", "client", "api", "contract", "compat", "msgspec"},
-    "providers": {"base", "protocol", "store", "client", "api", "contract", "session_db"}
+    "session_db": {"base", "protocol", "store", "client", "api", "compat", "msgspec"},
+    "providers": {"base", "protocol", "store", "client", "api", "session_db"}
     | {"msgspec", "sqlalchemy", "psycopg", "pymysql"},
     "pipeline": {"base", "api"},
     "aio": {"base", "protocol", "store", "client", "msgspec", "anyio"},
@@ -65,7 +64,6 @@ ALLOWED = {
         "aio",
         "api",
         "async_pipeline",
-        "contract",
         "session_db",
         "anyio",
     },
@@ -83,8 +81,8 @@ ALLOWED = {
 LATE = {
     "base": {"yaml"},
     "recovery": {"engine"},
-    "session_db": {"engine", "embedded", "pipeline", "providers"},
-    "providers": {"pipeline"},
+    "api": {"pipeline"},
+    "session_db": {"engine", "embedded", "providers"},
     "hermes_actor": {"async_session_db"},
     "tools": {"session_db"},
     "cli": {"actor", "testing", "engine", "embedded", "providers"},
@@ -152,8 +150,6 @@ def layer_of(module):
         return "hermes_actor"
     if rest[:2] == ["client", "aio"]:
         return "aio"
-    if rest == ["providers", "base"] or rest == ["providers"]:
-        return "contract"
     return "base" if rest[0] in BASE else rest[0]
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor.errors import Unsupported
-from hermes_actor.store import raw_rows
+from hermes_actor.store import queries, raw_rows
 from hermes_protocol.operations import RowsCopy
 from hermes_protocol.values import to_value
 
 if TYPE_CHECKING:
-    from hermes_actor.providers.base import SessionDBProvider
+    from hermes_actor.api.provider import SessionDBProvider
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
 
 __all__ = ["BatchWriter", "MigrationEndpoint"]
@@ -38,7 +38,7 @@ class MigrationEndpoint:
     """The rows of one open store."""
 
     def __init__(self, db: SessionDBProvider, address: str) -> None:
-        reader, port = getattr(db, "_reader", None), getattr(db, "_port", None)
+        reader, port = getattr(db, "_queries", None), getattr(db, "_port", None)
         if reader is None or port is None:
             raise Unsupported(
                 f"the provider {db.provider} of {address} does not give out its rows; sessions"
@@ -46,7 +46,6 @@ class MigrationEndpoint:
             )
         self.db = db
         self.address = address
-        self._reader: Any = reader
         self._port: Any = port
         self._database: Any = getattr(port, "database", None)
 
@@ -55,13 +54,12 @@ class MigrationEndpoint:
         return _FILE_PART_BYTES if self._database is None else _SERVER_PART_BYTES
 
     def facts(self) -> StoreSummary:
-        found: StoreSummary = self._reader.snapshot(raw_rows.facts)
-        return found
+        return self.db._query(queries.store_summary)
 
     def sessions(self) -> Iterator[tuple[int, StoredRow]]:
         """All sessions in the order of their making, each with its place."""
         after = raw_rows.LOWEST
-        while page := self._reader.snapshot(raw_rows.session_page, after):
+        while page := self.db._query(queries.session_page, after):
             for place, *row in page:
                 yield place, tuple(row)
             after = page[-1][0]
@@ -69,13 +67,12 @@ class MigrationEndpoint:
     def messages(self, through: int, session_id: str | None = None) -> Iterator[list[StoredRow]]:
         """Pages of messages by id, up to one."""
         after = raw_rows.LOWEST
-        while page := self._reader.snapshot(raw_rows.message_page, after, through, session_id):
+        while page := self.db._query(queries.message_page, after, through, session_id):
             yield page
             after = page[-1][0]
 
     def table(self, name: str) -> list[StoredRow] | None:
-        rows: list[StoredRow] | None = self._reader.snapshot(raw_rows.table_rows, name)
-        return rows
+        return self.db._query(queries.table_rows, name)
 
     def write(self, part: RowsCopy) -> None:
         self._port.submit(part, _TIMEOUT_SECONDS)
@@ -102,8 +99,7 @@ class MigrationEndpoint:
         for through in (*range(_INDEX_STEP, newest, _INDEX_STEP), newest):
             self._port.catch_up(through, _TIMEOUT_SECONDS)
             tell(through, newest)
-        count: int | None = self._reader.query(raw_rows.indexed_count)
-        return count
+        return self.db._query(queries.indexed_count)
 
 
 class BatchWriter:

@@ -11,8 +11,8 @@ from hermes_actor.providers.sql.messages import insert_all
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import archived, sessions
 from hermes_actor.providers.sql.titles import claim_title, free_title
+from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
-from hermes_actor.store.search import merge as index_merge
 from hermes_protocol.operations import (
     Imported,
     IndexMerge,
@@ -84,7 +84,7 @@ def _exists(conn: ServerConnection, session_id: object) -> bool:
     return conn.scalar(select(sessions.c.id).where(BY_ID), {"key": session_id}) is not None
 
 
-@answers(index_merge.fulltext_tables)
+@answers(queries.fulltext_tables)
 def fulltext_tables(_conn: ServerConnection) -> list[str]:
     """None that could be merged: a server keeps its indexes in shape by itself."""
     return []

@@ -11,7 +11,7 @@ from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import archived, messages, sessions
-from hermes_actor.store import deletion as questions
+from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
 from hermes_protocol.operations import (
     Pruned,
@@ -27,7 +27,7 @@ __all__ = ["remove"]
 _CHUNK = 500
 
 
-@answers(questions.delegates_of)
+@answers(queries.delegates_of)
 def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
     """None: the tables are those of version 11, where no child is marked as a delegate."""
     return []

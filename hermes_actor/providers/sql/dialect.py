@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
 
+    from hermes_actor.api.provider import Capabilities
     from hermes_actor.errors import HermesActorError
-    from hermes_actor.providers.base import Capabilities
     from hermes_actor.providers.sql.connection import ServerConnection
     from hermes_actor.providers.sql.query_tree import Node
 

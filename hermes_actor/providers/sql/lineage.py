@@ -7,7 +7,8 @@ from sqlalchemy import bindparam, select
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers
 from hermes_actor.providers.sql.tables import messages, sessions
-from hermes_actor.store import lineage as questions
+from hermes_actor.store import lineage as file_lineage
+from hermes_actor.store import queries
 from hermes_actor.store import replay as replay
 from hermes_actor.store.rows import Row
 
@@ -48,42 +49,44 @@ _NEWEST_CHILD = (
 )
 
 
-@answers(questions.compression_tip)
+@answers(queries.compression_tip)
 def compression_tip(conn: ServerConnection, session_id: str | None) -> str | None:
     """The last session of the chain that begins at *session_id*."""
-    return questions.walk_to_tip(
+    return file_lineage.walk_to_tip(
         session_id, lambda current: conn.scalar(_NEXT_CONTINUATION, {"key": current})
     )
 
 
 def compression_lineage(conn: ServerConnection, session_id: str) -> list[str]:
     """The whole chain of continuations that *session_id* belongs to, root first."""
-    return questions.walk_lineage(
+    return file_lineage.walk_lineage(
         session_id,
         lambda current: conn.scalar(_PREVIOUS, {"key": current}),
         lambda current: conn.scalar(_NEXT_CONTINUATION, {"key": current}),
     )
 
 
-@answers(questions.resume_target)
+@answers(queries.resume_target)
 def resume_target(conn: ServerConnection, session_id: str) -> str:
     """The first session with a message on the way down from *session_id*, else *session_id*."""
     any_message = select(messages.c.id).where(OF_SESSION).limit(1)
-    return questions.walk_to_messages(
+    return file_lineage.walk_to_messages(
         session_id,
         lambda current: conn.scalar(any_message, {"session": current}) is not None,
         lambda current: conn.scalar(_NEWEST_CHILD, {"key": current}),
     )
 
 
-@answers(questions.root_to_tip)
+@answers(queries.lineage_root_to_tip)
 def root_to_tip(conn: ServerConnection, session_id: str) -> list[str]:
     """The ancestors of a session, root first, the session itself last."""
     parent = select(sessions.c.parent_session_id).where(BY_ID)
-    return questions.walk_to_root(session_id, lambda current: conn.scalar(parent, {"key": current}))
+    return file_lineage.walk_to_root(
+        session_id, lambda current: conn.scalar(parent, {"key": current})
+    )
 
 
-@answers(replay.conversation)
+@answers(queries.conversation)
 def conversation(conn: ServerConnection, session_id: str, include_ancestors: bool) -> list[Row]:
     """The messages of a session, or of its whole parent chain, ready to be sent again."""
     chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]

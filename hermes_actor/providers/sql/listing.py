@@ -17,7 +17,8 @@ from hermes_actor.providers.sql.tables import (
     sessions,
 )
 from hermes_actor.providers.sql.types import StoredReal, StoredText
-from hermes_actor.store import listing as questions
+from hermes_actor.store import listing as file_listing
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row, chunks
 
 __all__ = ["page_of"]
@@ -26,7 +27,7 @@ _CHUNK = 500
 
 # Twice the characters that a preview looks at: each may be kept as a mark of two, or, of bytes,
 # as two digits.
-_PREVIEW_READ = 8 * questions.PREVIEW_CUT + 2
+_PREVIEW_READ = 8 * file_listing.PREVIEW_CUT + 2
 
 
 def _latest(session_id: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -74,7 +75,7 @@ def page_of(statement: Select[Any], limit: int, offset: int) -> Select[Any]:
     return statement.offset(offset) if offset > 0 else statement
 
 
-def _listed(page: questions.Page) -> ColumnElement[bool]:
+def _listed(page: file_listing.Page) -> ColumnElement[bool]:
     condition: ColumnElement[bool] = ~exists().where(archived.c.session_id == sessions.c.id)
     if not page.include_children:
         condition &= _ROOT_OR_BRANCH
@@ -85,9 +86,9 @@ def _listed(page: questions.Page) -> ColumnElement[bool]:
     return condition
 
 
-@answers(questions.list_rich)
+@answers(queries.list_sessions)
 def list_rich(
-    conn: ServerConnection, page: questions.Page, project_tips: bool, order_by_last_active: bool
+    conn: ServerConnection, page: file_listing.Page, project_tips: bool, order_by_last_active: bool
 ) -> list[Row]:
     """Sessions that stand for themselves, newest (or latest active) first."""
     listed = _listed(page)
@@ -134,14 +135,14 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-@answers(questions.rich_row)
+@answers(queries.listed_session)
 def rich_row(conn: ServerConnection, session_id: str) -> Row | None:
     """One row as a list shows it, not projected to its tip."""
     rows = _finished(conn.rows(_RICH_BY_ID, {"key": session_id}))
     return rows[0] if rows else None
 
 
-@answers(questions.search_sessions)
+@answers(queries.search_sessions)
 def search_sessions(
     conn: ServerConnection, source: str | None, limit: int, offset: int
 ) -> list[Row]:
@@ -154,7 +155,7 @@ def search_sessions(
     return conn.rows(page_of(ordered, limit, offset))
 
 
-@answers(questions.unlinked_telegram_sessions)
+@answers(queries.unlinked_telegram_sessions)
 def unlinked_telegram_sessions(conn: ServerConnection, user_id: str, limit: int) -> list[Row]:
     """Telegram sessions of a user that no topic holds, latest active first."""
     statement = _RICH.where(
@@ -182,9 +183,9 @@ def _finished(rows: list[Row]) -> list[Row]:
 def _preview(content: str | bytes | None) -> str:
     """A preview as SQLite's functions cut it: they end at a NUL, and take bytes for text."""
     if isinstance(content, bytes):
-        content = content[: 4 * questions.PREVIEW_CUT].decode("utf-8", "replace")
+        content = content[: 4 * file_listing.PREVIEW_CUT].decode("utf-8", "replace")
     text = (content or "").partition("\x00")[0].replace("\n", " ").replace("\r", " ")
-    return questions.shortened(text[: questions.PREVIEW_CUT])
+    return file_listing.shortened(text[: file_listing.PREVIEW_CUT])
 
 
 def _project(conn: ServerConnection, row: Row) -> Row:
@@ -193,4 +194,4 @@ def _project(conn: ServerConnection, row: Row) -> Row:
         return row
     tip_id = compression_tip(conn, row["id"])
     tip = rich_row(conn, tip_id) if tip_id and tip_id != row["id"] else None
-    return row if tip is None else questions.projected(row, tip)
+    return row if tip is None else file_listing.projected(row, tip)

@@ -12,7 +12,7 @@ from hermes_actor.providers.sql.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.sessions import get_session
 from hermes_actor.providers.sql.tables import MESSAGE_COLUMNS, messages, sessions
-from hermes_actor.store import messages as questions
+from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES
 from hermes_actor.store.message_codec import decode_content, decode_json
 from hermes_actor.store.rows import Row
@@ -89,7 +89,7 @@ def _set_counters(conn: ServerConnection, session_id: Any, count: int, calls: in
 _GET = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
 
 
-@answers(questions.get_messages)
+@answers(queries.get_messages)
 def get_messages(conn: ServerConnection, session_id: str) -> list[Row]:
     """Every message of a session in the order of insertion, content decoded."""
     return [decoded(row) for row in conn.rows(_GET, {"session": session_id})]
@@ -103,13 +103,13 @@ def decoded(row: Row) -> Row:
     return row
 
 
-@answers(questions.export_session)
+@answers(queries.export_session)
 def export_session(conn: ServerConnection, session_id: str) -> Row | None:
     row = get_session(conn, session_id)
     return row and {**row, "messages": get_messages(conn, session_id)}
 
 
-@answers(questions.message_count)
+@answers(queries.message_count)
 def message_count(conn: ServerConnection, session_id: str | None) -> int:
     count = select(func.count()).select_from(messages)
     if session_id:

@@ -9,7 +9,7 @@ from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.lineage import BY_ID
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions, state_meta
-from hermes_actor.store import meta as questions
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
 
@@ -24,14 +24,14 @@ def set_meta(conn: ServerConnection, op: MetaSet) -> None:
     conn.dialect.upsert(conn, state_meta, values, ("value",))
 
 
-@answers(questions.get_meta)
+@answers(queries.get_meta)
 def get_meta(conn: ServerConnection, key: str) -> str | None:
     by_key = state_meta.c.key == bindparam("key")
     value: str | None = conn.scalar(select(state_meta.c.value).where(by_key), {"key": key})
     return value
 
 
-@answers(questions.content_bytes)
+@answers(queries.content_bytes)
 def content_bytes(_conn: ServerConnection) -> int:
     return 0  # a server gives room back by itself, and no caller waits for it
 
@@ -69,7 +69,7 @@ def finish_handoff(conn: ServerConnection, op: HandoffFinish) -> None:
     conn.execute(statement, {"key": op.id, "state": op.state, "error": op.error})
 
 
-@answers(questions.handoff_state)
+@answers(queries.handoff_state)
 def handoff_state(conn: ServerConnection, session_id: str) -> Row | None:
     columns = sessions.c
     statement = select(
@@ -80,7 +80,7 @@ def handoff_state(conn: ServerConnection, session_id: str) -> Row | None:
     return conn.first(statement.where(BY_ID), {"key": session_id})
 
 
-@answers(questions.pending_handoffs)
+@answers(queries.pending_handoffs)
 def pending_handoffs(conn: ServerConnection) -> list[Row]:
     pending = select(*SESSION_COLUMNS).where(sessions.c.handoff_state == "pending")
     # A file reads its index of start times backwards, so of equal times the later row comes first.

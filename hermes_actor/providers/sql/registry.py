@@ -1,28 +1,28 @@
-"""Registry of the functions that apply operations and answer reads on a server.
+"""Registries of a server: functions that apply operations, and functions that answer queries.
 
-A question is named by the function of ``hermes_actor/store`` that answers it from a file, so the
-methods of a SessionDB ask both kinds of store in the same words. All functions take a
-:class:`ServerConnection` inside an open transaction, and no clock but what the operation carries.
+All functions take a :class:`ServerConnection` inside an open transaction, and no clock but what the
+operation carries. The counterparts for files are in ``hermes_actor/store``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
     from hermes_actor.providers.sql.connection import ServerConnection
+    from hermes_actor.store.queries import Query
 
 __all__ = ["ANSWER", "APPLY", "answers", "applies"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 O = TypeVar("O", bound=Operation[Any])  # noqa: E741
-F = TypeVar("F", bound=Callable[..., Any])
 
 APPLY: dict[type[Operation[Any]], Callable[[ServerConnection, Any], Any]] = {}
-ANSWER: dict[Callable[..., Any], Callable[..., Any]] = {}
+ANSWER: dict[Query[..., Any], Callable[..., Any]] = {}
 
 
 def applies(
@@ -40,12 +40,18 @@ def applies(
     return register
 
 
-def answers(question: Callable[..., Any]) -> Callable[[F], F]:
-    """Register the decorated function as the one that answers *question*."""
+def answers(
+    query: Query[P, R],
+) -> Callable[
+    [Callable[Concatenate[ServerConnection, P], R]], Callable[Concatenate[ServerConnection, P], R]
+]:
+    """Register the decorated function as the one that answers *query* from a server."""
 
-    def register(function: F) -> F:
-        assert question not in ANSWER, f"{question.__name__} is answered twice"
-        ANSWER[question] = function
+    def register(
+        function: Callable[Concatenate[ServerConnection, P], R],
+    ) -> Callable[Concatenate[ServerConnection, P], R]:
+        assert query not in ANSWER, f"the query of {function.__name__} is answered twice"
+        ANSWER[query] = function
         return function
 
     return register

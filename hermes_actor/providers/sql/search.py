@@ -21,8 +21,9 @@ from hermes_actor.providers.sql.query_tree import Node, parse, snippets
 from hermes_actor.providers.sql.registry import answers
 from hermes_actor.providers.sql.tables import messages, sessions
 from hermes_actor.providers.sql.types import encode_text
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.search import matches as questions
+from hermes_actor.store.search import matches as file_matches
 from hermes_actor.store.search.query import Plan, Route, plan_query
 from hermes_actor.store.titles import escape_like
 
@@ -46,7 +47,7 @@ _HIT = select(
 ).join(sessions, sessions.c.id == messages.c.session_id)
 
 
-def _passing(filters: questions.Filters) -> list[ColumnElement[bool]]:
+def _passing(filters: file_matches.Filters) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if filters.sources is not None:
         chosen = list(filters.sources)
@@ -58,11 +59,11 @@ def _passing(filters: questions.Filters) -> list[ColumnElement[bool]]:
     return conditions
 
 
-@answers(questions.search_messages)
+@answers(queries.search_messages)
 def search_messages(
     conn: ServerConnection,
     query: str | None,
-    filters: questions.Filters,
+    filters: file_matches.Filters,
     limit: int,
     offset: int,
 ) -> list[Row]:
@@ -74,7 +75,7 @@ def search_messages(
     if plan.route is Route.LIKE:
         hits = conn.rows(page_of(_by_terms(conn, statement, plan), limit, offset))
         for hit in hits:
-            hit["snippet"] = questions.term_snippet(hit["_content"], plan.terms[0])
+            hit["snippet"] = file_matches.term_snippet(hit["_content"], plan.terms[0])
     else:
         tree = parse(plan.match, plan.route)
         if tree is None:
@@ -138,7 +139,7 @@ def search_similar(conn: ServerConnection, wanted: str, limit: int) -> list[Row]
     )
     hits = conn.rows(page_of(statement, limit, 0))
     for hit in hits:
-        hit["snippet"] = questions.term_snippet(hit.pop("_content"), wanted)
+        hit["snippet"] = file_matches.term_snippet(hit.pop("_content"), wanted)
         del hit["_tool_calls"]
     _add_contexts(conn, hits)
     return hits
@@ -179,7 +180,7 @@ def _add_contexts(conn: ServerConnection, hits: list[Row]) -> None:
     contexts = {ids[1]: ids for ids in conn.tuples(_CONTEXTS, {"ids": [hit["id"] for hit in hits]})}
     wanted = {one for ids in contexts.values() for one in ids if one is not None}
     texts = {
-        one: (role, questions.short_text(content))
+        one: (role, file_matches.short_text(content))
         for one, role, content in conn.tuples(_TEXTS, {"ids": sorted(wanted)})
     }
     for hit in hits:

@@ -6,16 +6,11 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
-from hermes_actor.api.archive import ArchiveMethods
-from hermes_actor.api.gateway import GatewayMethods
-from hermes_actor.api.messages import MessageMethods
-from hermes_actor.api.queries import QueryMethods
-from hermes_actor.api.sessions import SessionMethods
+from hermes_actor.api.provider import Capabilities, SessionDBProvider
 from hermes_actor.config import Config
 from hermes_actor.errors import Closed
-from hermes_actor.providers.base import Capabilities, SessionDBProvider
 from hermes_actor.providers.resolve import masked
 
 # Imported for their registrations.
@@ -49,8 +44,7 @@ from hermes_actor.settings import (
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from hermes_actor.client.subscription import Subscription
-    from hermes_actor.pipeline import Pipeline
+    from hermes_actor.store.queries import Query
     from hermes_actor.store.raw_rows import StoreSummary
 
 __all__ = ["ServerSessionDB"]
@@ -60,45 +54,33 @@ _SUBJECTS = (
     transfer, vacuum,
 )  # fmt: skip
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOK_SECONDS = 5.0
 
 
-class ServerReader:
-    """Answers the questions of the methods from a server; see ``registry``."""
+class ServerQueries:
+    """Answers queries from a server."""
 
     def __init__(self, database: Database, timeout: float) -> None:
         self._database = database
         self._timeout = timeout
         self._closed = False
 
-    def query(self, question: Callable[..., R], *arguments: Any) -> R:
-        """One statement."""
-        return self._ask(question, arguments, one=True)
-
-    def snapshot(self, question: Callable[..., R], *arguments: Any) -> R:
-        """Several statements that see one state."""
-        return self._ask(question, arguments, one=False)
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _ask(self, question: Callable[..., R], arguments: tuple[Any, ...], *, one: bool) -> R:
+    def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Answer *query*; the indexes of a server are part of its transactions, never behind."""
         if self._closed:
             raise Closed("this SessionDB is closed")
-        answer: Callable[..., R] = ANSWER[question]
-        return self._database.read(answer, arguments, self._timeout, one)
+        answer: Callable[..., R] = ANSWER[query]
+        return self._database.read(answer, args, self._timeout, query.view == "statement")
+
+    def close(self) -> None:
+        """Refuse further queries. The database belongs to the port."""
+        self._closed = True
 
 
-class ServerSessionDB(
-    SessionMethods,
-    MessageMethods,
-    QueryMethods,
-    ArchiveMethods,
-    GatewayMethods,
-    SessionDBProvider,
-):
+class ServerSessionDB(SessionDBProvider):
     """Base of the providers for servers. Safe to use from any thread.
 
     Args:
@@ -175,7 +157,7 @@ class ServerSessionDB(
             database = share(url, dialect, self._timeout)
         else:
             raise TypeError("a store needs a URL, or a ready engine or pool")
-        self._reader = ServerReader(database, self._timeout)  # type: ignore[assignment]
+        self._queries = ServerQueries(database, self._timeout)
         self._port = ServerPort(database)
 
     def __repr__(self) -> str:
@@ -189,18 +171,8 @@ class ServerSessionDB(
         with self._lock:
             port, self._port = self._port, None
         if port is not None:
-            self._reader.close()
+            self._queries.close()
             port.release()
-
-    def pipeline(self) -> Pipeline:
-        from hermes_actor.pipeline import Pipeline
-
-        return Pipeline(self)  # type: ignore[arg-type]
-
-    def subscribe(self, after: int | None = None) -> Subscription:
-        from hermes_actor.client.subscription import Subscription
-
-        return Subscription(self._opened().subscribe(after, self._timeout))
 
     @property
     def _conn(self) -> NoReturn:
@@ -213,16 +185,6 @@ class ServerSessionDB(
         if self._port is None:
             raise Closed("this SessionDB is closed")
         return self._port
-
-    def _with_complete_index(
-        self,
-        function: Callable[..., R],
-        *arguments: Any,
-        alone: Callable[..., R] | None = None,
-        exact: bool = False,
-    ) -> R:
-        """The indexes of a server are part of its transactions: they are never behind."""
-        return self._reader.snapshot(function, *arguments)
 
 
 # A program that asks whether it has a SessionDB means these too.

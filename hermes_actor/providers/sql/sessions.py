@@ -12,7 +12,7 @@ from hermes_actor.providers.sql.lineage import BY_ID
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions
 from hermes_actor.providers.sql.titles import begins_with, claim_title, next_title
-from hermes_actor.store import sessions as questions
+from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import (
@@ -143,12 +143,12 @@ def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
 _GET = select(*SESSION_COLUMNS).where(BY_ID)
 
 
-@answers(questions.get_session)
+@answers(queries.get_session)
 def get_session(conn: ServerConnection, session_id: str) -> Row | None:
     return conn.first(_GET, {"key": session_id})
 
 
-@answers(questions.resolve_id)
+@answers(queries.resolve_session_id)
 def resolve_id(conn: ServerConnection, id_or_prefix: str) -> str | None:
     """The exact id, else the only id that begins so."""
     exact: str | None = conn.scalar(select(sessions.c.id).where(BY_ID), {"key": id_or_prefix})
@@ -158,7 +158,7 @@ def resolve_id(conn: ServerConnection, id_or_prefix: str) -> str | None:
     return matches[0]["id"] if len(matches) == 1 else None
 
 
-@answers(questions.session_count)
+@answers(queries.session_count)
 def session_count(conn: ServerConnection, source: str | None) -> int:
     count = select(func.count()).select_from(sessions)
     if source:

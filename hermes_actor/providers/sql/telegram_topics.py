@@ -10,7 +10,7 @@ from hermes_actor.providers.sql.lineage import BY_ID
 from hermes_actor.providers.sql.meta import get_meta, set_meta
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import bindings, mode, sessions
-from hermes_actor.store import telegram_topics as questions
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.schema import TOPICS_VERSION
 from hermes_protocol.operations import (
@@ -90,18 +90,18 @@ def bind(conn: ServerConnection, op: TopicsBind) -> None:
     conn.dialect.upsert(conn, bindings, values, tuple(n for n in values if n not in kept))
 
 
-@answers(questions.mode_enabled)
+@answers(queries.topic_mode_enabled)
 def mode_enabled(conn: ServerConnection, chat_id: str, user_id: str) -> bool:
     statement = select(mode.c.enabled).where(_BY_CHAT, mode.c.user_id == bindparam("user"))
     return bool(conn.scalar(statement, {"chat": chat_id, "user": user_id}))
 
 
-@answers(questions.binding)
+@answers(queries.topic_binding)
 def binding(conn: ServerConnection, chat_id: str, thread_id: str) -> Row | None:
     return conn.first(select(bindings).where(_THIS_TOPIC), {"chat": chat_id, "thread": thread_id})
 
 
-@answers(questions.is_linked)
+@answers(queries.is_linked_to_topic)
 def is_linked(conn: ServerConnection, session_id: str) -> bool:
     by_session = bindings.c.session_id == bindparam("session")
     found = conn.scalar(select(bindings.c.chat_id).where(by_session), {"session": session_id})

@@ -13,7 +13,8 @@ from hermes_actor.providers.sql.lineage import compression_lineage
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, queued_titles, sessions
 from hermes_actor.providers.sql.types import encode_text
-from hermes_actor.store import titles as questions
+from hermes_actor.store import queries
+from hermes_actor.store import titles as file_titles
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
@@ -36,7 +37,7 @@ def begins_with(
 
     The server finds candidates by its own rules of letter case; this function decides.
     """
-    likes = conn.dialect.like(column, questions.escape_like(encode_text(beginning) or "") + "%")
+    likes = conn.dialect.like(column, file_titles.escape_like(encode_text(beginning) or "") + "%")
     wanted = folded(beginning)
     rows = conn.rows(statement.where(likes))
     return [
@@ -123,7 +124,7 @@ def claim_title(conn: ServerConnection, session_id: Any) -> None:
         conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": session_id})
 
 
-@answers(questions.queued_title)
+@answers(queries.queued_title)
 def queued_title(conn: ServerConnection, session_id: Any) -> str | None:
     """The title that is kept for a session that does not exist yet."""
     kept = select(queued_titles.c.title).where(_KEPT_FOR)
@@ -131,18 +132,18 @@ def queued_title(conn: ServerConnection, session_id: Any) -> str | None:
     return title
 
 
-@answers(questions.title_of)
+@answers(queries.session_title)
 def title_of(conn: ServerConnection, session_id: str) -> str | None:
     title: str | None = conn.scalar(select(sessions.c.title).where(_BY_ID), {"key": session_id})
     return title
 
 
-@answers(questions.by_title)
+@answers(queries.session_by_title)
 def by_title(conn: ServerConnection, title: str) -> Row | None:
     return conn.first(select(*SESSION_COLUMNS).where(_BY_TITLE), {"title": title})
 
 
-@answers(questions.resolve_title)
+@answers(queries.resolve_title)
 def resolve_title(conn: ServerConnection, title: str) -> str | None:
     """The latest numbered continuation of *title*, else the session that has exactly it."""
     newest_first = select(sessions.c.id, sessions.c.title).order_by(
@@ -156,11 +157,11 @@ def resolve_title(conn: ServerConnection, title: str) -> str | None:
     return exact
 
 
-@answers(questions.next_in_lineage)
+@answers(queries.next_title_in_lineage)
 def next_title(conn: ServerConnection, base_title: str) -> str:
     """The first free title of the lineage: the base itself, or base and the next number."""
-    base = questions.lineage_base(base_title)
+    base = file_titles.lineage_base(base_title)
     numbered = begins_with(conn, select(sessions.c.title), sessions.c.title, f"{base} #")
     taken = [row["title"] for row in numbered]
     taken += conn.column(select(sessions.c.title).where(_BY_TITLE), {"title": base})
-    return questions.next_number(base, taken)
+    return file_titles.next_number(base, taken)

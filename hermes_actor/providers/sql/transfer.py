@@ -15,7 +15,8 @@ from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql import tables
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.store import raw_rows as questions
+from hermes_actor.store import queries
+from hermes_actor.store import raw_rows as file_raw_rows
 from hermes_actor.store.raw_rows import StoredRow, StoreSummary
 from hermes_actor.store.row_transfer import BOOKMARK, COPIED_TABLES, check_resume_token
 from hermes_protocol.operations import RowsCopy
@@ -67,7 +68,7 @@ def _table(name: str) -> Table:
 # --- reading ---------------------------------------------------------------------------------
 
 
-@answers(questions.facts)
+@answers(queries.store_summary)
 def facts(conn: ServerConnection) -> StoreSummary:
     count, newest = conn.tuples(
         select(func.count(tables.messages.c.id), func.max(tables.messages.c.id))
@@ -88,14 +89,14 @@ def _bookmark(conn: ServerConnection) -> dict[str, str]:
     return {key.removeprefix(BOOKMARK): value for key, value in conn.tuples(kept)}
 
 
-@answers(questions.session_page)
+@answers(queries.session_page)
 def session_page(conn: ServerConnection, after: int) -> list[StoredRow]:
     place = tables.sessions.c.place
     wanted = select(place, *tables.SESSION_COLUMNS).where(place > after).order_by(place)
     return _bounded(conn, wanted)
 
 
-@answers(questions.message_page)
+@answers(queries.message_page)
 def message_page(
     conn: ServerConnection, after: int, through: int, session_id: str | None = None
 ) -> list[StoredRow]:
@@ -107,17 +108,17 @@ def message_page(
 
 
 def _bounded(conn: ServerConnection, statement: Select[Any]) -> list[StoredRow]:
-    with conn.stream(statement.limit(questions.PAGE_ROWS), _STREAMED_ROWS) as rows:
-        return questions.bounded(tuple(row) for row in rows)
+    with conn.stream(statement.limit(file_raw_rows.PAGE_ROWS), _STREAMED_ROWS) as rows:
+        return file_raw_rows.bounded(tuple(row) for row in rows)
 
 
-@answers(questions.table_rows)
+@answers(queries.table_rows)
 def table_rows(conn: ServerConnection, table: str) -> list[StoredRow] | None:
     found = _table(table)
     return conn.tuples(select(found).order_by(*found.primary_key.columns))
 
 
-@answers(questions.indexed_count)
+@answers(queries.indexed_count)
 def indexed_count(_conn: ServerConnection) -> None:
     """An index of a server has no entries that could be counted."""
 

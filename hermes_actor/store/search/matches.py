@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.store import queries
 from hermes_actor.store.message_codec import decode_content
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, dicts, first, placeholders, scalar
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.search.cjk_terms import candidates
@@ -80,6 +82,7 @@ def _is_noted(conn: Connection, through: int, exact: bool) -> bool:
     return bool(scalar(conn, sql, () if exact else (through,)))
 
 
+@answers(queries.search_messages)
 def search_messages(
     conn: Connection,
     query: str | None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import BadValue
-from hermes_actor.store.registry import applies
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import scalar
 from hermes_protocol.operations import IndexMerge
 
@@ -17,6 +18,7 @@ __all__ = ["fulltext_tables"]
 _NAMES = ("messages_fts", "messages_fts_trigram")
 
 
+@answers(queries.fulltext_tables)
 def fulltext_tables(conn: Connection) -> list[str]:
     """Return the full-text tables that the file has."""
     sql = "SELECT 1 FROM sqlite_master WHERE name = ? AND type = 'table'"

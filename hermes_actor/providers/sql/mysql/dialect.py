@@ -33,8 +33,8 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.sql.expression import cast as sql_cast
 
+from hermes_actor.api.provider import Capabilities
 from hermes_actor.errors import BadConfig, Busy
-from hermes_actor.providers.base import Capabilities
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.dialect import Classification, Cursor, ServerDialect, Step
 from hermes_actor.providers.sql.mysql import search as searching

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from hermes_actor.providers.base import Capabilities
+from hermes_actor.api.provider import Capabilities
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.dialect import (
     Classification,

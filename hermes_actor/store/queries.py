@@ -1,0 +1,91 @@
+"""The reads that every kind of store answers: counterparts of the operations, which change it.
+
+A :class:`Query` is a name with types. A function marked ``@answers(query)`` answers it from an
+SQLite connection (here, in the module of its subject) or from a server (in
+``hermes_actor/providers/sql``). The methods of a SessionDB name the query and know neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from hermes_actor.store.listing import Page
+    from hermes_actor.store.raw_rows import StoredRow, StoreSummary
+    from hermes_actor.store.rows import Row
+    from hermes_actor.store.search.matches import Filters
+
+__all__ = ["Query"]
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Query(Generic[P, R]):
+    """A read with arguments *P* and a result *R*.
+
+    Args:
+        view: The state that the answer is read from. ``"statement"``: the answer is a single
+            statement, or several that need not agree. ``"snapshot"``: all statements see one
+            state. ``"index"``: a snapshot in which the full-text indexes cover every message that
+            was acknowledged before.
+    """
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: Literal["statement", "snapshot", "index"] = "statement") -> None:
+        self.view = view
+
+
+# --- sessions, titles, lineage -----------------------------------------------------------------
+
+get_session: Query[[str], Row | None] = Query()
+resolve_session_id: Query[[str], str | None] = Query("snapshot")
+session_count: Query[[str | None], int] = Query()
+session_title: Query[[str], str | None] = Query()
+queued_title: Query[[Any], str | None] = Query()
+session_by_title: Query[[str], Row | None] = Query()
+resolve_title: Query[[str], str | None] = Query("snapshot")
+next_title_in_lineage: Query[[str], str] = Query()
+compression_tip: Query[[str | None], str | None] = Query("snapshot")
+resume_target: Query[[str], str] = Query()
+lineage_root_to_tip: Query[[str], list[str]] = Query("snapshot")
+delegates_of: Query[[Any], list[Any]] = Query("snapshot")
+
+# --- messages ----------------------------------------------------------------------------------
+
+get_messages: Query[[str], list[Row]] = Query()
+conversation: Query[[str, bool], list[Row]] = Query("snapshot")
+"""Of a session, and with ``True`` of its ancestors before it."""
+export_session: Query[[str], Row | None] = Query("snapshot")
+message_count: Query[[str | None], int] = Query()
+
+# --- lists and search --------------------------------------------------------------------------
+
+list_sessions: Query[[Page, bool, bool], list[Row]] = Query("snapshot")
+"""One page; with compression tips in the place of their roots; by last activity."""
+listed_session: Query[[str], Row | None] = Query()
+search_sessions: Query[[str | None, int, int], list[Row]] = Query("snapshot")
+search_messages: Query[[str | None, Filters, int, int], list[Row]] = Query("index")
+fulltext_tables: Query[[], list[str]] = Query()
+
+# --- key and value pairs, hand-off, Telegram topics --------------------------------------------
+
+get_meta: Query[[str], str | None] = Query()
+content_bytes: Query[[], int] = Query("snapshot")
+handoff_state: Query[[str], Row | None] = Query()
+pending_handoffs: Query[[], list[Row]] = Query()
+topic_mode_enabled: Query[[str, str], bool] = Query()
+topic_binding: Query[[str, str], Row | None] = Query()
+is_linked_to_topic: Query[[str], bool] = Query()
+unlinked_telegram_sessions: Query[[str, int], list[Row]] = Query("snapshot")
+
+# --- rows as they are stored, for a migration --------------------------------------------------
+
+store_summary: Query[[], StoreSummary] = Query("snapshot")
+session_page: Query[[int], list[StoredRow]] = Query("snapshot")
+"""Sessions after a position in the order of their creation."""
+message_page: Query[[int, int, str | None], list[StoredRow]] = Query("snapshot")
+"""Messages with an id above the first number and up to the second, of one session or of all."""
+table_rows: Query[[str], list[StoredRow] | None] = Query("snapshot")
+indexed_count: Query[[], int | None] = Query()
