@@ -502,7 +502,7 @@ def test_a_change_stays_unknown_until_a_try_gets_past_its_note(monkeypatch, db):
     lost = sqlalchemy.exc.OperationalError("COMMIT", None, Exception("gone"), True)
     ways = iter([RetryAction.RECONNECT, RetryAction.RETRY, RetryAction.RAISE])
     busy = Busy("the note is locked")
-    monkeypatch.setattr(database, "_judge", lambda _error: Classification(next(ways), busy))
+    monkeypatch.setattr(database, "_classify", lambda _error: Classification(next(ways), busy))
 
     def apply(*_arguments):
         if not tried:
