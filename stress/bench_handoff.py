@@ -74,9 +74,9 @@ def serving(paths: StorePaths, other_than: int = 0) -> int:
     give_up = time.monotonic() + PATIENCE
     while time.monotonic() < give_up:
         with contextlib.suppress(HermesActorError, OSError):
-            found = ask_status(paths)
-            if found and found["phase"] == "serving" and found["pid"] != other_than:
-                return int(found["pid"])
+            status = ask_status(paths)
+            if status and status.is_serving and status.pid != other_than:
+                return status.pid
         time.sleep(0.005)
     raise TimeoutError(f"nobody serves {paths.db}")
 
@@ -235,9 +235,9 @@ def _end_under_load(paths: StorePaths, channels: list[ActorClient]) -> tuple[flo
 
 def _await_queue(paths: StorePaths, count: int) -> None:
     give_up = time.monotonic() + PATIENCE
-    while (found := ask_status(paths)) is None or found["queue"]["count"] < count:
+    while (status := ask_status(paths)) is None or status.queue.count < count:
         if time.monotonic() > give_up:
-            raise TimeoutError(f"the queue does not fill: {found and found['queue']}")
+            raise TimeoutError(f"the queue does not fill: {status and status.queue}")
         time.sleep(0.002)
 
 

@@ -11,7 +11,6 @@ import os
 import sqlite3
 import sys
 import time
-from typing import Any
 
 from harness.job import Job, run
 from harness.sandbox import Sandbox
@@ -19,6 +18,7 @@ from harness.workload import Workload, new_sandbox, run_clients
 
 from hermes_actor import limits
 from hermes_actor.client.control import ask_status
+from hermes_protocol.status import Status
 
 HOLD_CHANGES = 1500
 SHORT_CHANGES = 300
@@ -49,24 +49,26 @@ def hold(job: Job, sandbox: Sandbox, clients: Workload) -> None:
         conn.execute("BEGIN")
         ((seen,),) = conn.execute("SELECT COUNT(*) FROM messages")
         clients.goes_on(changes)
-        found = named(sandbox)
-        job.demand(bool(found), "nobody says who pins the WAL")
-        job.demand(found.get("pid") == pid, "the actor has changed while a reader held it")
+        status = named(sandbox)
+        job.demand(status is not None, "no status names the process that pins the WAL")
+        job.demand(
+            status is not None and status.pid == pid, "the actor has changed while a reader held it"
+        )
         again = conn.execute("SELECT COUNT(*) FROM messages").fetchone()
         job.demand(again == (seen,), "a snapshot has changed")
-        job.count("frames pinned", int(found.get("wal", {}).get("frames", 0)))
+        job.count("frames pinned", 0 if status is None else status.wal.frames)
         conn.execute("ROLLBACK")
 
 
-def named(sandbox: Sandbox) -> dict[str, Any]:
+def named(sandbox: Sandbox) -> Status | None:
     """The status that names us; the next checkpoint finds out who is in its way."""
     give_up = time.monotonic() + 15
     while time.monotonic() < give_up:
-        found = ask_status(sandbox.paths)
-        if found and any(str(os.getpid()) in text for text in found["degraded"]):
-            return found
+        status = ask_status(sandbox.paths)
+        if status and any(str(os.getpid()) in text for text in status.degraded):
+            return status
         time.sleep(0.05)
-    return {}
+    return None
 
 
 def becomes_short(job: Job, sandbox: Sandbox) -> None:

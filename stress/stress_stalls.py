@@ -62,8 +62,8 @@ def stuck_sync(job: Job, sandbox: Sandbox) -> None:
 
 
 def degraded(sandbox: Sandbox) -> list[str]:
-    found = ask_status(sandbox.paths)
-    return [] if found is None else list(found["degraded"])
+    status = ask_status(sandbox.paths)
+    return [] if status is None else list(status.degraded)
 
 
 def stopped(job: Job, sandbox: Sandbox) -> None:

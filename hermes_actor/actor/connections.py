@@ -81,20 +81,20 @@ class ConnectionSet:
             await older.supersede()
         if self._server.opened.is_set() and self._server.gate.is_open:
             return self._take(connection)
-        connection.send_frame(welcome(self._server.phase, ready=False))
+        connection.send_frame(welcome(self._server.phase.text, ready=False))
         nursery.start_soon(self._welcome_later, connection)
         return True
 
     async def _welcome_later(self, connection: Connection) -> None:
         server = self._server
-        told = server.phase
+        reported = server.phase
         while not (server.gate.is_open and server.opened.is_set()):
             with trio.move_on_after(limits.PHASE_TELL_SECONDS):
                 await server.gate.passed()
                 await server.opened.wait()
-            if not server.opened.is_set() and server.phase != told:
-                told = server.phase
-                connection.send_frame(welcome(told, ready=False))
+            if not server.opened.is_set() and server.phase != reported:
+                reported = server.phase
+                connection.send_frame(welcome(reported.text, ready=False))
         if server.writer is not None:
             self._take(connection)
 
@@ -108,7 +108,9 @@ class ConnectionSet:
         connection.desk.floor = commit_no = server.writer.commit_no
         epoch, file_id = server.writer.epoch, server.writer.core.file_id
         connection.send_frame(
-            welcome(server.phase, epoch=epoch, file_id=file_id, commit_no=commit_no, ready=True)
+            welcome(
+                server.phase.text, epoch=epoch, file_id=file_id, commit_no=commit_no, ready=True
+            )
         )
         return True
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hermes_protocol.status import Latency
 
 if TYPE_CHECKING:
     from hermes_actor.engine.jobs import Outcome
@@ -36,13 +38,14 @@ class Histogram:
                 return min(bound / 1e3, self.max * 1e3)
         return self.max * 1e3
 
-    def summary(self) -> dict[str, float]:
-        return {
-            "count": self.count,
-            "p50_ms": round(self.percentile(0.5), 3),
-            "p99_ms": round(self.percentile(0.99), 3),
-            "max_ms": round(self.max * 1e3, 3),
-        }
+    def summary(self) -> Latency:
+        """Return this distribution's part of the status document."""
+        return Latency(
+            count=self.count,
+            p50_ms=round(self.percentile(0.5), 3),
+            p99_ms=round(self.percentile(0.99), 3),
+            max_ms=round(self.max * 1e3, 3),
+        )
 
 
 class Metrics:
@@ -70,15 +73,3 @@ class Metrics:
             self.refused += 1
         elif not outcome.replayed:
             self.writes += 1
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "batches": self.batches,
-            "batch_sizes": dict(self.batch_sizes),
-            "writes": self.writes,
-            "refused": self.refused,
-            "private_statements": self.statements,
-            "leases": self.leases,
-            "commit_latency": self.commit.summary(),
-            "total_latency": self.total.summary(),
-        }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_actor import exit_codes, limits
 from hermes_actor.actor.handoff.receiver import PredecessorLink, check_file
@@ -35,6 +35,7 @@ from hermes_actor.paths import check_ownership
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.status import PhaseReport, Status
 
 __all__ = ["Settings", "serve", "succeed"]
 
@@ -68,7 +69,7 @@ def serve(
     ready_fd: int | None = None,
     to_log: bool = True,
     announce: Callable[[BaseException | None], None] | None = None,
-    on_status: Callable[[dict[str, Any]], None] | None = None,
+    on_status: Callable[[Status], None] | None = None,
 ) -> int:
     """Own *place* and serve it until told to end. Returns the exit code.
 
@@ -162,18 +163,18 @@ def _run(
     settings: Settings,
     *,
     tell: Callable[[BaseException | None], None],
-    on_phase: Callable[[str], None],
+    on_phase: Callable[[PhaseReport], None],
     supervisor: ServiceManager,
     listener: socket.socket | None = None,
     predecessor: PredecessorLink | None = None,
     pinned: bool = False,
-    on_status: Callable[[dict[str, Any]], None] | None = None,
+    on_status: Callable[[Status], None] | None = None,
 ) -> int:
     _raise_limits()
     _log.info("hermes-actor %s pid %d owns %s", build_id(), os.getpid(), paths.db)
 
-    def now_in(phase: str) -> None:
-        supervisor.phase(phase)
+    def now_in(phase: PhaseReport) -> None:
+        supervisor.phase(phase.text)
         on_phase(phase)
 
     def serves(error: BaseException | None) -> None:
@@ -257,8 +258,8 @@ class _Starter:
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
-    def tell_phase(self, phase: str) -> None:
-        self._say({"phase": phase})
+    def tell_phase(self, phase: PhaseReport) -> None:
+        self._say({"phase": phase.text})
 
     def tell(self, error: BaseException | None) -> None:
         answer: dict[str, object] = {"pid": os.getpid()}

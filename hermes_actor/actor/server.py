@@ -44,6 +44,7 @@ from hermes_actor.engine.change_log import ChangeLog
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import ActorBroken, HandoffFailed, OutcomeUnknown
 from hermes_actor.recovery.scratch import remove_leftovers
+from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
     import hermes_protocol.messages as wire
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.status import Status
 
 __all__ = ["Server"]
 
@@ -78,8 +80,8 @@ class Server:
         private_sql: bool = True,
         rescue: bool = True,
         on_ready: Callable[[BaseException | None], None] = lambda _error: None,
-        on_phase: Callable[[str], None] = lambda _phase: None,
-        on_status: Callable[[dict[str, Any]], None] | None = None,
+        on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
+        on_status: Callable[[Status], None] | None = None,
     ) -> None:
         """*listener* was handed on to us by *predecessor*, or passed by a service manager, whose
         path it then is (*keep_socket*); ``None``: make one. *supervisor* is that manager.
@@ -118,14 +120,14 @@ class Server:
     # --- how it is -------------------------------------------------------------------------------
 
     @property
-    def phase(self) -> str:
-        """What the actor is doing, in a word or two."""
-        phase = self._writing.phase
+    def phase(self) -> PhaseReport:
+        """The state of the actor: that of its writer, unless the period is about to end."""
+        report = self._writing.phase
         if self.succession.stuck is not None:
-            return self.succession.stuck
-        if phase == "serving" and self.is_leaving:
-            return "draining" if self.is_draining else "handing over"
-        return phase
+            return PhaseReport(Phase.CLOSED, self.succession.stuck)
+        if report.phase is Phase.SERVING and self.is_leaving:
+            return PhaseReport(Phase.DRAINING if self.is_draining else Phase.HANDING_OVER)
+        return report
 
     @property
     def writer(self) -> Writer | None:
@@ -156,13 +158,13 @@ class Server:
         """Set when the file is open, or will not be."""
         return self._writing.opened
 
-    def status(self) -> dict[str, Any]:
-        """The status document. In the event loop."""
+    def status(self) -> Status:
+        """Return the status document. Event loop only."""
         return describe(self, self.reception.connections)
 
     def status_json(self) -> str:
         # A path that is not UTF-8 must not keep its reader from the rest of the document.
-        text = json.dumps(self.status(), ensure_ascii=False)
+        text = json.dumps(self.status().document(), ensure_ascii=False)
         return text.encode("utf-8", "replace").decode()
 
     # --- life ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How the actor is, as one JSON-ready document."""
+"""The status document of a running actor."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import resource
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 import hermes_protocol.messages as wire
@@ -17,6 +18,15 @@ from hermes_actor._version import __version__
 from hermes_actor.build import build_id
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
 from hermes_actor.system.lock_inspection import processes_with_write_fd, wal_read_lock_pids
+from hermes_protocol.status import (
+    ConnectionStatus,
+    ForeignWriter,
+    IndexStatus,
+    QueueStatus,
+    SQLiteStatus,
+    Status,
+    WalStatus,
+)
 
 if TYPE_CHECKING:
     from hermes_actor.actor.connection import Connection
@@ -50,79 +60,81 @@ class ForeignWriters:
                 del self.seen[next(iter(self.seen))]
 
 
-def describe(server: Server, connections: Iterable[Connection]) -> dict[str, Any]:
-    """The status document. Called in the event loop; touches neither file nor writer."""
-    queue, attempt = server.mailbox.statistics(), server.succession.attempt
-    return {
-        "pid": os.getpid(),
-        "version": __version__,
-        "build": build_id(),
-        "protocol": wire.PROTOCOL,
-        "phase": server.phase,
-        "uptime_s": round(time.time() - server.started, 3),
-        "database": str(server.paths.db),
-        "sqlite": {
-            "version": sqlite3.sqlite_version,
-            "wal_reset": "fixed" if wal_reset_safe() else "possible beside a foreign writer",
-        },
-        "python": sys.version.split()[0],
-        "memory_max_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        "queue": {
-            "count": queue.jobs,
-            "bytes": server.credit.used,
-            "oldest_age_s": round(queue.oldest_age, 6),
-        },
-        **server.metrics.summary(),
-        **_of_the_file(server),
-        "foreign_writers": [{"pid": pid, "name": n} for pid, n in server.foreigners.seen.items()],
-        "followers": len(server.followers),
-        "connections": [
-            {
-                "name": connection.name,
-                "pid": connection.pid,
-                "build": connection.build,
-                "requests": connection.desk.admitted,
-                "since": connection.since,
-            }
+def describe(server: Server, connections: Iterable[Connection]) -> Status:
+    """Return the status document. Event loop only; touches neither file nor writer."""
+    queue, attempt, metrics = server.mailbox.statistics(), server.succession.attempt, server.metrics
+    status = Status(
+        pid=os.getpid(),
+        version=__version__,
+        build=build_id(),
+        protocol=wire.PROTOCOL,
+        phase_text=server.phase.text,
+        uptime_s=round(time.time() - server.started, 3),
+        database=str(server.paths.db),
+        sqlite=SQLiteStatus(
+            version=sqlite3.sqlite_version,
+            wal_reset="fixed" if wal_reset_safe() else "possible beside a foreign writer",
+        ),
+        python=sys.version.split()[0],
+        memory_max_kib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        queue=QueueStatus(
+            count=queue.jobs, bytes=server.credit.used, oldest_age_s=round(queue.oldest_age, 6)
+        ),
+        batches=metrics.batches,
+        batch_sizes=dict(metrics.batch_sizes),
+        writes=metrics.writes,
+        refused=metrics.refused,
+        private_statements=metrics.statements,
+        leases=metrics.leases,
+        commit_latency=metrics.commit.summary(),
+        total_latency=metrics.total.summary(),
+        broken=_text(server.failure),
+        foreign_writers=[ForeignWriter(pid=p, name=n) for p, n in server.foreigners.seen.items()],
+        followers=len(server.followers),
+        connections=[
+            ConnectionStatus(
+                name=connection.name,
+                pid=connection.pid,
+                build=connection.build,
+                requests=connection.desk.admitted,
+                since=connection.since,
+            )
             for connection in connections
         ],
-        "rejected": server.reception.rejected,
-        "handoff": None if attempt is None else attempt.report(),
-    }
+        rejected=server.reception.rejected,
+        handoff=None if attempt is None else attempt.status(),
+    )
+    return status if server.writer is None else _with_file(status, server, server.writer)
 
 
-def _of_the_file(server: Server) -> dict[str, Any]:
-    writer = server.writer
-    if writer is None:
-        return {"epoch": 0, "commit_no": 0, "receipts_replayed": 0, "checkpoints": {},
-                "wal_frames": 0, "wal": {"frames": 0, "pinned_by": []},
-                "index": {"watermark": 0, "newest": 0, "lag": 0, "rebuilds": 0, "aside": "none"},
-                "foreign_commits": 0, "degraded": [], "broken": _text(server.failure)}  # fmt: skip
+def _with_file(status: Status, server: Server, writer: Writer) -> Status:
+    """Add the parts that only an open file has."""
     checkpoints = writer.checkpoints
     waits = not checkpoints.all_moved or not writer.core.recovered
     pinned = wal_read_lock_pids(server.paths.shm) if waits else []
-    return {
-        "epoch": writer.epoch,
-        "commit_no": writer.commit_no,
-        "receipts_replayed": writer.receipts.replayed,
-        "checkpoints": dict(checkpoints.outcomes),
-        "wal_frames": checkpoints.frames,
-        "wal": {"frames": checkpoints.frames, "pinned_by": pinned},
-        "index": {
-            "watermark": writer.watermark,
-            "newest": writer.newest,
-            "lag": max(0, writer.newest - writer.watermark),
-            "rebuilds": writer.index_rebuilds,
-            "aside": writer.aside.state,
-        },
-        "foreign_commits": writer.core.foreign_commits,
-        "degraded": _degraded(server, writer, pinned),
-        "broken": _text(writer.core.broken or writer.core.faults.damage or server.failure),
-    }
+    return msgspec.structs.replace(
+        status,
+        epoch=writer.epoch,
+        commit_no=writer.commit_no,
+        receipts_replayed=writer.receipts.replayed,
+        checkpoints=dict(checkpoints.outcomes),
+        wal_frames=checkpoints.frames,
+        wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
+        index=IndexStatus(
+            watermark=writer.watermark,
+            newest=writer.newest,
+            lag=max(0, writer.newest - writer.watermark),
+            rebuilds=writer.index_rebuilds,
+            aside=writer.aside.state,
+        ),
+        foreign_commits=writer.core.foreign_commits,
+        degraded=_degraded(server, writer, pinned),
+        broken=_text(writer.core.broken or writer.core.faults.damage or server.failure),
+    )
 
 
 def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
-    """What is not as it should be although we serve, each with who is to blame."""
+    """Return the degraded conditions while the actor serves, each with its cause."""
     found = []
     if time.monotonic() - writer.core.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
         who = ", ".join(f"pid {pid} ({n})" for pid, n in server.foreigners.seen.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -18,6 +18,7 @@ from hermes_actor.recovery.rescue import rescue_path, should_rescue
 
 if TYPE_CHECKING:
     from hermes_actor.actor.server import Server
+    from hermes_protocol.status import Status
 
 __all__ = ["Watch", "expire", "look_for_foreigners", "show_status"]
 
@@ -95,7 +96,7 @@ async def expire(server: Server) -> float:
     return limits.EXPIRY_IDLE_SECONDS if server.mailbox.is_empty else limits.EXPIRY_CHECK_SECONDS
 
 
-async def show_status(server: Server, show: Callable[[dict[str, Any]], None]) -> float:
+async def show_status(server: Server, show: Callable[[Status], None]) -> float:
     """Have *show* draw the status, in a thread: a terminal that takes nothing must not stop us."""
     await trio.to_thread.run_sync(show, server.status(), abandon_on_cancel=True)
     return limits.SHOW_STATUS_SECONDS

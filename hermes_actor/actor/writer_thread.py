@@ -20,6 +20,7 @@ from hermes_actor.engine import jobs
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import HermesActorError
+from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
     from hermes_actor.actor.mailbox import Mailbox
@@ -43,7 +44,7 @@ class WriterThread:
         *,
         in_loop: Callable[[Callable[[], None]], None],
         on_epoch: Callable[[int], None],
-        on_phase: Callable[[str], None],
+        on_phase: Callable[[PhaseReport], None],
         on_ready: Callable[[BaseException | None], None],
         sent: Callable[[], None],
         measured: Callable[[int, float], None],
@@ -66,19 +67,19 @@ class WriterThread:
         self._measured = measured
         self._rescues = rescues
         self._private_sql = private_sql
-        self._phase = "opening"
+        self._phase = PhaseReport(Phase.OPENING)
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     @property
-    def phase(self) -> str:
-        """What the writer is doing, in a word or two."""
+    def phase(self) -> PhaseReport:
+        """The state of the writer. Safe in any thread."""
         if self.failure is not None:
-            return "broken"
+            return PhaseReport(Phase.BROKEN)
         if self.writer is None:
             return self._phase
         if self.writer.core.faults.damage is not None:
-            return "damaged"
-        return "serving" if self.writer.core.recovered else "recovering"
+            return PhaseReport(Phase.DAMAGED)
+        return PhaseReport(Phase.SERVING if self.writer.core.recovered else Phase.RECOVERING)
 
     def start(self) -> None:
         self._thread.start()
@@ -102,14 +103,14 @@ class WriterThread:
                 self.paths,
                 somebody_waits=self._mailbox.waiting,
                 on_epoch=self._on_epoch,
-                on_phase=self._now_in,
+                on_phase=self._set_phase,
                 changes=self._changes,
                 timeout=limits.ACTOR_OPEN_BUSY_SECONDS,
                 anchored=True,
                 rescues=self._rescues,
                 private_sql=self._private_sql,
             )
-            self._now_in("recovering")
+            self._set_phase(PhaseReport(Phase.RECOVERING))
             self._recover(writer)
             self.writer = writer
             self._on_ready(None)
@@ -129,7 +130,7 @@ class WriterThread:
             self._in_loop(self.opened.set)
             self._in_loop(self.closed.set)
 
-    def _now_in(self, phase: str) -> None:
+    def _set_phase(self, phase: PhaseReport) -> None:
         self._phase = phase
         self._on_phase(phase)
 

@@ -53,10 +53,10 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
     confirm(f"Remove everything of hermes-actor from {paths.db}?", yes)
     from hermes_actor.engine.admin_tasks import detach as remove
 
-    if has_owner(paths) and (found := ask_status(paths)) is not None:
+    if has_owner(paths) and (status := ask_status(paths)) is not None:
         # While it is still served: a large backlog may take long.
         with progress("indexing messages") as tell:
-            index_fully(paths, found["index"]["newest"], tell)
+            index_fully(paths, status.index.newest, tell)
     # Nobody starts the next actor before the file is as it should be.
     with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
         with waiting(lambda: f"the end of the actor of {paths.db}"):
@@ -73,11 +73,7 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
 
 
 def _clients(paths: StorePaths) -> list[str]:
-    found = ask_status(paths) if has_owner(paths) else None
-    if found is None:
+    status = ask_status(paths) if has_owner(paths) else None
+    if status is None:
         return []
-    return [
-        f"pid {one['pid']} ({one['name']})"
-        for one in found["connections"]
-        if one["pid"] != os.getpid()
-    ]
+    return [f"pid {one.pid} ({one.name})" for one in status.clients(except_pid=os.getpid())]

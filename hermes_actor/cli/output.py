@@ -114,28 +114,29 @@ def describe_wait(paths: StorePaths) -> str:
     # Late: they cost more than all that a command that need not wait does.
     from hermes_actor.client.control import ask_status
     from hermes_actor.system.lock_inspection import lock_holder, write_lock_holders
+    from hermes_protocol.status import Phase
 
     owner = lock_holder(paths)
     if owner is None:
         return f"starting the actor of {paths.db}"
     try:
-        found = ask_status(paths, _LOOK_SECONDS)
+        status = ask_status(paths, _LOOK_SECONDS)
     except DeadlineExceeded:
         return f"pid {owner} owns {paths.db} and does not answer"
-    if found is None:
+    if status is None:
         return f"pid {owner} owns {paths.db} and does not serve yet, or any more"
-    phase, pinned = found["phase"], found["wal"]["pinned_by"]
-    if phase == "recovering" and pinned:
+    pinned = status.wal.pinned_by
+    if status.phase is Phase.RECOVERING and pinned:
         return "recovering: " + ", ".join(f"reader pid {pid}" for pid in pinned)
-    if phase != "serving":
-        return str(phase)
-    others = [pid for pid in write_lock_holders(paths.shm) if pid != found["pid"]]
+    if not status.is_serving:
+        return status.phase_text
+    others = [pid for pid in write_lock_holders(paths.shm) if pid != status.pid]
     if others:
         return "foreign lock held by " + ", ".join(f"pid {pid}" for pid in others)
-    if found["index"]["lag"]:
-        return f"indexing, {found['index']['lag']} messages behind"
-    waits = found["queue"]["count"]
-    return f"the actor, pid {found['pid']}, is busy" + (f"; {waits} requests wait" if waits else "")
+    if status.index.lag:
+        return f"indexing, {status.index.lag} messages behind"
+    waits = status.queue.count
+    return f"the actor, pid {status.pid}, is busy" + (f"; {waits} requests wait" if waits else "")
 
 
 @contextlib.contextmanager

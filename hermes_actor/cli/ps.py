@@ -72,7 +72,7 @@ def _ask(pid: int, db: Path) -> dict[str, Any]:
     status = ask_status(resolve_paths(db))
     if status is None:
         return {}
-    if status["pid"] != pid:
-        return {"phase": f"beside pid {status['pid']}"}
-    clients = len([c for c in status["connections"] if c["pid"] != os.getpid()])
-    return {"build": status["build"], "phase": status["phase"], "clients": clients}
+    if status.pid != pid:
+        return {"phase": f"beside pid {status.pid}"}
+    clients = len(status.clients(except_pid=os.getpid()))
+    return {"build": status.build, "phase": status.phase_text, "clients": clients}

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -21,6 +20,7 @@ from hermes_actor.client.control import ask_status, running_actor, stop_actor
 from hermes_actor.errors import DeadlineExceeded, NotRunning
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.processes import ProcessEnd
+from hermes_protocol.status import Status
 
 __all__ = ["restart"]
 
@@ -56,28 +56,28 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
                 print_error(f"{error}; nothing was started")
                 return exit_codes.REFUSED
     with waiting(lambda: f"the new actor of {paths.db}"):
-        found = _when_it_serves(paths, time.monotonic() + limits.SPAWN_SECONDS)
-    if found is None:
+        status = _when_it_serves(paths, time.monotonic() + limits.SPAWN_SECONDS)
+    if status is None:
         print_error(f"no actor serves {paths.db}; see: hermes-actor logs")
         return exit_codes.REFUSED
     before = f"pid {old} has ended; " if old is not None else ""
     print_result(
-        {"ended": old, "pid": found["pid"], "build": found["build"], "phase": found["phase"]},
-        f"{before}pid {found['pid']} serves {paths.db} with build {found['build']}",
+        {"ended": old, "pid": status.pid, "build": status.build, "phase": status.phase_text},
+        f"{before}pid {status.pid} serves {paths.db} with build {status.build}",
         as_json,
     )
     return exit_codes.OK
 
 
-def _when_it_serves(paths: StorePaths, deadline: float) -> dict[str, Any] | None:
+def _when_it_serves(paths: StorePaths, deadline: float) -> Status | None:
     """The status of an actor that has opened the file; of one that has not, at *deadline*."""
     ensure_actor_running(paths, deadline)
     # Somebody else may have started it a moment ago.
-    while (found := ask_status(paths)) is not None and found["epoch"] == 0:
+    while (status := ask_status(paths)) is not None and status.epoch == 0:
         if time.monotonic() > deadline:
             break
         time.sleep(limits.RECONNECT_MAX_SECONDS)
-    return found
+    return status
 
 
 def _restart_service(paths: StorePaths, pid: int, timeout: float) -> bool:

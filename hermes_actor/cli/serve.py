@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ from hermes_actor.settings import (
 
 if TYPE_CHECKING:
     from hermes_actor.actor.process import Settings
+    from hermes_protocol.status import Status
 
 __all__ = ["serve"]
 
@@ -104,7 +105,7 @@ def serve(
         )
 
 
-def _live_view(stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None] | None:
+def _live_view(stack: contextlib.ExitStack) -> Callable[[Status], None] | None:
     if not sys.stdout.isatty():
         return None
     # Late, and before the actor serves: rich is not needed by one that nobody watches.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,6 +17,7 @@ from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.recovery.orphan_wal import orphans_of, removed
 from hermes_actor.recovery.rescue import list_rescued
 from hermes_actor.system.lock_inspection import lock_holder
+from hermes_protocol.status import Phase, Status
 
 __all__ = ["status"]
 
@@ -47,31 +47,31 @@ def status(db: Path | None, as_json: bool) -> int:
         return server_status(chosen, as_json)
     paths = resolve_paths(db or (chosen and chosen.file) or default_db_path())
     try:
-        found = ask_status(paths)
+        report = ask_status(paths)
     except DeadlineExceeded as error:
         _print_silent(paths, "not answering", f"{error}", as_json)
         return exit_codes.NOT_SERVING
-    if found is None and lock_holder(paths) is not None:
+    if report is None and lock_holder(paths) is not None:
         text = (
             f"pid {lock_holder(paths)} owns {paths.db} in embedded mode and takes no clients;"
             " other programs can write when it has ended"
         )
         _print_silent(paths, "embedded", text, as_json)
         return exit_codes.NOT_SERVING
-    if found is None:
+    if report is None:
         _print_not_running(paths, as_json)
         return exit_codes.NOT_RUNNING
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(report.document()))
     else:
-        _print(found)
+        _print(report)
         for orphan in orphans_of(paths):
             print(
                 f"  saved: {orphan.name}, before files were replaced: hermes-actor repair --orphans"
             )
-    if found["phase"] == "broken" or found.get("broken"):
+    if report.phase is Phase.BROKEN or report.broken:
         return exit_codes.BROKEN
-    return exit_codes.OK if found["phase"] == "serving" else exit_codes.NOT_SERVING
+    return exit_codes.OK if report.is_serving else exit_codes.NOT_SERVING
 
 
 def _print_silent(paths: StorePaths, phase: str, text: str, as_json: bool) -> None:
@@ -98,33 +98,29 @@ def _print_not_running(paths: StorePaths, as_json: bool) -> None:
         print(f"  saved when its home was deleted: {copy}")
 
 
-def _print(found: dict[str, Any]) -> None:
-    commit, total = found["commit_latency"], found["total_latency"]
-    print(f"{found['phase']}: {found['database']}")
-    up = f"up {found['uptime_s']:.0f} s, epoch {found['epoch']}"
-    print(f"  actor     pid {found['pid']}, version {found['version']}, {up}")
-    print(f"  writes    {found['writes']} in {found['batches']} batches,"
-          f" {found['refused']} refused, {found['receipts_replayed']} answered again")  # fmt: skip
-    print(f"  latency   {total['p50_ms']} ms median, {total['p99_ms']} ms at 99 %,"
-          f" commit {commit['p50_ms']} ms")  # fmt: skip
-    print(f"  queue     {found['queue']['count']} waiting, {found['queue']['bytes']} bytes")
-    checkpoints = ", ".join(f"{n} {kind}" for kind, n in found["checkpoints"].items())
-    print(f"  wal       {found['wal_frames']} frames; checkpoints: {checkpoints or 'none yet'}")
-    print(
-        f"  sqlite    {found['sqlite']['version']}, WAL-reset race: {found['sqlite']['wal_reset']}"
-    )
-    print(f"  index     {found['index']['lag']} of {found['index']['newest']} messages behind")
-    if found["foreign_commits"]:
-        print(f"  foreign   {found['foreign_commits']} commits by other programs seen")
-    for text in found["degraded"]:
+def _print(report: Status) -> None:
+    commit, total = report.commit_latency, report.total_latency
+    print(f"{report.phase_text}: {report.database}")
+    up = f"up {report.uptime_s:.0f} s, epoch {report.epoch}"
+    print(f"  actor     pid {report.pid}, version {report.version}, {up}")
+    print(f"  writes    {report.writes} in {report.batches} batches,"
+          f" {report.refused} refused, {report.receipts_replayed} answered again")  # fmt: skip
+    print(f"  latency   {total.p50_ms} ms median, {total.p99_ms} ms at 99 %,"
+          f" commit {commit.p50_ms} ms")  # fmt: skip
+    print(f"  queue     {report.queue.count} waiting, {report.queue.bytes} bytes")
+    checkpoints = ", ".join(f"{n} {kind}" for kind, n in report.checkpoints.items())
+    print(f"  wal       {report.wal_frames} frames; checkpoints: {checkpoints or 'none yet'}")
+    print(f"  sqlite    {report.sqlite.version}, WAL-reset race: {report.sqlite.wal_reset}")
+    print(f"  index     {report.index.lag} of {report.index.newest} messages behind")
+    if report.foreign_commits:
+        print(f"  foreign   {report.foreign_commits} commits by other programs seen")
+    for text in report.degraded:
         print(f"  degraded: {text}")
-    if found["broken"]:
-        print(f"  broken: {found['broken']}")
-    others = [c for c in found["connections"] if c["pid"] != os.getpid()]
+    if report.broken:
+        print(f"  broken: {report.broken}")
+    others = report.clients(except_pid=os.getpid())
     print(f"  clients   {len(others)}")
     for connection in others:
-        print(
-            f"    pid {connection['pid']}  {connection['name']}  {connection['requests']} requests"
-        )
-    if found["version"] != __version__:
+        print(f"    pid {connection.pid}  {connection.name}  {connection.requests} requests")
+    if report.version != __version__:
         print(f"  note: this command is version {__version__}")

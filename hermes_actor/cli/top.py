@@ -12,9 +12,9 @@ import tty
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
+import msgspec
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.options import db_option
@@ -25,6 +25,7 @@ from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.descriptors import is_readable
 from hermes_actor.system.lock_inspection import lock_holder
+from hermes_protocol.status import Status
 
 __all__ = ["top"]
 
@@ -66,18 +67,17 @@ def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> i
     return exit_codes.OK
 
 
-def _look(paths: StorePaths) -> dict[str, Any]:
-    """The status document, or what is known without an answer."""
-    known: dict[str, Any] = {"phase": "not running", "database": str(paths.db)}
+def _look(paths: StorePaths) -> Status | str:
+    """Return the status, or why there is none."""
     if lock_holder(paths) is None:
         # To connect could start one: a service manager may hold the socket.
-        return known
+        return "not running"
     try:
-        return ask_status(paths) or known
+        return ask_status(paths) or "not running"
     except (DeadlineExceeded, OSError):
-        return {**known, "phase": "does not answer"}
+        return "does not answer"
     except HermesActorError as error:
-        return {**known, "phase": str(error)}
+        return str(error)
 
 
 def _lines(paths: StorePaths, interval: float, count: int | None) -> int:
@@ -85,7 +85,11 @@ def _lines(paths: StorePaths, interval: float, count: int | None) -> int:
     while count is None or done < count:
         if done:
             time.sleep(interval)
-        print(json.dumps({"time": round(time.time(), 3), **_look(paths)}), flush=True)
+        seen = _look(paths)
+        document = (
+            {"phase": seen, "database": str(paths.db)} if isinstance(seen, str) else seen.document()
+        )
+        print(json.dumps({"time": round(time.time(), 3), **document}), flush=True)
         done += 1
     return exit_codes.OK
 
@@ -101,24 +105,26 @@ def _watch(paths: StorePaths, interval: float, count: int | None) -> None:
     paused, looks = False, 0
     with _keys(), Live(screen=True, auto_refresh=False) as live:
         while count is None or looks < count:
-            found = {} if paused else _look(paths)
-            if "writes" in found:
-                now, writes = time.monotonic(), int(found["writes"])
-                if last is None or last[2] != found["pid"]:
-                    last = (now, writes, found["pid"])
+            seen = None if paused else _look(paths)
+            if isinstance(seen, Status):
+                now, writes = time.monotonic(), seen.writes
+                if last is None or last[2] != seen.pid:
+                    last = (now, writes, seen.pid)
                 rate = (writes - last[1]) / max(now - last[0], 1e-3)
-                last = (now, writes, found["pid"])
+                last = (now, writes, seen.pid)
                 rates.append(rate)
-                found["connections"] = [
-                    one for one in found["connections"] if one["pid"] != os.getpid()
-                ]
+                others = seen.clients(except_pid=os.getpid())
                 live.update(
-                    render(found, rate, hint="q quits, space pauses", curve=_curve(rates)),
+                    render(
+                        msgspec.structs.replace(seen, connections=others),
+                        rate,
+                        hint="q quits, space pauses",
+                        curve=_curve(rates),
+                    ),
                     refresh=True,
                 )
-            elif found:
-                text = f"{found['phase']}: {found['database']}"
-                live.update(Panel(text, subtitle="q quits"), refresh=True)
+            elif seen is not None:
+                live.update(Panel(f"{seen}: {paths.db}", subtitle="q quits"), refresh=True)
             looks += not paused
             pressed = _pressed(interval)
             if pressed in ("q", "Q", "\x1b", "\x04"):

@@ -68,9 +68,9 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
             f" installation and run: hermes-actor handoff"
         )
         return exit_codes.REFUSED
-    found = ask_status(paths)
-    if found is None or found["build"] != result["build"]:
+    status = ask_status(paths)
+    if status is None or status.build != result["build"]:
         print_error(f"the new build {result['build']} does not answer; see the log")
         return exit_codes.REFUSED
-    print(f"pid {found['pid']} serves {paths.db} with build {found['build']}")
+    print(f"pid {status.pid} serves {paths.db} with build {status.build}")
     return exit_codes.OK

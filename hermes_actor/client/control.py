@@ -32,6 +32,7 @@ from hermes_actor.system.lock_inspection import lock_holder
 from hermes_actor.system.processes import ProcessEnd
 from hermes_protocol.client import decode_result
 from hermes_protocol.framing import FrameError
+from hermes_protocol.status import Status
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
@@ -144,8 +145,8 @@ def call(
         return connection.call(make, deadline)
 
 
-def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> dict[str, Any] | None:
-    """Return the status document of the actor; ``None`` if there is no actor.
+def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> Status | None:
+    """Return the status of the actor; ``None`` if there is no actor.
 
     Raises :class:`DeadlineExceeded` if it does not answer, and :class:`Unsupported` if its document
     cannot be read by this build.
@@ -161,12 +162,11 @@ def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> dict[str,
         return None
     try:
         # Not msgspec's: older actors quote a path that is not UTF-8 as half a surrogate pair.
-        document = json.loads(data)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not document.keys() >= {"pid", "phase", "version"}:
-        raise Unsupported(f"the status of the actor of {paths.db} cannot be read by this build")
-    return document
+        return Status.from_document(json.loads(data))
+    except ValueError as error:
+        raise Unsupported(
+            f"the status of the actor of {paths.db} cannot be read by this build: {error}"
+        ) from error
 
 
 def has_owner(paths: StorePaths) -> bool:
@@ -195,8 +195,7 @@ def running_actor(paths: StorePaths) -> int:
         )
         error.pid = holder
         raise error
-    pid: int = status["pid"]
-    return pid
+    return status.pid
 
 
 def stop_actor(

@@ -31,6 +31,7 @@ from hermes_actor.store.schema import (
     statements,
 )
 from hermes_actor.store.search.coverage import TABLES
+from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
     from hermes_actor.engine.environment import Environment
@@ -46,7 +47,7 @@ _log = logging.getLogger("hermes_actor.engine")
 def open_database(
     paths: StorePaths,
     env: Environment,
-    on_phase: Callable[[str], None] = lambda _phase: None,
+    on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
     timeout: float = limits.OPEN_BUSY_SECONDS,
 ) -> Connection:
     """Open *place* for its owner and bring its schema up to date, telling *on_phase* how far it is.
@@ -122,7 +123,7 @@ class _Waiting(NamedTuple):
     """How long foreign locks are waited for, and who is told."""
 
     env: Environment
-    on_phase: Callable[[str], None]
+    on_phase: Callable[[PhaseReport], None]
     deadline: float
 
     def __call__(self, call: Callable[[], R]) -> R:
@@ -131,7 +132,7 @@ class _Waiting(NamedTuple):
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-        self.on_phase("waiting for another program that holds the lock")
+        self.on_phase(PhaseReport(Phase.WAITING_FOR_LOCK))
         return retry_busy(call, self.env, self.deadline)
 
 
@@ -147,10 +148,11 @@ def _prepare(conn: Connection, paths: StorePaths, wait: _Waiting) -> None:
         from hermes_actor.engine.migrations import migrate
 
         _log.info("migrating %s", paths.db)
-        tell = wait.on_phase
-        _in_transaction(
-            conn, wait, lambda conn: migrate(conn, lambda done: tell(f"migrating {done:.0%}"))
-        )
+
+        def progress(done: float) -> None:
+            wait.on_phase(PhaseReport(Phase.MIGRATING, f"{done:.0%}"))
+
+        _in_transaction(conn, wait, lambda conn: migrate(conn, progress))
     _ensure_wal(conn, wait)
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from hermes_actor.engine.environment import Environment
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.status import PhaseReport
 
 __all__ = ["TransactionLost", "WriteConnection"]
 
@@ -74,7 +75,7 @@ class WriteConnection:
         paths: StorePaths,
         env: Environment,
         on_epoch: Callable[[int], None] = lambda _epoch: None,
-        on_phase: Callable[[str], None] = lambda _phase: None,
+        on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
         timeout: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
         rescues: bool = True,

@@ -56,6 +56,7 @@ from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
+    from hermes_protocol.status import PhaseReport
 
 __all__ = ["Writer"]
 
@@ -91,7 +92,7 @@ class Writer(Upkeep):
         *,
         somebody_waits: Callable[[], bool] = lambda: False,
         on_epoch: Callable[[int], None] = lambda _epoch: None,
-        on_phase: Callable[[str], None] = lambda _phase: None,
+        on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
         changes: ChangeLog | None = None,
         timeout: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,

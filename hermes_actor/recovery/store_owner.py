@@ -224,7 +224,7 @@ def index_fully(
         status = ask_status(paths)
         if status is None:
             raise NotRunning(f"the actor of {paths.db} has exited")
-        report(min(status["index"]["watermark"], through), through)
+        report(min(status.index.watermark, through), through)
         with contextlib.suppress(IndexBehind):
             call(
                 paths,
@@ -234,7 +234,7 @@ def index_fully(
             )
             return
         # Such a text is tried again for as long as it is there; a command is not.
-        state = status["index"].get("aside", "")
+        state = status.index.aside
         failing = failing + 1 if state.startswith("failing: ") else 0
         if failing * _SLICE_SECONDS >= _FAILING_SECONDS:
             raise StorageError(state.removeprefix("failing: "))

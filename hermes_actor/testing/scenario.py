@@ -281,9 +281,9 @@ class Scenario:
         give_up = time.monotonic() + _SERVE_SECONDS
         while time.monotonic() < give_up and not self._over.is_set():
             with contextlib.suppress(HermesActorError, OSError):
-                found = ask_status(self.paths)
-                if found and found["phase"] == "serving" and found["pid"] != other_than:
-                    return int(found["pid"])
+                status = ask_status(self.paths)
+                if status and status.is_serving and status.pid != other_than:
+                    return status.pid
             time.sleep(0.01)
         raise NotRunning(f"nobody serves {self.paths.db}")
 

@@ -113,9 +113,9 @@ class Sandbox:
         give_up = time.monotonic() + timeout
         while time.monotonic() < give_up:
             with contextlib.suppress(HermesActorError, OSError):
-                found = ask_status(self.paths)
-                if found and found["phase"] == "serving" and found["pid"] != other_than:
-                    return int(found["pid"])
+                status = ask_status(self.paths)
+                if status and status.is_serving and status.pid != other_than:
+                    return status.pid
             time.sleep(0.005)
         raise TimeoutError(f"nobody serves {self.path} within {timeout:g} s; see {self.paths.log}")
 

@@ -20,6 +20,7 @@ from typing import Any, Self
 import hermes_actor
 import hermes_protocol
 from hermes_actor._version import __version__
+from hermes_protocol.status import Status
 from support.actor_process import Served
 from support.actors import folder_of
 
@@ -164,9 +165,9 @@ def _end(process: subprocess.Popen[str]) -> None:
             raise
 
 
-def failed_updates(found: dict[str, Any]) -> list[str]:
+def failed_updates(found: Status) -> list[str]:
     """What a status says about updates; readers of the moment may give it more to say."""
-    return [text for text in found["degraded"] if text.startswith("update")]
+    return [text for text in found.degraded if text.startswith("update")]
 
 
 def command(

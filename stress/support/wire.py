@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
+from hermes_protocol.status import Status
 from support.actors import wait_for
 
 SECONDS = 30.0
@@ -156,17 +157,16 @@ class Wire:
         self.send(request(seq, operation, **fields))
         return self.answer(seq)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         self.send({"t": "status", "ask": -1})
-        document: dict[str, Any] = json.loads(self.answer(-1)["status"])
-        return document
+        return Status.from_document(json.loads(self.answer(-1)["status"]))
 
     def until_end(self) -> list[dict[str, Any]]:
         """Everything that still comes, until the actor closes."""
         return list(iter(self.receive, None))
 
 
-def status(path: Path) -> dict[str, Any]:
+def status(path: Path) -> Status:
     """How the actor is, asked on a connection of its own, which is in the answer too."""
     with closing(Wire(path)) as wire:
         return wire.status()
@@ -174,7 +174,7 @@ def status(path: Path) -> dict[str, Any]:
 
 def admitted(path: Path) -> int:
     """How many requests the actor has read from those who are connected."""
-    return sum(connection["requests"] for connection in status(path)["connections"])
+    return sum(connection.requests for connection in status(path).connections)
 
 
 def keep_writer_busy(path: Path, wire: Wire) -> None:
@@ -182,4 +182,4 @@ def keep_writer_busy(path: Path, wire: Wire) -> None:
     else. What comes then waits together."""
     before = admitted(path)
     wire.send(request(1, create("other"), timeout=60.0))
-    wait_for(lambda: admitted(path) > before and status(path)["queue"]["count"] == 0)
+    wait_for(lambda: admitted(path) > before and status(path).queue.count == 0)

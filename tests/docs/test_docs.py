@@ -8,12 +8,13 @@ import sqlite3
 
 import msgspec
 import pytest
-from pages import DOCS, PAGES, ROOT, blocks, prose, table_rows
+from pages import DOCS, PAGES, ROOT, blocks, prose, rows_of, section, table_rows
 
 from hermes_actor import SessionDB, errors, limits
 from hermes_actor.settings import ALL
 from hermes_protocol import OPERATIONS, result_type
 from hermes_protocol import operations as ops
+from hermes_protocol.status import Phase, PhaseReport
 
 # --- SQL -------------------------------------------------------------------------------------
 
@@ -282,3 +283,25 @@ def test_every_setting_is_in_the_table_of_settings():
     for setting in ALL:
         assert f"`{setting.key}`" in table, setting.key
         assert setting.env is None or f"`{setting.env}`" in table, setting.env
+
+
+# --- phases --------------------------------------------------------------------------------------
+
+
+def test_every_phase_is_in_the_table_of_the_operations_page():
+    cells = [row[0].strip("`") for row in rows_of(section("operations.md", "Phases"))[1:]]
+    assert cells.pop() == "not running"  # said by the command, when there is no actor
+    assert {PhaseReport.parse(cell).phase for cell in cells} == set(Phase)
+    assert len(cells) == len(Phase)
+
+
+def test_every_phase_is_in_the_protocol_and_in_the_terms():
+    protocol = (ROOT / "protocol" / "README.md").read_text()
+    rows = [line for line in protocol.splitlines() if line.startswith("   | `")]
+    (term,) = [row[1] for row in table_rows("design/terms.md") if row[0] == "phase"]
+    for phase in Phase:
+        assert f"`{phase.value}`" in term
+        if phase is Phase.UNKNOWN:
+            assert "Read any other word as `unknown`." in protocol
+        else:
+            assert any(row.startswith(f"   | `{phase.value}` |") for row in rows), phase

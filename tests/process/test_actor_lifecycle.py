@@ -206,7 +206,7 @@ def test_drain_commits_what_was_admitted_and_answers_it(path):
         with write_lock(path):
             wire.send(*[request(n, append("s", str(n))) for n in range(2, 42)])
             with closing(Wire(path)) as other:
-                wait_for(lambda: sum(c["requests"] for c in other.status()["connections"]) == 41)
+                wait_for(lambda: sum(c.requests for c in other.status().connections) == 41)
                 child.terminate()
                 assert other.until_end()[-1]["t"] == "goaway"
         told = wire.until_end()
@@ -224,7 +224,7 @@ def test_drain_is_not_cut_short_by_more_signals(path):
         with write_lock(path):
             wire.send(*[request(n, append("s", str(n))) for n in range(2, 42)])
             with closing(Wire(path)) as other:
-                wait_for(lambda: sum(c["requests"] for c in other.status()["connections"]) == 41)
+                wait_for(lambda: sum(c.requests for c in other.status().connections) == 41)
                 for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
                     child.send_signal(number)
                 assert other.until_end()[-1]["t"] == "goaway"

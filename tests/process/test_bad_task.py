@@ -173,8 +173,8 @@ def test_unexpected_error_in_a_hand_off_is_a_failed_hand_off(path, tmp_path, whe
         with closing(SessionDB(path, mode="actor")) as db:
             db.set_meta("k", "after")
         found = wait_for(lambda: ask_status(resolve_paths(path)))
-        assert found["pid"] == actor.pid
-        assert any("injected" in text for text in found["degraded"])
+        assert found.pid == actor.pid
+        assert any("injected" in text for text in found.degraded)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_look_for_foreign_writers_keeps_nobody_waiting(path, tmp_path):
             foreign.execute("PRAGMA user_version = 1")
             wait_for(begun.exists)
         assert wire.do(2, append("s", "text"))["t"] == "ok"
-        assert wire.status()["phase"] == "serving"
+        assert wire.status().is_serving
     assert actor.exit_code() == 0
 
 

@@ -155,7 +155,7 @@ def test_client_that_does_not_read_its_answers_is_not_waited_for(path):
         large = select("SELECT hex(zeroblob(200000))")
         wire.send(request(2, append("s", "x")), *[request(n, large) for n in range(3, 9)])
         with Wire(path) as other:
-            wait_for(lambda: sum(c["requests"] for c in other.status()["connections"]) == 8)
+            wait_for(lambda: sum(c.requests for c in other.status().connections) == 8)
             tell_to_end(path, actor, signal.SIGTERM)
     check_in_order(path)
     assert contents(path, "s") == ["x"]
@@ -168,7 +168,7 @@ def test_second_signal_waits_no_longer_for_those_who_do_not_read(path):
         large = select("SELECT hex(zeroblob(200000))")
         wire.send(request(2, append("s", "x")), *[request(n, large) for n in range(3, 9)])
         with Wire(path) as other:
-            wait_for(lambda: sum(c["requests"] for c in other.status()["connections"]) == 8)
+            wait_for(lambda: sum(c.requests for c in other.status().connections) == 8)
             os.kill(actor.pid, signal.SIGTERM)
             assert other.until_end()[-1]["t"] == "goaway"
         assert actor.lives
@@ -232,9 +232,7 @@ def test_many_clients_with_many_changes_waiting(path, signals):
                     *[request(2 + n, append("s", f"{number} {n}")) for n in range(sent[number])]
                 )
             with Wire(path) as other:
-                wait_for(
-                    lambda: sum(c["requests"] for c in other.status()["connections"]) == QUEUED + 1
-                )
+                wait_for(lambda: sum(c.requests for c in other.status().connections) == QUEUED + 1)
                 os.kill(actor.pid, signal.SIGTERM)
                 assert other.until_end()[-1]["t"] == "goaway"
             if signals == 2:

@@ -16,6 +16,7 @@ from support.wire import Wire, append, create, request, status
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import Busy, DeadlineExceeded
 from hermes_actor.paths import resolve_paths
+from hermes_protocol.status import Phase
 
 ROWS = 12
 OURS = [f"walrus {n}" for n in range(ROWS)]
@@ -190,17 +191,17 @@ def test_owner_after_a_failed_sync_waits_for_the_reader(path, paths, client, pin
     with served(path, SOON), ThreadPoolExecutor() as threads:
         db = client()
         waiting = threads.submit(db.append_message, "s", "user", "waited")
-        wait_for(lambda: status(path)["phase"] == "recovering")
+        wait_for(lambda: status(path).phase is Phase.RECOVERING)
         # Longer than one try to fold the WAL back takes.
         time.sleep(1.0)
         assert not waiting.done()
-        assert status(path)["phase"] == "recovering"
+        assert status(path).phase is Phase.RECOVERING
         assert paths.fsync_failed.exists()
         # Reads go on.
         assert [m["content"] for m in db.get_messages("s")] == [*OURS, "last"]
         pinned.rollback()
         assert waiting.result() == ROWS + 2
-        assert status(path)["phase"] == "serving"
+        assert status(path).is_serving
         assert not paths.fsync_failed.exists()
     assert contents(path, "s") == [*OURS, "last", "waited"]
 
@@ -209,9 +210,9 @@ def test_owner_after_a_failed_sync_serves_by_itself_when_the_reader_leaves(path,
     """Nobody has to write for that."""
     paths.fsync_failed.touch()
     with served(path, SOON):
-        assert status(path)["phase"] == "recovering"
+        assert status(path).phase is Phase.RECOVERING
         pinned.rollback()
-        wait_for(lambda: status(path)["phase"] == "serving")
+        wait_for(lambda: status(path).is_serving)
         assert not paths.fsync_failed.exists()
 
 
@@ -223,7 +224,7 @@ def test_impatient_write_meanwhile_is_not_executed(path, paths, client, pinned):
             impatient.append_message("s", "user", "too late")
         assert caught.value.executed == "no"
         pinned.rollback()
-        wait_for(lambda: status(path)["phase"] == "serving")
+        wait_for(lambda: status(path).is_serving)
     assert contents(path, "s") == [*OURS, "last"]
 
 
@@ -231,8 +232,8 @@ def test_owner_after_a_mere_kill_serves_at_once_and_names_the_reader(path, paths
     with served(path, SOON):
         db = client()
         db.append_message("s", "user", "at once")
-        assert status(path)["phase"] == "serving"
+        assert status(path).is_serving
         named = f"WAL pinned by pid {os.getpid()}"
-        wait_for(lambda: named in status(path)["degraded"])
+        wait_for(lambda: named in status(path).degraded)
         pinned.rollback()
     assert contents(path, "s") == [*OURS, "last", "at once"]

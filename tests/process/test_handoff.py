@@ -46,7 +46,7 @@ def test_many_in_a_row_under_load(path):
         assert first.exit_code() == 0
         # The last but one stays for a while, all others are gone.
         assert actors_of(path) <= set(pids[-2:])
-        assert status(path)["pid"] == pids[-1]
+        assert status(path).pid == pids[-1]
     assert check_owners(path) == pids
     assert len(set(pids)) == HANDOFFS + 1
     assert own(path, "epoch") == HANDOFFS + 1
@@ -55,19 +55,19 @@ def test_many_in_a_row_under_load(path):
 def test_command_says_who_serves_now(path, tmp_path):
     build = Build(tmp_path / "build", NEWER)
     with serving(path) as old:
-        assert status(path)["version"] == OURS
+        assert status(path).version == OURS
         done = command("handoff", "--db", path, "--python", build.python)
         found = status(path)
         assert done.returncode == 0, done.stderr
-        assert done.stdout == f"pid {found['pid']} serves {path} with build {found['build']}\n"
-        assert found["version"] == NEWER
-        assert found["pid"] != old.pid
+        assert done.stdout == f"pid {found.pid} serves {path} with build {found.build}\n"
+        assert found.version == NEWER
+        assert found.pid != old.pid
         # The old one is still there for a while, and leaves when its successor hands over.
         done = command("handoff", "--db", path, "--json", python=build.python)
         assert old.exit_code() == 0
         told = json.loads(done.stdout)
         found = status(path)
-        assert told == {"pid": found["pid"], "build": found["build"]}
+        assert told == {"pid": found.pid, "build": found.build}
 
 
 def test_interpreter_by_a_relative_path(path, tmp_path, monkeypatch):
@@ -77,11 +77,11 @@ def test_interpreter_by_a_relative_path(path, tmp_path, monkeypatch):
     with serving(path):
         done = command("handoff", "--db", path, "--python", os.path.relpath(build.python))
         assert done.returncode == 0, done.stderr
-        assert status(path)["version"] == NEWER
+        assert status(path).version == NEWER
         back = os.path.relpath(sys.executable)
         done = command("handoff", "--db", path, "--allow-older", back, "--json")
         assert done.returncode == 0, done.stderr
-        assert status(path)["version"] == OURS
+        assert status(path).version == OURS
         done = command("handoff", "--db", path, "--python", "no/such/python", "--json")
         assert (done.returncode, done.stdout) == (1, "")
         assert f"{tmp_path}/no/such/python" in json.loads(done.stderr)["error"]

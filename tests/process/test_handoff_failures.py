@@ -65,8 +65,8 @@ def succeed(path, python=sys.executable):
     """A hand-off that works, and who serves then."""
     pid = request_handoff(resolve_paths(path), str(python))["pid"]
     found = status(path)
-    assert (found["pid"], found["phase"]) == (pid, "serving")
-    assert (found["handoff"], failed_updates(found)) == (None, [])
+    assert (found.pid, found.phase_text) == (pid, "serving")
+    assert (found.handoff, failed_updates(found)) == (None, [])
     return pid
 
 
@@ -102,11 +102,11 @@ def check_failed(path, old, done, *words, refused=False):
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     found = status(path)
-    assert (found["pid"], found["phase"]) == (old.pid, "serving")
+    assert (found.pid, found.phase_text) == (old.pid, "serving")
     for word in words:
         assert word in done.stderr
-        assert word in found["handoff"]["failed"]
-    shown = [] if refused else [f"update failed, still serving: {found['handoff']['failed']}"]
+        assert word in found.handoff.failed
+    shown = [] if refused else [f"update failed, still serving: {found.handoff.failed}"]
     assert failed_updates(found) == shown
     assert actors_of(path) == {old.pid}
 
@@ -234,12 +234,12 @@ def test_older_build_is_refused_unless_it_is_asked_for(path, build, monkeypatch)
         done = command("handoff", "--db", path, "--allow-older", build.python)
         assert done.returncode == 0, done.stderr
         found = status(path)
-        assert found["version"] == OLDER
-        assert f"pid {found['pid']} serves {path} with build {found['build']}" in done.stdout
+        assert found.version == OLDER
+        assert f"pid {found.pid} serves {path} with build {found.build}" in done.stdout
         running.goes_on()
         # And forward again.
         new = succeed(path)
-    assert check_owners(path) == [old.pid, found["pid"], new]
+    assert check_owners(path) == [old.pid, found.pid, new]
 
 
 def test_newer_clients_do_not_undo_what_was_asked_for(path, build):
@@ -254,8 +254,8 @@ def test_newer_clients_do_not_undo_what_was_asked_for(path, build):
             db.set_meta("k", "v")
         assert not logged(path, "hand-off: failed")
         found = status(path)
-        assert (found["pid"], found["version"]) == (older, OLDER)
-        assert found["handoff"] is None
+        assert (found.pid, found.version) == (older, OLDER)
+        assert found.handoff is None
 
 
 def test_older_build_that_does_not_know_the_file_is_refused_even_if_asked_for(path, build):
@@ -289,7 +289,7 @@ def test_name_that_no_interpreter_can_have_does_not_harm_the_actor(path, python)
         wire.send({"t": "handoff", "ask": -1, "python": python})
         answer = wire.answer(-1)
         assert (answer["t"], answer["code"]) == ("failed", "handoff-failed")
-        assert wire.status()["pid"] == old.pid
+        assert wire.status().pid == old.pid
         assert wire.do(1, create("s"))["t"] == "ok"
 
 
@@ -390,9 +390,9 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
             (stuck,) = actors_of(path) - {old.pid}
             # Not ready: whoever comes is told why, and waits.
             found = ask_status(resolve_paths(path))
-            assert found["pid"] == old.pid
-            assert f"pid {stuck}" in found["phase"]
-            assert "cannot be ended" in found["phase"]
+            assert found.pid == old.pid
+            assert f"pid {stuck}" in found.phase_text
+            assert "cannot be ended" in found.phase_text
             assert [pid for _, pid, _ in owners(path)] == [old.pid, old.pid]
             done = command("status", "--db", path)
             assert done.returncode == 5
@@ -401,7 +401,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
             code, said = told(process)
         assert code == 1
         assert "did not serve in time" in said
-        assert status(path)["phase"] == "serving"
+        assert status(path).is_serving
     assert check_owners(path) == [old.pid, old.pid]
 
 
@@ -416,11 +416,9 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
         wait_for(lambda: actor_pid(path) == old.pid)
         running.goes_on()
         found = status(path)
-        assert found["pid"] == old.pid
-        assert "served and then ended" in found["handoff"]["failed"]
-        assert failed_updates(found) == [
-            f"update failed, still serving: {found['handoff']['failed']}"
-        ]
+        assert found.pid == old.pid
+        assert "served and then ended" in found.handoff.failed
+        assert failed_updates(found) == [f"update failed, still serving: {found.handoff.failed}"]
         second = succeed(path)
         running.goes_on()
     assert check_owners(path) == [old.pid, first, old.pid, second]
@@ -435,7 +433,7 @@ def test_old_actor_takes_back_from_a_successor_that_ends_by_itself(path, build, 
         assert handoff(path, build.python).returncode == 0
         wait_for(lambda: actor_pid(path) == old.pid and logged(path, "taking back"))
         running.goes_on()
-        assert "served and then ended" in status(path)["handoff"]["failed"]
+        assert "served and then ended" in status(path).handoff.failed
         new = succeed(path)
     order = check_owners(path)
     assert [pid for pid in order if pid in (old.pid, new)] == [old.pid, old.pid, new]
@@ -500,14 +498,14 @@ def test_second_of_two_at_once_is_refused(path, build, tmp_path):
             assert second.returncode == 1
             assert "another hand-off is under way" in second.stderr
             running.goes_on()
-            assert status(path)["handoff"]["failed"] is None
+            assert status(path).handoff.failed is None
             go.touch()
             code, said = told(first)
         assert code == 0
         found = status(path)
-        assert f"pid {found['pid']} serves" in said
-        assert found["version"] == NEWER
-    assert check_owners(path) == [old.pid, found["pid"]]
+        assert f"pid {found.pid} serves" in said
+        assert found.version == NEWER
+    assert check_owners(path) == [old.pid, found.pid]
 
 
 def test_handoff_outlives_whoever_asked_for_it(path, build, tmp_path):
@@ -520,7 +518,7 @@ def test_handoff_outlives_whoever_asked_for_it(path, build, tmp_path):
         go.touch()
         wait_for(lambda: actor_pid(path) not in (None, old.pid))
         running.goes_on()
-        assert status(path)["version"] == NEWER
+        assert status(path).version == NEWER
     assert len(check_owners(path)) == 2
 
 
@@ -529,7 +527,7 @@ def test_handoff_during_a_drain_finds_nobody(path):
         assert wire.do(1, create("s"))["t"] == "ok"
         with write_lock(path), closing(Wire(path)) as other:
             wire.send(*[request(n, append("s", str(n))) for n in range(2, 12)])
-            wait_for(lambda: sum(c["requests"] for c in other.status()["connections"]) == 11)
+            wait_for(lambda: sum(c.requests for c in other.status().connections) == 11)
             os.kill(old.pid, signal.SIGTERM)
             assert other.until_end()[-1]["t"] == "goaway"
             # It drains now, and somebody asks whom it has not let in any more.
@@ -561,7 +559,7 @@ def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, 
         assert "the actor was told to end" in said
         running.goes_on()
         (next_one,) = actors_of(path)
-        assert status(path)["version"] == OURS
+        assert status(path).version == OURS
     assert check_owners(path) == [old.pid, next_one]
 
 
@@ -598,11 +596,11 @@ def test_drain_after_the_descriptors(path, build, tmp_path, end):
         if end:
             assert code == 1
             assert "has ended" in said
-            assert status(path)["version"] == OURS
+            assert status(path).version == OURS
         else:
             assert code == 0
             assert f"pid {new} serves" in said
-            assert status(path)["version"] == NEWER
+            assert status(path).version == NEWER
     assert check_owners(path) == [old.pid, new]
 
 
@@ -639,7 +637,7 @@ def test_handoff_waits_for_what_the_writer_is_doing(path, tmp_path, busy):
             db.create_session("s", "cli")
             db.append_message("s", "user", "walrus")
             assert [hit["session_id"] for hit in db.search_messages("walrus")] == ["s"]
-    new = status(path)["pid"]
+    new = status(path).pid
     assert check_owners(path) == [old.pid, new]
 
 

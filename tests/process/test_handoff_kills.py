@@ -63,9 +63,9 @@ def test_old_actor_is_killed_before_it_gave_anything_away(path, build, step):
         # Those who write have started the next one, and the successor is gone.
         wait_for(lambda: actors_of(path) == {actor_pid(path)})
         found = status(path)
-        assert found["version"] != NEWER
-        assert found["phase"] == "serving"
-    assert check_owners(path) == [old.pid, found["pid"]]
+        assert found.version != NEWER
+        assert found.is_serving
+    assert check_owners(path) == [old.pid, found.pid]
 
 
 @pytest.mark.parametrize("step", TOGETHER)
@@ -75,12 +75,12 @@ def test_old_actor_is_killed_after_it_gave_everything_away(path, build, step):
         wait_gone(old.pid)
         running.goes_on()
         found = status(path)
-        assert found["version"] == NEWER
-        assert actors_of(path) == {found["pid"]}
+        assert found.version == NEWER
+        assert actors_of(path) == {found.pid}
         # It is an actor like any other: it can hand over itself.
         new = request_handoff(resolve_paths(path), str(build.python))["pid"]
         running.goes_on()
-    assert check_owners(path) == [old.pid, found["pid"], new]
+    assert check_owners(path) == [old.pid, found.pid, new]
 
 
 def test_old_actor_is_killed_while_it_takes_back(path, build):
@@ -92,7 +92,7 @@ def test_old_actor_is_killed_while_it_takes_back(path, build):
         wait_gone(old.pid)
         running.goes_on()
         (new,) = actors_of(path)
-        assert status(path)["version"] != NEWER
+        assert status(path).version != NEWER
     assert check_owners(path) == [old.pid, new]
 
 
@@ -104,7 +104,7 @@ def test_both_are_killed(path, build):
         wait_gone(old.pid)
         wait_for(lambda: actor_pid(path) is not None)
         running.goes_on()
-        assert status(path)["version"] != NEWER
+        assert status(path).version != NEWER
     assert len(check_owners(path)) == 3
 
 
@@ -134,7 +134,7 @@ def test_old_actor_that_was_stopped_while_it_stayed_does_not_take_back(path, bui
         subprocess.Popen([*words, "--python", build.python], stdout=subprocess.DEVNULL) as asking,
     ):
         wait_for(lambda: state(old.pid) == "T")
-        new = status(path)["pid"]
+        new = status(path).pid
         os.kill(new, signal.SIGTERM)
         wait_gone(new)
         os.kill(old.pid, signal.SIGCONT)
@@ -170,6 +170,6 @@ def test_kills_of_either_side_at_random_moments(path):
                 found = status(path)
             except (OSError, HermesActorError):
                 continue
-            assert found["phase"] in ("serving", "handing over", "recovering", "opening")
+            assert found.phase_text in ("serving", "handing over", "recovering", "opening")
         running.goes_on()
     check_owners(path)

@@ -46,7 +46,8 @@ def start(path: Path, name: str) -> subprocess.Popen:
 
 def serves(path: Path) -> bool:
     with suppress(HermesActorError, OSError):
-        return (ask_status(resolve_paths(path)) or {}).get("phase") == "serving"
+        found = ask_status(resolve_paths(path))
+        return found is not None and found.is_serving
     return False
 
 

@@ -69,7 +69,7 @@ def ask_for_large_answers(path, db):
         keep_writer_busy(path, wire)
         for thread in threads:
             thread.start()
-        wait_for(lambda: status(path)["queue"]["count"] == 24)
+        wait_for(lambda: status(path).queue.count == 24)
     for thread in threads:
         thread.join()
     assert told == {MEGABYTE: 24}
@@ -85,7 +85,7 @@ def test_answers_that_nobody_takes_are_bounded_for_all_clients_together(path, ac
         wires = [stack.enter_context(closing(Wire(path))) for _ in range(60)]
         for wire in wires:
             wire.send(*(request(seq, operation) for seq in range(1, 5)))
-        wait_for(lambda: status(path)["writes"] >= 200)
+        wait_for(lambda: status(path).writes >= 200)
         db.set_meta("k", "v")
         assert peak_memory(actor.pid) < before + 80 * MEGABYTE
 

@@ -35,7 +35,7 @@ def ids(db, word):
 
 
 def aside(path):
-    return (ask_status(resolve_paths(path)) or {})["index"]["aside"]
+    return ask_status(resolve_paths(path)).index.aside
 
 
 def settled(path):

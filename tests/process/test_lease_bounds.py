@@ -64,7 +64,7 @@ def put(value):
 
 
 def held_bytes(path):
-    return status(path)["queue"]["bytes"]
+    return status(path).queue.bytes
 
 
 def test_commands_of_a_lease_that_waits_stay_in_the_socket(path, actor):
@@ -183,7 +183,7 @@ def test_client_of_a_lease_that_was_dropped_is_welcomed(path, actor):
         with write_lock(path):
             keep_writer_busy(path, other)
             old.send(lease_open(-1, 2), {"t": "lease.commit", "seq": 2, "lease": 2})
-            wait_for(lambda: status(path)["queue"]["count"] == 1)
+            wait_for(lambda: status(path).queue.count == 1)
             new = Wire(path, client, greet=False)
             new.send(hello(client))
         with closing(new):

@@ -174,7 +174,7 @@ def test_hand_off_does_not_wait_for_a_statement(path, store):
 
 def was_taken(found):
     """Whether the writer has the fourth request of a client, and waits for the lock."""
-    return not found["queue"]["count"] and 4 in [one["requests"] for one in found["connections"]]
+    return not found.queue.count and 4 in [one.requests for one in found.connections]
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 1e308])

@@ -77,7 +77,7 @@ def started(path):
 
 def serves(path, version):
     """Wait until it is this version that serves. Whoever asks may be sent away meanwhile."""
-    wait_for(lambda: (ask_status(resolve_paths(path)) or {}).get("version") == version)
+    wait_for(lambda: (found := ask_status(resolve_paths(path))) and found.version == version)
 
 
 # --- a newer program -----------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_newer_client_makes_the_actor_hand_over_to_its_build(path, newer, code):
         running.goes_on()
         use(newer, path, session="another")
         assert started(path) == 1
-        new = status(path)["pid"]
+        new = status(path).pid
     assert check_owners(path) == [old.pid, new]
 
 
@@ -110,12 +110,12 @@ def test_newer_client_that_may_not_ask_works_with_the_older_actor(
         use(newer, path)
         use(newer, path, session="t")
         found = status(path)
-        assert (found["pid"], found["handoff"]) == (old.pid, None)
+        assert (found.pid, found.handoff) == (old.pid, None)
         assert started(path) == 0
         # A person may.
         done = command("handoff", "--db", path, python=newer.python)
         assert done.returncode == 0
-        assert status(path)["version"] == NEWER
+        assert status(path).version == NEWER
 
 
 def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
@@ -130,11 +130,9 @@ def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
         use(newer, path, session="last")
         running.goes_on()
         found = status(path)
-        assert found["pid"] == old.pid
-        assert "has ended" in found["handoff"]["failed"]
-        assert failed_updates(found) == [
-            f"update failed, still serving: {found['handoff']['failed']}"
-        ]
+        assert found.pid == old.pid
+        assert "has ended" in found.handoff.failed
+        assert failed_updates(found) == [f"update failed, still serving: {found.handoff.failed}"]
         assert started(path) == 1
     assert check_owners(path) == [old.pid]
 
@@ -148,8 +146,8 @@ def test_program_whose_code_on_disk_is_no_longer_its_own_changes_nothing(path, t
         wait_for(lambda: "hand-off: failed" in log(path))
         running.goes_on()
         found = status(path)
-        assert (found["pid"], failed_updates(found)) == (old.pid, [])
-        assert "which is not newer" in found["handoff"]["failed"]
+        assert (found.pid, failed_updates(found)) == (old.pid, [])
+        assert "which is not newer" in found.handoff.failed
     assert check_owners(path) == [old.pid]
 
 
@@ -161,23 +159,23 @@ def test_older_client_works_with_a_newer_actor(path, newer, older):
         use(older, path)
         running.goes_on()
         found = status(path)
-        assert (found["pid"], found["handoff"]) == (actor.pid, None)
-        builds = {c["build"] for c in found["connections"]}
+        assert (found.pid, found.handoff) == (actor.pid, None)
+        builds = {c.build for c in found.connections}
         assert OLDER in builds
         done = command("handoff", "--db", path, python=older.python)
         assert done.returncode == 1
         assert "older" in done.stderr
-        assert status(path)["pid"] == actor.pid
+        assert status(path).pid == actor.pid
     assert check_owners(path) == [actor.pid]
 
 
 def test_older_client_starts_its_own_actor_and_a_newer_one_takes_over(path, newer, older):
     use(older, path, session="a")
-    assert status(path)["version"] == OLDER
+    assert status(path).version == OLDER
     use(newer, path, session="b")
     serves(path, NEWER)
     use(older, path, session="c")
-    assert status(path)["version"] == NEWER
+    assert status(path).version == NEWER
     with closing(SessionDB(path)) as db:
         assert {s["id"] for s in db.list_sessions_rich()} == {"a", "b", "c"}
     assert len(check_owners(path)) == 2
@@ -192,17 +190,17 @@ def test_other_code_of_the_same_version_is_handed_over_only_when_asked_for(path,
         use(checkout, path)
         running.goes_on()
         found = status(path)
-        assert (found["pid"], found["handoff"]) == (old.pid, None)
+        assert (found.pid, found.handoff) == (old.pid, None)
         told = request_handoff(resolve_paths(path), str(checkout.python))
         after = status(path)
-        assert after["pid"] == told["pid"]
-        assert after["version"] == found["version"]
-        assert after["build"] == told["build"] != found["build"]
+        assert after.pid == told["pid"]
+        assert after.version == found.version
+        assert after.build == told["build"] != found.build
         # And not back by itself.
         running.goes_on()
         with closing(SessionDB(path)) as db:
             db.set_meta("k", "v")
-        assert status(path)["pid"] == told["pid"]
+        assert status(path).pid == told["pid"]
     assert check_owners(path) == [old.pid, told["pid"]]
 
 
@@ -220,7 +218,7 @@ def test_three_versions_at_once_come_to_rest(path, tmp_path):
         for number in range(3):
             for build in reversed(builds):
                 use(build, path, session=f"{build.python} {number}")
-        assert status(path)["version"] == NEWEST
+        assert status(path).version == NEWEST
     assert 1 <= started(path) <= 2
     assert len(check_owners(path)) == 1 + started(path)
 
@@ -275,7 +273,7 @@ def test_actor_that_has_refused_a_build_ends_as_usual(tmp_path, older, monkeypat
         else:
             done = command("handoff", "--db", path, python=older.python)
             assert done.returncode == 1
-        assert status(path)["handoff"]["failed"]
+        assert status(path).handoff.failed
     wait_nobody(path)
 
 
@@ -293,9 +291,9 @@ def test_request_that_is_not_worth_it_is_refused(path, newer):
             assert (answer["t"], answer["code"]) == ("failed", "handoff-failed")
             assert "not newer" in answer["message"]
         assert ask(NEWER)["t"] == "done"
-        wait_for(lambda: wire.status()["handoff"]["failed"])
+        wait_for(lambda: wire.status().handoff.failed)
         assert "less than a minute ago" in ask(NEWER)["message"]
         # Another build is another matter.
         assert ask(NEWEST)["t"] == "done"
-        wait_for(lambda: wire.status()["handoff"]["failed"])
-        assert wire.status()["pid"] == old.pid
+        wait_for(lambda: wire.status().handoff.failed)
+        assert wire.status().pid == old.pid

@@ -57,9 +57,10 @@ def test_status_names_the_store(odd):
     with closing(SessionDB(odd, mode="actor")) as db:
         db.create_session("s", "cli")
         found = ask_status(resolve_paths(odd))
-        assert found["database"].endswith("/state.db")
-        assert found == json.loads(json.dumps(found))
-        assert status(odd)["database"] == found["database"]
+        assert found.database.endswith("/state.db")
+        document = found.document()
+        assert document == json.loads(json.dumps(document))
+        assert status(odd).database == found.database
     log = (folder_of(odd) / "log").read_bytes()
     assert b"owns" in log
     assert b"UnicodeEncodeError" not in log

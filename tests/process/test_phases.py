@@ -67,7 +67,7 @@ def test_hello_and_status_are_answered_before_the_file_is_open(path):
             early.send(hello(early.client_id))
             first = early.receive()
             assert (first["t"], first["ready"]) == ("welcome", False)
-            while (phase := early.status()["phase"]) != WAITING:
+            while (phase := early.status().phase_text) != WAITING:
                 assert phase == "opening"
             command = [sys.executable, "-m", "hermes_actor", "status", "--db", str(path)]
             assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == (
@@ -80,7 +80,7 @@ def test_hello_and_status_are_answered_before_the_file_is_open(path):
             assert later["t"] == "welcome"
             assert later["file_id"]
     lines(ready)
-    assert status(path)["phase"] == "serving"
+    assert status(path).is_serving
 
 
 def test_client_that_cannot_wait_is_told_the_phase(path):

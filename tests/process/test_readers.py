@@ -74,17 +74,17 @@ def test_actor_starts_and_serves_although_a_reader_holds_an_old_snapshot(path, d
         first = stop_actor(path, signal.SIGKILL)
         db.append_message("s", "user", "after")
         found = status(path)
-        assert found["pid"] != first
-        assert (found["phase"], found["epoch"]) == ("serving", 2)
+        assert found.pid != first
+        assert (found.phase_text, found.epoch) == ("serving", 2)
         # Whoever looks is told who is in the way.
-        wait_for(lambda: status(path)["wal"]["pinned_by"] == [sleeper.pid])
+        wait_for(lambda: status(path).wal.pinned_by == [sleeper.pid])
         assert contents(path, "s") == ["before", "not seen by the sleeper", "after"]
         said, _ = sleeper.communicate("go on\n", timeout=60)
         assert said == "True\n"
     assert contents(path, "s") == ["before", "not seen by the sleeper", "after"]
     # The state ends by itself when its cause is gone.
     db.append_message("s", "user", "last")
-    wait_for(lambda: status(path)["wal"]["pinned_by"] == [])
+    wait_for(lambda: status(path).wal.pinned_by == [])
 
 
 def test_drain_does_not_wait_for_a_reader(path, db):
@@ -139,7 +139,7 @@ def test_nobody_sees_half_a_batch(path, db):
             assert told["wrong"] == []
             # It has really looked while things changed.
             assert len(told["seen"]) > 10
-    sizes = status(path)["batch_sizes"]
+    sizes = status(path).batch_sizes
     assert sum(number for size, number in sizes.items() if size != "1") > 20
 
 
@@ -263,7 +263,7 @@ def test_last_reader_that_closes_leaves_the_wal_to_the_actor(path, db):
     db.append_message("s", "user", "2")
     assert run_python(OPEN_READ_CLOSE, path) == 2
     assert identities(path) == before
-    assert status(path)["epoch"] == 1
+    assert status(path).epoch == 1
 
 
 def test_last_reader_that_closes_leaves_the_wal_of_a_killed_actor_to_the_next(path, db):

@@ -125,7 +125,7 @@ def test_requests_that_wait_are_decoded_one_at_a_time(path, actor):
         with write_lock(path):
             # As many as the share of a client allows, so that they are taken together.
             wire.send(*(request(seq, operation, timeout=60.0) for seq in range(2, 10)))
-            wait_for(lambda: status(path)["queue"]["bytes"] > 7 * MEGABYTE)
+            wait_for(lambda: status(path).queue.bytes > 7 * MEGABYTE)
         assert [wire.answer(seq)["t"] for seq in range(2, 10)] == ["ok"] * 8
     assert peak_memory(actor.pid) < before + 25 * MEGABYTE
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_fails_alone_in_a_batch(path, actor):
             wire.send(request(1, create("s")))
             wire.send(request(2, {"op": "unknown"}), request(3, {"op": "upkeep.vacuum"}))
             wire.send(request(4, append("s", "x")), request(5, append("nowhere", "x")))
-            wait_for(lambda: status(path)["queue"]["count"] == 5)
+            wait_for(lambda: status(path).queue.count == 5)
         answers = [wire.answer(seq) for seq in range(1, 6)]
     assert [a["t"] for a in answers] == ["ok", "failed", "ok", "ok", "failed"]
     assert [answers[1]["code"], answers[4]["code"]] == ["unsupported", "constraint"]

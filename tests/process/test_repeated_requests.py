@@ -77,12 +77,12 @@ def test_what_the_old_connection_has_queued_is_dropped_and_what_was_begun_is_fin
 
 def admitted(wire):
     """How many requests by hand the actor has read."""
-    found = wire.status()["connections"]
-    return sum(c["requests"] for c in found if c["name"] == "by hand")
+    found = wire.status().connections
+    return sum(c.requests for c in found if c.name == "by hand")
 
 
 def queued(wire):
-    return wire.status()["queue"]["count"]
+    return wire.status().queue.count
 
 
 def test_stale_original_is_never_executed_after_its_resend_was_acknowledged_and_pruned(served, db):
@@ -230,7 +230,7 @@ def test_order_of_each_client_is_kept_in_one_stream_of_many(served):
     # Without gaps, and each number once.
     numbers = sorted(a["commit_no"] for told in answers for a in told)
     assert numbers == list(range(numbers[0], numbers[0] + 3 * count))
-    assert numbers[-1] == own(served, "commit_no") == status(served)["commit_no"]
+    assert numbers[-1] == own(served, "commit_no") == status(served).commit_no
 
 
 def test_order_is_kept_across_connections_that_break(served):

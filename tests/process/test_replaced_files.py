@@ -382,7 +382,7 @@ def test_checkpoint_does_not_write_over_a_file_with_another_wal(path, paths, cli
 
         def has_tried():
             with suppress(AssertionError, OSError):
-                tried = wire.status()["checkpoints"]
+                tried = wire.status().checkpoints
                 return any(outcome.startswith("truncate") for outcome in tried)
             return True  # it has ended
 
@@ -528,7 +528,7 @@ def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
         fill(db)
         db.set_meta("x", "y" * 1_000_000)
         settle(db, paths)
-        wait_for(lambda: any("complete" in key for key in wire.status()["checkpoints"]))
+        wait_for(lambda: any("complete" in key for key in wire.status().checkpoints))
         db.append_message("s", "user", "in the log")
         with standing_still(actor):
             for name in removed:

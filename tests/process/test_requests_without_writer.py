@@ -83,7 +83,7 @@ def test_status_is_answered_while_a_drain_takes_long(path):
         # Asked before it listens again, answered when it does; the request waits for the next one.
         found = ask_status(resolve_paths(path), 30.0)
         assert found is not None
-        assert (found["pid"], found["phase"]) == (old.pid, "draining")
+        assert (found.pid, found.phase_text) == (old.pid, "draining")
         with closing(SessionDB(path, mode="actor")) as late:
             late.append_message("s", "user", "late")
             assert late._port.statistics()["pid"] != old.pid

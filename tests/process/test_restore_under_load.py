@@ -292,7 +292,7 @@ def test_changes_wait_while_they_are_held_and_go_on_when_the_holder_is_gone(path
             holder.send(ask(-1, "hold"))
             state = holder.receive()["result"]["state"]
             other.send({"t": "request", "seq": 2, "operation": append("s", "held")})
-            told = wait_for(lambda: [t for t in holder.status()["degraded"] if "wait for" in t])
+            told = wait_for(lambda: [t for t in holder.status().degraded if "wait for" in t])
             assert f"pid {os.getpid()}" in told[0]
             holder.send(ask(-3, "state"))
             assert wait_for(holder.receive)["result"]["state"] == state

@@ -54,7 +54,7 @@ def become(uid):
 def import_all():
     # Serve once while everything may still be imported: nobody else can read our interpreter.
     def end():
-        wait_for(lambda: outcome(lambda: status(warm)["phase"])["value"] == "serving")
+        wait_for(lambda: outcome(lambda: status(warm).phase_text)["value"] == "serving")
         os.kill(os.getpid(), signal.SIGTERM)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ try:
     for name, mode in ((path.parent, 0o755), (folder, 0o755), (folder / "sock", 0o666)):
         os.chmod(name, mode)
     results["open"] = json.loads(touch(third))
-    results["status"] = wire.status()
+    results["status"] = wire.status().document()
     os.chmod(folder, 0o700)
     results["owner"] = json.loads(touch(nobody))
     wire.close()

@@ -49,7 +49,7 @@ def test_a_broken_file_costs_nobody_a_change(path):
     """Many programs share it; the actor goes on with the defaults and says so in its log."""
     settle(path, "actor:\n  private_sql: false\n bad\n")
     write_sql(path)
-    assert ask_status(resolve_paths(path))["phase"] == "serving"
+    assert ask_status(resolve_paths(path)).is_serving
     assert "config.yaml, line 3" in (folder_of(path) / "log").read_text()
 
 

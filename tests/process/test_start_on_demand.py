@@ -111,7 +111,7 @@ def test_path_of_the_socket_may_be_longer_than_the_kernel_allows(tmp_path):
         stop_actor(path, signal.SIGKILL)
         db.append_message("s", "user", "again")
     assert contents(path, "s") == ["again"]
-    assert status(path)["epoch"] == 2
+    assert status(path).epoch == 2
     stop_actor(path)
     assert not (folder_of(path) / "sock").exists()
 

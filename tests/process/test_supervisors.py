@@ -240,7 +240,7 @@ def test_watchdog_is_told_for_as_long_as_the_writer_goes_on(path, manager):
 
 def taken(status):
     """How many requests the writer has begun with."""
-    return sum(c["requests"] for c in status["connections"]) - status["queue"]["count"]
+    return sum(c.requests for c in status.connections) - status.queue.count
 
 
 def test_actor_that_is_started_on_demand_has_nobody_to_tell(path, manager, monkeypatch):

@@ -66,26 +66,26 @@ def test_update_hands_over_to_the_new_code(path, installed, release):
         db.append_message("s", "user", "before")
     os.kill(actor_pid(path), 15)
     with serving(path, python=installed.python) as old, load(path) as running:
-        assert status(path)["version"] == OURS
+        assert status(path).version == OURS
         done = update(path, installed, "--", "sh", "-c", " ".join(install(release, installed)))
         assert done.returncode == 0, done.stderr
         found = status(path)
-        assert found["version"] == NEWER
+        assert found.version == NEWER
         (copy,) = copies(path)
         assert done.stdout.splitlines() == [
             f"copied the store to {copy}",
-            f"pid {found['pid']} serves {path} with build {found['build']}",
+            f"pid {found.pid} serves {path} with build {found.build}",
         ]
         running.goes_on()
     check_copy(copy, ["before"])
-    assert check_owners(path)[-2:] == [old.pid, found["pid"]]
+    assert check_owners(path)[-2:] == [old.pid, found.pid]
 
 
 def test_new_code_of_another_environment(path, installed, release):
     with serving(path, python=installed.python):
         done = update(path, installed, "--python", release.python, "--", "true")
         assert done.returncode == 0
-        assert status(path)["version"] == NEWER
+        assert status(path).version == NEWER
 
 
 def test_words_of_the_command_are_its_own(path, installed):
@@ -113,7 +113,7 @@ def test_without_an_actor_the_next_client_starts_the_new_code(path, installed, r
     check_copy(copy, ["x"])
     code = "import sys; from pathlib import Path; from hermes_actor import SessionDB;"
     assert run(installed, f"{code} SessionDB(Path(sys.argv[1])).close()", path) == 0
-    assert status(path)["version"] == NEWER
+    assert status(path).version == NEWER
 
 
 def run(build, code, *words):
@@ -170,7 +170,7 @@ def test_command_that_fails_hands_nothing_over(path, installed, how):
         assert done.returncode == code
         assert "nothing was handed over" in done.stderr
         found = status(path)
-        assert (found["pid"], found["handoff"]) == (old.pid, None)
+        assert (found.pid, found.handoff) == (old.pid, None)
         running.goes_on()
     assert check_owners(path) == [old.pid]
 
@@ -185,10 +185,8 @@ def test_broken_release_leaves_the_old_actor_as_it_is(path, installed, release):
         assert "could not take over" in done.stderr
         assert "the old actor serves on" in done.stderr
         found = status(path)
-        assert (found["pid"], found["phase"]) == (old.pid, "serving")
-        assert failed_updates(found) == [
-            f"update failed, still serving: {found['handoff']['failed']}"
-        ]
+        assert (found.pid, found.phase_text) == (old.pid, "serving")
+        assert failed_updates(found) == [f"update failed, still serving: {found.handoff.failed}"]
         running.goes_on()
         with closing(SessionDB(path)) as db:
             db.create_session("s", "cli")
@@ -208,7 +206,7 @@ def test_older_release_is_refused(path, installed, release):
         done = update(path, installed, "--", *install(release, installed))
         assert done.returncode == 1
         assert "--allow-older" in done.stderr
-        assert status(path)["pid"] == old.pid
+        assert status(path).pid == old.pid
 
 
 def test_store_that_cannot_be_copied_is_not_updated(path, installed, tmp_path):

@@ -46,11 +46,11 @@ def path(tmp_path):
 
 
 def status(path):
-    return ask_status(resolve_paths(path)) or {}
+    return ask_status(resolve_paths(path))
 
 
 def aside(path):
-    return status(path)["index"]["aside"]
+    return status(path).index.aside
 
 
 def builders(path):
@@ -126,7 +126,7 @@ def test_process_that_is_killed(path):
         small = db.append_message("s", "user", "walrus")
         assert ids(db, "walrus") == [large, small]
         assert aside(path) == "none"
-        assert status(path)["degraded"] == []
+        assert status(path).degraded == []
         assert "is not indexed after 1 try" in resolve_paths(path).log.read_text()
     assert_whole(path, 2)
 
@@ -188,7 +188,7 @@ def test_process_that_always_fails_costs_its_own_text_only(path):
         wait_for(lambda: "after 3 tries" in actor.last_words())
         query_of_others = "SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'sealend'"
         assert query(path, query_of_others) == [(other,)]
-        (degraded,) = [one for one in status(path)["degraded"] if "not indexed" in one]
+        (degraded,) = [one for one in status(path).degraded if "not indexed" in one]
         assert degraded.startswith(f"the text of message {large} (1.5 MB) is not indexed after ")
         with (
             closing(SessionDB(path, timeout=0.3)) as hasty,
@@ -201,7 +201,7 @@ def test_process_that_always_fails_costs_its_own_text_only(path):
         # Who shortens the text need not wait for the next try.
         db._conn.execute("UPDATE messages SET content = 'walrus' WHERE id = ?", (large,))
         assert ids(db, "walrus") == [large]
-        assert status(path)["degraded"] == []
+        assert status(path).degraded == []
 
 
 EMBEDDED = """

@@ -23,6 +23,7 @@ from hermes_actor.build import build_id
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.versions import is_newer
 from hermes_protocol.handoff import Ready, TakeOver
+from hermes_protocol.status import HandoffStatus, HandoffStep
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
@@ -37,38 +38,34 @@ class HandoffAttempt:
 
     def __init__(self, request: wire.Handoff) -> None:
         self.request = request
-        self.step = "starting the successor"
+        self.step = HandoffStep.STARTING
         self.error: HandoffFailed | None = None
         self.refused = False
         """Whether the build that was found may not take over; then it is no failed update."""
         self.finished = trio.Event()
         self.at = time.time()
         self._successor: SuccessorProcess | None = None
-        self._pid: int | None = None
+        self.pid: int | None = None
         self._build = request.build
 
-    def report(self) -> dict[str, Any]:
-        """For the status document."""
+    def status(self) -> HandoffStatus:
+        """Return this attempt's part of the status document."""
         failed = None if self.error is None else str(self.error)
-        return {
-            "step": self.step,
-            "at": self.at,
-            "pid": self._pid,
-            "build": self._build,
-            "failed": failed,
-        }
+        return HandoffStatus(
+            step=self.step, at=self.at, pid=self.pid, build=self._build, failed=failed
+        )
 
     def result(self) -> dict[str, Any]:
         """What whoever asked is told. Raises what went wrong."""
         if self.error is not None:
             raise HandoffFailed(str(self.error))
-        return {"pid": self._pid, "build": self._build}
+        return {"pid": self.pid, "build": self._build}
 
     async def prepare(self, paths: StorePaths, options: Sequence[str]) -> None:
         """Have a successor that is ready. Nothing has happened to the file yet."""
         failpoints.hit("handoff.start")
         self._successor = await SuccessorProcess.start(paths, self.request.python, options)
-        self._pid = self._successor.pid
+        self.pid = self._successor.pid
         if self.error is not None:
             # Called off while it was being started.
             await self.end_successor()
@@ -94,7 +91,7 @@ class HandoffAttempt:
         self.refused = False
         _log.info("hand-off: successor pid %d, build %s, is ready", ready.pid, ready.build)
         failpoints.hit("handoff.ready")
-        self.step = "closing the file"
+        self.step = HandoffStep.CLOSING
 
     async def _ready(self, successor: SuccessorProcess) -> Ready:
         try:
@@ -109,13 +106,13 @@ class HandoffAttempt:
     async def give(self, message: TakeOver, listener: int, lock: int) -> None:
         """The file is closed: give it away and wait until it is served. Raises if it is not."""
         assert self._successor is not None
-        self.step = "waiting for the successor to serve"
+        self.step = HandoffStep.TRANSFERRED
         failpoints.hit("handoff.closed")
         self._successor.hand(message, listener, lock)
         failpoints.hit("handoff.given")
         await self._successor.serving()
         _log.info("hand-off: pid %d serves", self._successor.pid)
-        self.step = "done"
+        self.step = HandoffStep.DONE
         self.finished.set()
 
     async def stay(self, until: trio.Event) -> bool:
@@ -156,6 +153,6 @@ class HandoffAttempt:
         """The first cause is the one that is told."""
         if self.error is not None:
             return
-        _log.error("hand-off: failed while %s: %s", self.step, error)
+        _log.error("hand-off: failed while %s: %s", self.step.value, error)
         self.error = error
         self.finished.set()

@@ -88,9 +88,9 @@ class HandoffCoordinator:
         if server.is_draining:
             raise HandoffFailed("the actor is draining")
         if self.attempt is not None and not self.attempt.finished.is_set():
-            raise HandoffFailed(f"another hand-off is under way: {self.attempt.step}")
+            raise HandoffFailed(f"another hand-off is under way: {self.attempt.step.value}")
         if server.is_leaving or server.writer is None:
-            raise HandoffFailed(f"the actor is {server.phase}")
+            raise HandoffFailed(f"the actor is {server.phase.text}")
         if not request.wait:
             self._check_worth(request.build)
         self.attempt = attempt = HandoffAttempt(request)
@@ -171,9 +171,8 @@ class HandoffCoordinator:
 
     async def _receive_meanwhile(self, attempt: HandoffAttempt, listener: socket.socket) -> None:
         await trio.sleep(limits.SUCCESSOR_END_SECONDS)
-        pid = attempt.report()["pid"]
-        self.stuck = f"closed: the failed successor, pid {pid}, cannot be ended"
-        _log.error("%s", self.stuck)
+        self.stuck = f"the failed successor, pid {attempt.pid}, cannot be ended"
+        _log.error("closed: %s", self.stuck)
         await self._server.receive(listener)
 
 

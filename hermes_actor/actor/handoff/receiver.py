@@ -32,6 +32,7 @@ from hermes_protocol.messages import PROTOCOL
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.status import PhaseReport
 
 __all__ = ["PredecessorLink", "ReceivedDescriptors", "check_file"]
 
@@ -68,8 +69,8 @@ class PredecessorLink:
         listener, lock = descriptors
         return ReceivedDescriptors(socket.socket(fileno=listener), lock, message)
 
-    def tell_phase(self, phase: str) -> None:
-        self._say(TakingOver(phase=readable(phase)))
+    def tell_phase(self, phase: PhaseReport) -> None:
+        self._say(TakingOver(phase=readable(phase.text)))
 
     def tell_serving(self, epoch: int) -> None:
         failpoints.hit("successor.serving")

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from hermes_actor._version import __version__
 from hermes_actor.cli.output import size_text
@@ -37,6 +37,7 @@ from hermes_actor.system.lock_inspection import (
     processes_with_write_fd,
     wal_read_lock_pids,
 )
+from hermes_protocol.status import Status
 
 __all__ = ["CHECKS", "Finding", "Level"]
 
@@ -263,7 +264,7 @@ def actor(paths: StorePaths) -> Findings:
         yield Finding("ok", "actor", "not running; the next client starts one")
         return
     try:
-        found = ask_status(paths)
+        status = ask_status(paths)
     except DeadlineExceeded:
         text = f"pid {owner} owns the store and does not answer"
         yield Finding("broken", "actor", text, "hermes-actor stop --force")
@@ -271,28 +272,28 @@ def actor(paths: StorePaths) -> Findings:
     except Unsupported as error:
         yield Finding("warning", "actor", f"pid {owner}: {error}", "hermes-actor handoff")
         return
-    if found is None:
+    if status is None:
         text = f"pid {owner} owns the store in embedded mode and takes no clients"
         yield Finding("note", "actor", text, "other programs can write when it has ended")
         return
-    yield from _as_it_says(found)
+    yield from _as_it_says(status)
 
 
-def _as_it_says(found: dict[str, Any]) -> Findings:
-    pid = found["pid"]
-    if found["broken"]:
-        yield Finding("broken", "actor", f"pid {pid}: {found['broken']}", "hermes-actor repair")
-    elif found["phase"] != "serving":
-        yield Finding("warning", "actor", f"pid {pid}: {found['phase']}", "hermes-actor status")
+def _as_it_says(status: Status) -> Findings:
+    pid = status.pid
+    if status.broken:
+        yield Finding("broken", "actor", f"pid {pid}: {status.broken}", "hermes-actor repair")
+    elif not status.is_serving:
+        yield Finding("warning", "actor", f"pid {pid}: {status.phase_text}", "hermes-actor status")
     else:
-        yield Finding("ok", "actor", f"pid {pid} serves, version {found['version']}")
-    for text in found["degraded"]:
+        yield Finding("ok", "actor", f"pid {pid} serves, version {status.version}")
+    for text in status.degraded:
         yield Finding("warning", "actor", text, "hermes-actor logs shows since when")
-    if found["version"] != __version__:
-        text = f"the actor has version {found['version']}, this command {__version__}"
+    if status.version != __version__:
+        text = f"the actor has version {status.version}, this command {__version__}"
         yield Finding("note", "actor", text, "hermes-actor handoff")
-    if found["index"]["lag"]:
-        text = f"{found['index']['lag']} messages are not indexed yet"
+    if status.index.lag:
+        text = f"{status.index.lag} messages are not indexed yet"
         yield Finding("note", "index", text, "nothing: they are indexed in idle time")
 
 

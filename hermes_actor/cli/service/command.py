@@ -193,9 +193,9 @@ def _wait_until_served(paths: StorePaths, manager: Manager) -> None:
     while time.monotonic() < give_up:
         # One that waits itself does not answer; its manager knows what for.
         with contextlib.suppress(DeadlineExceeded):
-            found = ask_status(paths)
-            if found is not None and found["phase"] == "serving":
-                print(f"pid {found['pid']} serves {paths.db}")
+            status = ask_status(paths)
+            if status is not None and status.is_serving:
+                print(f"pid {status.pid} serves {paths.db}")
                 return
         time.sleep(0.05)
     found = manager.report()
