@@ -49,11 +49,11 @@ def is_archived(conn: Connection, session_id: str) -> bool:
 
 def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool:
     """Set or clear the mark of one session: in its column, or where there is none, in our table."""
-    layout = features_of(conn)
-    if layout.archived:
+    features = features_of(conn)
+    if features.archived:
         sql = "UPDATE sessions SET archived = ? WHERE id = ? AND COALESCE(archived, 0) != ?"
         return conn.execute(sql, (int(archived), session_id, int(archived))).rowcount > 0
-    if not layout.own_marks:
+    if not features.own_marks:
         raise Unsupported("the file has no place for an archive mark")
     if archived:
         sql = "INSERT OR IGNORE INTO hermes_actor_archived VALUES (?, ?)"

@@ -86,7 +86,7 @@ def matching(
 
     *archived*: only such, only others, or (``None``) both. Raises :class:`MissingColumn`.
     """
-    layout = features_of(conn)
+    features = features_of(conn)
     present = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
     conditions, parameters = ["s.ended_at IS NOT NULL", "s.id IS NOT NULL"], list[Any]()
     for name, value in given.items():
@@ -98,7 +98,7 @@ def matching(
         conditions.append(FILTERS[name].sql.replace("?1", "?").replace("?", place))
         parameters.append(value)
     if archived is not None:
-        conditions.append(layout.is_archived if archived else f"NOT {layout.is_archived}")
+        conditions.append(features.is_archived if archived else f"NOT {features.is_archived}")
     return dicts(
         conn,
         f"{SELECT_FOUND} WHERE {' AND '.join(conditions)} ORDER BY s.started_at, s.id",

@@ -48,11 +48,11 @@ def continuation(conn: Connection, session_id: str | None) -> str | None:
     Of several: the latest; where children are marked, one that was itself compressed, else one
     that is open, else the latest active.
     """
-    layout = features_of(conn)
+    features = features_of(conn)
     order = "c.started_at DESC"
-    if layout.marks_children:
+    if features.marks_children:
         order = f"c.end_reason IS 'compression' DESC, c.ended_at IS NULL DESC, {_ACTIVITY} DESC"
-    sql = f"SELECT c.id {_CHILDREN} AND {layout.continues} ORDER BY {order} LIMIT 1"
+    sql = f"SELECT c.id {_CHILDREN} AND {features.continues} ORDER BY {order} LIMIT 1"
     found: str | None = scalar(conn, sql, (session_id,))
     return found
 
@@ -137,13 +137,15 @@ def resume_target(conn: Connection, session_id: str) -> str:
     That is the first with a message; where children are marked, the deepest, over no branch,
     delegate or tool.
     """
-    layout = features_of(conn)
-    newest = _NEWEST_CHILD.format(same=layout.same_conversation if layout.marks_children else "1")
+    features = features_of(conn)
+    newest = _NEWEST_CHILD.format(
+        same=features.same_conversation if features.marks_children else "1"
+    )
     return walk_to_messages(
         session_id,
         lambda current: scalar(conn, _ANY_MESSAGE, (current,)) is not None,
         lambda current: scalar(conn, newest, (current,)),
-        deepest=layout.marks_children,
+        deepest=features.marks_children,
     )
 
 

@@ -86,20 +86,20 @@ def list_rich(
 
     *workspace*: only those whose repository or working directory contains it, whatever the case.
     """
-    layout = features_of(conn)
-    listed = _listed(layout, page.source, page.exclude_sources, page.include_children)
+    features = features_of(conn)
+    listed = _listed(features, page.source, page.exclude_sources, page.include_children)
     if workspace is not None:
         listed = Listed(
             f"{listed.where} AND {_WORKSPACE}", (*listed.parameters, workspace), listed.source
         )
     if order_by_last_active:
         ids = by_activity(conn, listed, limit=page.limit, offset=page.offset, through_lineage=True)
-        rows = _rich_by_id(conn, layout, ids)
+        rows = _rich_by_id(conn, features, ids)
     else:
         rows = dicts(
             conn,
             f"""
-            SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(layout)} AS preview
+            SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(features)} AS preview
             FROM (SELECT s.rowid AS place, s.id FROM sessions s WHERE {listed.where}
                   ORDER BY s.started_at DESC, s.rowid LIMIT ? OFFSET ?) page
             JOIN sessions s ON s.rowid = page.place
@@ -148,14 +148,14 @@ def unlinked_telegram_sessions(conn: Connection, user_id: str, limit: int) -> li
 
 
 def _listed(
-    layout: SchemaFeatures,
+    features: SchemaFeatures,
     source: str | None,
     exclude: Sequence[str] | None,
     include_children: bool,
 ) -> Listed:
-    conditions, parameters = [layout.listed], []
+    conditions, parameters = [features.is_listable], []
     if not include_children:
-        conditions.append(layout.stands_alone)
+        conditions.append(features.is_top_level)
     if source:
         conditions.append("s.source = ?")
         parameters.append(source)
@@ -165,12 +165,12 @@ def _listed(
     return Listed(" AND ".join(conditions), tuple(parameters), source or None)
 
 
-def _preview(layout: SchemaFeatures) -> str:
-    return _PREVIEW.format(visible=layout.visible)
+def _preview(features: SchemaFeatures) -> str:
+    return _PREVIEW.format(visible=features.visible)
 
 
-def _rich_by_id(conn: Connection, layout: SchemaFeatures, ids: list[str]) -> list[Row]:
-    select = f"SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(layout)} AS preview"
+def _rich_by_id(conn: Connection, features: SchemaFeatures, ids: list[str]) -> list[Row]:
+    select = f"SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(features)} AS preview"
     rows = _by_id(conn, f"{select} FROM sessions s", ids)
     _finish_previews(rows)
     return rows

@@ -101,8 +101,8 @@ def _update(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
 
 def _note_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
     """The indexer goes on from its watermark and would not come back for these."""
-    layout = features_of(conn)
-    if not (rows and layout.deferrable and layout.stale and "id" in op.columns):
+    features = features_of(conn)
+    if not (rows and features.deferrable and features.stale and "id" in op.columns):
         return
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
     place = op.columns.index("id")

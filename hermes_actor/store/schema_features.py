@@ -1,7 +1,7 @@
 """Features of a file's schema: columns decide, never its version number.
 
 Files of newer versions carry columns that change what a correct query is (messages that were
-taken back, sessions that were archived). The layout is read once per schema cookie.
+taken back, sessions that were archived). The features are read once per schema cookie.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SchemaFeatures(NamedTuple):
         return "(m.active = 1 OR m.compacted = 1)" if self.compacted else "m.active = 1"
 
     @property
-    def listed(self) -> str:
+    def is_listable(self) -> str:
         """SQL condition on ``s`` for sessions that lists may show."""
         if not self.archived:
             return f"NOT {self.is_archived}" if self.own_marks else "1"
@@ -83,7 +83,7 @@ class SchemaFeatures(NamedTuple):
         return self.compacted
 
     @property
-    def stands_alone(self) -> str:
+    def is_top_level(self) -> str:
         """SQL condition on ``s`` for sessions that are a row of their own: roots and branches."""
         branch = (
             "EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id"

@@ -128,12 +128,12 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
     title = None if old["title"] is None else next_in_lineage(conn, old["title"])
     # A continuation starts at or after the end of its parent, even when the clock went back. A mark
     # of a branch or delegate says how the parent began; on its continuation it would cut the chain.
-    layout = features_of(conn)
-    same = ", ".join(("source", "model", "system_prompt", *layout.belongs))
+    features = features_of(conn)
+    same = ", ".join(("source", "model", "system_prompt", *features.belongs))
     conn.execute(
         f"""
         INSERT INTO sessions (id, {same}, model_config, parent_session_id, started_at, title)
-        SELECT ?, {same}, {layout.unmarked_config}, id, MAX(ended_at, ?), ?
+        SELECT ?, {same}, {features.unmarked_config}, id, MAX(ended_at, ?), ?
         FROM sessions WHERE id = ?
         """,
         (op.new, op.now, title, op.old),

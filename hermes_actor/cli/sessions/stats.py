@@ -52,16 +52,16 @@ def stats(as_json: bool, db: Path | None) -> None:
 
 def _statistics(store: ReadOnlyStore) -> dict[str, Any]:
     def count(conn: Connection) -> tuple[dict[str, int], int]:
-        layout = features_of(conn)
+        features = features_of(conn)
         sources = conn.execute(
-            f"SELECT s.source, COUNT(*) AS n FROM sessions s WHERE NOT {layout.is_archived}"
+            f"SELECT s.source, COUNT(*) AS n FROM sessions s WHERE NOT {features.is_archived}"
             " GROUP BY s.source ORDER BY n DESC, s.source"
         ).fetchall()
         # All messages come from one index; those of the few archived sessions are taken off.
         hidden = scalar(
             conn,
             "SELECT COUNT(*) FROM messages m JOIN sessions s ON s.id = m.session_id"
-            f" WHERE {layout.is_archived}",
+            f" WHERE {features.is_archived}",
         ) if _has_archived(conn) else 0  # fmt: skip
         return dict(sources), scalar(conn, "SELECT COUNT(*) FROM messages") - hidden
 

@@ -30,14 +30,14 @@ _NUL_INDEX = "hermes_actor_messages_nul"
 
 
 def candidates(
-    conn: Connection, layout: SchemaFeatures, terms: tuple[str, ...]
+    conn: Connection, features: SchemaFeatures, terms: tuple[str, ...]
 ) -> list[int] | None:
     """Ids of all messages that may contain one of *terms*, newest first.
 
     ``None`` if the indexes cannot tell: a term without CJK characters may also stand in tool
     calls behind structured content, which no index covers.
     """
-    if not layout.deferrable or not layout.indexes >= {_TOOL_INDEX, _NUL_INDEX}:
+    if not features.deferrable or not features.indexes >= {_TOOL_INDEX, _NUL_INDEX}:
         return None
     if not all(contains_cjk(term) and _folds_plainly(term) for term in terms):
         return None

@@ -42,8 +42,8 @@ class Filters(NamedTuple):
     roles: Sequence[str] | None = None
 
 
-def _sql(layout: SchemaFeatures, filters: Filters) -> Condition:
-    conditions, parameters = [layout.findable] if layout.active else [], list[Any]()
+def _sql(features: SchemaFeatures, filters: Filters) -> Condition:
+    conditions, parameters = [features.findable] if features.active else [], list[Any]()
     for column, values, word in (
         ("s.source", filters.sources, "IN"),
         ("s.source", filters.excluded, "NOT IN"),
@@ -63,16 +63,16 @@ def index_lag(conn: Connection, through: int | None = None, *, exact: bool = Fal
     the indexes must be *exact*.
     """
     conn.layout_checked = False
-    layout = features_of(conn)
-    if not layout.watermark:
+    features = features_of(conn)
+    if not features.watermark:
         return None
     newest: int = scalar(conn, "SELECT MAX(id) FROM messages") or 0
     watermark = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'watermark'") or 0
     # What is missing is for the owner to rebuild, if it can.
     wanted = newest if through is None else min(through, newest)
-    if watermark < wanted or not layout.whole or not covers(conn, watermark):
+    if watermark < wanted or not features.whole or not covers(conn, watermark):
         return newest
-    noted = layout.deferrable and layout.stale and _is_noted(conn, wanted, exact)
+    noted = features.deferrable and features.stale and _is_noted(conn, wanted, exact)
     return newest if noted else None
 
 
@@ -100,22 +100,22 @@ def search_messages(
     plan = plan_query(query)
     if plan is None:
         return []
-    layout = features_of(conn)
-    if plan.route is Route.TRIGRAMS and not layout.trigrams:
+    features = features_of(conn)
+    if plan.route is Route.TRIGRAMS and not features.trigrams:
         plan = Plan(Route.LIKE, "", tuple(plan.match.replace('"', "").split()))
     try:
         if plan.route is Route.LIKE:
             usable = alone_until is None
-            hits = _by_terms(conn, layout, plan, filters, limit, offset, usable)
+            hits = _by_terms(conn, features, plan, filters, limit, offset, usable)
         else:
             table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
-            only = _sql(layout, filters)
+            only = _sql(features, filters)
             if alone_until is None:
                 hits = by_rank(conn, table, plan.match, only, limit, offset)
             else:
                 with unindexed(conn, table, alone_until) as rest:
                     hits = by_rank(conn, rest, plan.match, only, -1, 0)
-                    hits += by_rank(conn, table, plan.match, _undoubted(layout, only), -1, 0)
+                    hits += by_rank(conn, table, plan.match, _undoubted(features, only), -1, 0)
                 end = None if limit is None or limit < 0 else (offset or 0) + limit
                 hits = hits[max(offset or 0, 0) : end]
     except sqlite3.OperationalError as error:
@@ -125,13 +125,13 @@ def search_messages(
         check_usable(conn)
         return []
     for hit in hits:
-        hit["context"] = _context(conn, layout, hit)
+        hit["context"] = _context(conn, features, hit)
     return hits
 
 
-def _undoubted(layout: SchemaFeatures, only: Condition) -> Condition:
+def _undoubted(features: SchemaFeatures, only: Condition) -> Condition:
     """Without the messages for which the index may hold the wrong text."""
-    if not layout.stale:
+    if not features.stale:
         return only
     noted = "m.id NOT IN (SELECT id FROM hermes_actor_stale)"
     return Condition(f"{only.sql} AND {noted}", only.parameters)
@@ -139,14 +139,14 @@ def _undoubted(layout: SchemaFeatures, only: Condition) -> Condition:
 
 def _by_terms(
     conn: Connection,
-    layout: SchemaFeatures,
+    features: SchemaFeatures,
     plan: Plan,
     filters: Filters,
     limit: int | None,
     offset: int | None,
     indexes_are_complete: bool,
 ) -> list[Row]:
-    condition, parameters = _sql(layout, filters)
+    condition, parameters = _sql(features, filters)
     matches = " OR ".join(
         f"m.{column} LIKE ? ESCAPE '\\'"
         for _ in plan.terms
@@ -162,7 +162,7 @@ def _by_terms(
     )
     bound = [plan.terms[0], *patterns, *parameters]
     try:
-        found = candidates(conn, layout, plan.terms) if indexes_are_complete else None
+        found = candidates(conn, features, plan.terms) if indexes_are_complete else None
     except sqlite3.OperationalError as error:
         # An SQLite without the tokenizer, reading what another one has indexed.
         if primary_code(error) != sqlite3.SQLITE_ERROR:
@@ -192,10 +192,10 @@ def _confirmed(
     return page[offset : offset + limit]
 
 
-def _context(conn: Connection, layout: SchemaFeatures, hit: Row) -> list[dict[str, str]]:
+def _context(conn: Connection, features: SchemaFeatures, hit: Row) -> list[dict[str, str]]:
     """The message before the hit, the hit, and the one after, as short texts."""
     place = (hit["session_id"], hit["timestamp"], hit["timestamp"], hit["id"])
-    near = f"FROM messages m WHERE m.session_id = ? AND {layout.visible} AND"
+    near = f"FROM messages m WHERE m.session_id = ? AND {features.visible} AND"
     rows = conn.execute(
         f"""
         SELECT * FROM (SELECT m.role, m.content {near}
