@@ -28,16 +28,15 @@ from hermes_actor.api.operations import ONE_CHANGE, record
 from hermes_actor.api.provider import SessionDBProvider
 from hermes_actor.async_pipeline import AsyncPipeline
 from hermes_actor.client.actor_client import ActorClient
-from hermes_actor.client.aio import shared_clients
-from hermes_actor.client.aio.changes import AsyncActorChanges
-from hermes_actor.client.aio.subscription import AsyncSubscription
-from hermes_actor.client.aio.thread_adapter import ThreadChanges, ThreadPort
+from hermes_actor.client.aio import actor_client
+from hermes_actor.client.aio.subscription import AsyncActorChangeStream, AsyncSubscription
+from hermes_actor.client.aio.thread_adapter import ThreadChangeStream, ThreadPort
 from hermes_actor.errors import Closed
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
     from hermes_actor.client.aio.actor_client import AsyncActorClient
-    from hermes_actor.client.interfaces import AsyncChangeSource, AsyncPort, WriterPort
+    from hermes_actor.client.interfaces import AsyncChangeStream, AsyncPort, WriterPort
 
 __all__ = ["AsyncSessionDB"]
 
@@ -82,7 +81,7 @@ class AsyncSessionDB:
         db, self._db = self._db, self._given
         if db is not None:
             if isinstance(db._port, ActorClient):
-                await shared_clients.release(db._port.paths, self)
+                await actor_client.release(db._port.paths, self)
             if db is not self._given:
                 with anyio.CancelScope(shield=True):
                     await self._run(db.close)
@@ -118,12 +117,12 @@ class AsyncSessionDB:
         """
         return AsyncSubscription(partial(self._changes, after))
 
-    async def _changes(self, after: int | None) -> AsyncChangeSource:
+    async def _changes(self, after: int | None) -> AsyncChangeStream:
         db = await self._store()
         port = _port_of(db)
         if isinstance(port, ActorClient):
-            return await AsyncActorChanges.open(port.paths, after, db._timeout)
-        return ThreadChanges(port.subscribe(after, db._timeout))
+            return await AsyncActorChangeStream.open(port.paths, after, db._timeout)
+        return ThreadChangeStream(port.subscribe(after, db._timeout))
 
     async def _store(self) -> SessionDB:
         if self._db is not None:
@@ -144,7 +143,7 @@ class AsyncSessionDB:
     def _channel(self, db: SessionDB) -> AsyncActorClient | None:
         """The way to the actor without a thread, if there is an actor."""
         port = _port_of(db)
-        return shared_clients.share(port.paths, self) if isinstance(port, ActorClient) else None
+        return actor_client.acquire(port.paths, self) if isinstance(port, ActorClient) else None
 
     async def _run(self, function: Callable[[], R]) -> R:
         limiters = _limiters.get(None)

@@ -214,9 +214,9 @@ def _open_elsewhere(chosen: StoreSpec, mode: str, timeout: float) -> SessionDB:
 
 def _open_port(mode: str, paths: StorePaths, timeout: float) -> WriterPort:
     if mode == "actor":
-        from hermes_actor.client.shared_clients import share as share_actor
+        from hermes_actor.client.actor_client import acquire
 
-        return share_actor(paths, timeout)
+        return acquire(paths, timeout)
     if mode == "embedded":
         from hermes_actor.embedded import share as share_writer
 

@@ -178,7 +178,7 @@ def exit_time(folder: Path, options: argparse.Namespace) -> Section:
     for number in range(options.repeats):
         paths = resolve_paths(folder / f"exit-{number}" / "state.db")
         paths.db.parent.mkdir(parents=True)
-        channels = [ActorClient(paths, lambda _channel: None) for _ in range(CLIENTS)]
+        channels = [ActorClient(paths) for _ in range(CLIENTS)]
         try:
             took, acknowledged = _end_under_load(paths, channels)
         finally:

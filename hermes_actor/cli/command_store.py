@@ -19,7 +19,7 @@ from hermes_actor.client.reader import Reader
 from hermes_protocol.operations import MessageAppend
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import Answer, ChangeSource, Lease, WriterPort
+    from hermes_actor.client.interfaces import Answer, ChangeStream, Lease, WriterPort
     from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import MessageRow, Operation
 
@@ -89,11 +89,11 @@ class _LatePort:
 
     def open(self, timeout: float) -> WriterPort:
         if self._real is None:
-            from hermes_actor.client.shared_clients import share
+            from hermes_actor.client.actor_client import acquire
 
             self._paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._waiting():
-                self._real = share(self._paths, timeout)
+                self._real = acquire(self._paths, timeout)
             self._on_open()
         return self._real
 
@@ -120,5 +120,5 @@ class _LatePort:
     def statistics(self) -> dict[str, Any]:
         return {} if self._real is None else self._real.statistics()
 
-    def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
+    def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
         return self.open(timeout).subscribe(after, timeout)

@@ -85,9 +85,9 @@ class ReadOnlyStore:
             fail_no_store(db, self.paths)
 
     def _bring_up_to_date(self, timeout: float) -> None:
-        from hermes_actor.client.shared_clients import share
+        from hermes_actor.client.actor_client import acquire
 
-        share(self.paths, timeout).release()
+        acquire(self.paths, timeout).release()
 
     def read(self, function: Callable[..., R], *arguments: Any) -> R:
         """``function(connection, *arguments)`` in one state of the file."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -15,27 +18,30 @@ from hermes_actor.client.exchange import Sending, told
 from hermes_actor.client.leases import Leases
 from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import HermesActorError
+from hermes_actor.system import fork
+from hermes_actor.system.shared import SharedObjects
 from hermes_protocol.client import PendingReply, decode_result
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import Answer, ChangeSource, Lease
+    from hermes_actor.client.interfaces import Answer, ChangeStream, Lease
     from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
-__all__ = ["ActorClient"]
+__all__ = ["ActorClient", "acquire"]
 
 R = TypeVar("R")
 
 
 class ActorClient:
-    """The way to one actor. Get it with :func:`hermes_actor.client.shared_clients.share`."""
+    """The client of one actor, for all threads of a process. Get it with :func:`acquire`."""
 
-    def __init__(self, paths: StorePaths, released: Callable[[ActorClient], None]) -> None:
+    def __init__(self, paths: StorePaths) -> None:
         self.paths = paths
-        self._released = released
         self._connection = ActorConnection(paths)
         self._leases = Leases(self._connection)
+        # Also after its last release: a call may be under way, whose connection lives on.
+        fork.notify(self)
 
     def connect(self, timeout: float) -> None:
         """Be sure that the actor serves."""
@@ -108,13 +114,15 @@ class ActorClient:
         document: dict[str, Any] = msgspec.json.decode(status)
         return document
 
-    def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
-        from hermes_actor.client.changes import ActorChanges  # few programs follow
+    def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
+        from hermes_actor.client.subscription import ActorChangeStream  # few programs subscribe
 
-        return ActorChanges(self.paths, after, timeout)
+        return ActorChangeStream(self.paths, after, timeout)
 
     def release(self) -> None:
-        self._released(self)
+        """End one use; the last one closes the client."""
+        if _clients.release(self.paths.db, self):
+            self.close()
 
     def close(self) -> None:
         self._connection.close()
@@ -152,3 +160,28 @@ class _Answer(Sending):
         if self.error is not None:
             raise self.error
         return decode_result(self._connection.wait(self.steps), self._kind)
+
+
+_clients: SharedObjects[Path, ActorClient] = SharedObjects()
+
+
+def acquire(paths: StorePaths, timeout: float) -> ActorClient:
+    """Return the client of *paths* that this process shares, connected to its actor.
+
+    An actor is started if there is none. Raises what :meth:`ActorClient.connect` raises. The caller
+    ends its use with :meth:`ActorClient.release`.
+    """
+    client = _clients.acquire(paths.db, lambda: ActorClient(paths))
+    try:
+        client.connect(timeout)  # outside of the lock: stores of other files do not wait for it
+    except BaseException:
+        client.release()
+        raise
+    return client
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in _clients.clear():
+        with contextlib.suppress(Exception):
+            client.close()

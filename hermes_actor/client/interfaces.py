@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "AsyncAnswer",
-    "AsyncChangeSource",
+    "AsyncChangeStream",
     "AsyncPort",
-    "ChangeSource",
+    "ChangeStream",
     "Lease",
     "ReaderPort",
     "WriterPort",
@@ -45,7 +45,7 @@ class Answer(Protocol):
         ...
 
 
-class ChangeSource(Protocol):
+class ChangeStream(Protocol):
     """The changes of a store, one by one. One thread takes and waits; any may wake and close."""
 
     def take(self) -> Changed | Gap | None:
@@ -94,7 +94,7 @@ class WriterPort(Protocol):
 
     def statistics(self) -> dict[str, Any]: ...
 
-    def subscribe(self, after: int | None, timeout: float) -> ChangeSource:
+    def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
         """What changes after ``commit_no`` *after*, or from now on."""
         ...
 
@@ -121,7 +121,7 @@ class AsyncAnswer(Protocol):
         ...
 
 
-class AsyncChangeSource(Protocol):
+class AsyncChangeStream(Protocol):
     """The changes of a store, for one task."""
 
     def take(self) -> Changed | Gap | None:

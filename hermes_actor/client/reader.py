@@ -20,6 +20,7 @@ from hermes_actor import limits
 from hermes_actor.errors import CannotRead, Closed, DeadlineExceeded, HermesActorError, from_sqlite
 from hermes_actor.sqlite import Connection, connect_reader, primary_code, sqlite3
 from hermes_actor.store.rows import read_transaction
+from hermes_actor.system import fork
 from hermes_actor.system.fork import inside
 
 if TYPE_CHECKING:
@@ -84,7 +85,11 @@ class Reader:
         self._identity: tuple[int, ...] | None = None
         self._closed = False
         self._begin()
-        _readers.add(self)
+        fork.notify(self)
+
+    def after_fork(self) -> None:
+        # The connections are the parent's, and the threads that have some in use are not here.
+        self._begin()
 
     def _begin(self) -> None:
         """Make the pool: in a forked child once more, without the parent's connections and without
@@ -251,15 +256,3 @@ def _inode(path: str) -> int:
 def _in_snapshot(conn: Connection, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
     with read_transaction(conn):
         return function(conn, *arguments)
-
-
-_readers: weakref.WeakSet[Reader] = weakref.WeakSet()
-
-
-def _begin_in_child() -> None:
-    """The connections are the parent's, and the threads that have some are not here."""
-    for reader in list(_readers):
-        reader._begin()
-
-
-os.register_at_fork(after_in_child=_begin_in_child)

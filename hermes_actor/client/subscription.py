@@ -1,19 +1,34 @@
-"""Following the changes of a store."""
+"""Subscriptions: the changes of a store, one by one, on a connection of their own."""
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
-from hermes_actor.errors import Closed
+from hermes_actor import limits
+from hermes_actor.client.connect import Attempts, program_name, reach
+from hermes_actor.client.protocol import subscription_protocol
+from hermes_actor.errors import Closed, SpawnFailed
+from hermes_actor.system import fork
+from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import ChangeSource
+    from hermes_actor.client.interfaces import ChangeStream
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.messages import Changed, Gap
+    from hermes_protocol.subscription import Change, SubscriptionProtocol
 
-__all__ = ["Subscription"]
+__all__ = ["ActorChangeStream", "Subscription"]
+
+_now = time.monotonic
+
+_LONGEST_SECONDS = 3600.0
+"""One wait in the kernel, which counts milliseconds in 31 bits; the caller waits again."""
 
 
 class Subscription:
@@ -25,8 +40,8 @@ class Subscription:
     instead, and go on. Lost connections are made anew without a word.
     """
 
-    def __init__(self, source: ChangeSource) -> None:
-        self._source = source
+    def __init__(self, stream: ChangeStream) -> None:
+        self._stream = stream
         self._turn = threading.Lock()
 
     def get(self, timeout: float | None = None) -> Changed | Gap | None:
@@ -44,18 +59,18 @@ class Subscription:
         if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return None
         try:
-            change, over = self._source.take(), False
+            change, over = self._stream.take(), False
             while change is None and not over:
-                self._source.wait(None if until is None else max(0.0, until - time.monotonic()))
+                self._stream.wait(None if until is None else max(0.0, until - time.monotonic()))
                 over = until is not None and time.monotonic() >= until
-                change = self._source.take()
+                change = self._stream.take()
             return change
         finally:
             self._turn.release()
 
     def close(self) -> None:
         """End, from any thread: whoever waits stops waiting. Calling it again is harmless."""
-        self._source.close()
+        self._stream.close()
 
     def __iter__(self) -> Iterator[Changed | Gap]:
         return self
@@ -73,3 +88,132 @@ class Subscription:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class ActorChangeStream:
+    """Follows one actor, and the next one when it is gone.
+
+    Connected when it is made. After a lost connection *timeout* is how long another one is tried
+    for before an error says why there is none; the next call tries again.
+    """
+
+    def __init__(self, paths: StorePaths, after: int | None, timeout: float) -> None:
+        self._paths = paths
+        self._timeout = timeout
+        self._closed = False
+        self._begin(subscription_protocol(program_name(), after))
+        fork.notify(self)
+        try:
+            while self._sock is None:
+                self.wait(None)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, protocol: SubscriptionProtocol) -> None:
+        self._protocol = protocol
+        self._sock: socket.socket | None = None
+        self._attempts: Attempts | None = None
+        self._busy = threading.Lock()
+        self._woken, self._waker = socket.socketpair()
+
+    def take(self) -> Change | None:
+        if self._closed:
+            raise Closed("this subscription is closed")
+        return self._protocol.next_change()
+
+    def wait(self, seconds: float | None) -> None:
+        """One step: read what is there, or try once to connect."""
+        until = None if seconds is None else _now() + seconds
+        try:
+            with self._busy:
+                if self._closed:
+                    return
+                if self._sock is None:
+                    self._connect(until)
+                else:
+                    self._read(self._sock, until)
+        except _Woken:
+            pass
+        finally:
+            self._close_sockets()
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waker.send(b"!", socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        self._closed = True
+        self.wake()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        """After the end, by whoever is the last to use them: never under somebody's poll."""
+        if self._closed and self._busy.acquire(blocking=False):
+            for sock in (self._sock, self._woken, self._waker):
+                if sock is not None:
+                    sock.close()
+            self._busy.release()
+
+    def _read(self, sock: socket.socket, until: float | None) -> None:
+        if not self._poll(sock, until):
+            return
+        try:
+            data = sock.recv(limits.RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            if data:
+                self._protocol.receive(data)
+                return
+        except BlockingIOError:
+            return
+        except (OSError, FrameError):
+            pass
+        self._sock = None
+        sock.close()
+
+    def _connect(self, until: float | None) -> None:
+        attempts = self._attempts or Attempts(self._paths, _now() + self._timeout)
+        # Kept only while there is hope: once the caller was told, timeout begins anew.
+        self._attempts = None
+
+        def wait(sock: socket.socket, deadline: float) -> None:
+            if not self._poll(sock, deadline if until is None else min(until, deadline)):
+                raise TimeoutError("no answer in time")
+
+        try:
+            sock = reach(self._paths, self._protocol, attempts.deadline, wait)
+            try:
+                sock.send(self._protocol.resend())
+                self._sock = sock
+            finally:
+                if self._sock is not sock:
+                    sock.close()
+        except (SpawnFailed, OSError) as error:
+            pause = attempts.failed(error)
+            self._attempts = attempts
+            self._poll(None, _now() + pause if until is None else min(until, _now() + pause))
+
+    def _poll(self, sock: socket.socket | None, until: float | None) -> bool:
+        """Whether *sock* can be read before *until*. Raises when it is woken."""
+        ready = select.poll()
+        ready.register(self._woken, select.POLLIN)
+        if sock is not None:
+            ready.register(sock, select.POLLIN)
+        seconds = _LONGEST_SECONDS if until is None else until - _now()
+        found = ready.poll(1000 * min(max(0.0, seconds), _LONGEST_SECONDS))
+        if any(fd == self._woken.fileno() for fd, _ in found):
+            self._woken.recv(limits.RECEIVE_BYTES)
+            raise _Woken
+        return bool(found)
+
+    def after_fork(self) -> None:
+        """In a child: go on from the same place, on a connection of its own."""
+        inherited = (self._sock, self._woken, self._waker)
+        self._begin(self._protocol.forked())
+        for sock in inherited:
+            if sock is not None:
+                sock.close()
+        self._close_sockets()
+
+
+class _Woken(Exception):
+    """Somebody has woken the one that waits."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import hermes_protocol.messages as wire
 from hermes_actor._version import __version__
+from hermes_actor.build import is_newer
 from hermes_actor.config import load
 from hermes_actor.errors import BadConfig
 from hermes_actor.settings import ACTOR_UPGRADE
-from hermes_actor.versions import is_newer
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths

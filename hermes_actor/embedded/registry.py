@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
-import threading
 from typing import TYPE_CHECKING
 
 from hermes_actor.embedded.writer import EmbeddedWriter, close_inherited_locks
 from hermes_actor.errors import ActorBroken
+from hermes_actor.system.shared import SharedObjects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,53 +17,45 @@ if TYPE_CHECKING:
 __all__ = ["share"]
 
 
-class _Registry:
-    """The writers of this process, by file, with the number of their users."""
+class _Registry(SharedObjects["Path", EmbeddedWriter]):
+    """The writers of this process, by file."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        super().__init__()
         self._replaced: set[Path] = set()
-        self._users: dict[Path, tuple[EmbeddedWriter, int]] = {}
-        os.register_at_fork(after_in_child=self._after_fork)
 
     def share(self, paths: StorePaths) -> EmbeddedWriter:
-        """The writer of *place*, started if this process has none yet."""
-        with self._guard:
-            writer, users = self._users.get(paths.db, (None, 0))
+        """Return the writer of *paths*, started if this process has none yet.
+
+        Raises :class:`ActorBroken` if the files were replaced while an earlier writer of this
+        process had them open, and the reason why a writer has stopped.
+        """
+        with self.lock:
+            writer = self.get(paths.db)
             if writer is not None and writer.stopped:
                 raise writer.why_stopped()
             if paths.db in self._replaced:
                 raise ActorBroken(
-                    f"the files of {paths.db} were replaced under this process; start it again"
+                    f"the files of {paths.db} were replaced under this process; restart it"
                 )
-            if writer is None:
-                writer = EmbeddedWriter(paths, self.release)
-            self._users[paths.db] = (writer, users + 1)
-            return writer
+            return self.acquire(paths.db, lambda: EmbeddedWriter(paths, self.end_use))
 
-    def release(self, writer: EmbeddedWriter) -> None:
-        with self._guard:
-            registered, users = self._users.get(writer.paths.db, (None, 0))
-            if registered is not writer:
-                return
-            if users > 1:
-                self._users[writer.paths.db] = (writer, users - 1)
-                return
-            del self._users[writer.paths.db]
-            writer.stop()
-            if writer.files_replaced:
-                self._replaced.add(writer.paths.db)
+    def end_use(self, writer: EmbeddedWriter) -> None:
+        # The lock is held until the writer has stopped: the next one needs its owner lock.
+        with self.lock:
+            if self.release(writer.paths.db, writer):
+                writer.stop()
+                if writer.files_replaced:
+                    self._replaced.add(writer.paths.db)
 
     def stop_all(self) -> None:
-        with self._guard:
-            writers, self._users = list(self._users.values()), {}
-        for writer, _ in writers:
+        for writer in self.clear():
             writer.stop()
 
-    def _after_fork(self) -> None:
-        """The parent's writers stay the parent's."""
-        self._guard = threading.Lock()
-        self._users = {}
+    def after_fork(self) -> None:
+        """Forget the writers: they, and their locks, are the parent's."""
+        super().after_fork()
+        self.clear()
         close_inherited_locks()
 
 

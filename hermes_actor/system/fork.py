@@ -1,4 +1,6 @@
-"""Keeps forks and SQLite apart.
+"""Forks: what a child does first, and how forks and SQLite are kept apart.
+
+Objects with connections or locks of the parent register with :func:`notify`.
 
 A child of a process in which another thread is inside SQLite inherits SQLite's mutexes as they are,
 and hangs in the first call that needs one. So everything that calls SQLite in a client's process
@@ -15,24 +17,24 @@ import time
 import weakref
 from collections.abc import Callable
 from threading import get_ident
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
-__all__ = ["inside", "outside"]
+__all__ = ["inside", "notify", "outside"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _FORK_SECONDS = 5.0
-"""How long a fork waits for other threads: longer than nearly every query takes."""
+"""Longest wait of a fork for other threads: longer than nearly every query takes."""
 
 _LOOK_SECONDS = 0.0002
-"""Between two looks, of either side."""
+"""Time between two checks, of either side."""
 
 _now = time.monotonic
 
 
 class _Mark:
-    """Says where a thread is; its newest mark counts."""
+    """The place of a thread, inside SQLite or outside; its newest mark counts."""
 
     __slots__ = ("__weakref__", "is_inside", "thread")
 
@@ -48,12 +50,24 @@ _forking: list[int] = []
 """The threads that are about to fork."""
 
 
+class _Forked(Protocol):
+    def after_fork(self) -> None: ...
+
+
+_notified: weakref.WeakSet[_Forked] = weakref.WeakSet()
+
+
+def notify(shared: _Forked) -> None:
+    """Have ``shared.after_fork()`` called in every child process, as long as *shared* lives."""
+    _notified.add(shared)
+
+
 def inside(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call *function*, which calls SQLite. Waits while another thread forks."""
     mark = _Mark(True)
     reference = weakref.ref(mark)
     try:
-        # In this order: a thread that begins to fork now sees us, or we see it.
+        # In this order: a thread that begins to fork now sees this mark, or this thread sees it.
         _marks[reference] = None
         if _forking:
             _let_forks_pass()
@@ -95,7 +109,7 @@ def _let_forks_pass() -> None:
 
 
 def _is_any_inside() -> bool:
-    """Whether a thread that is not about to fork is inside."""
+    """Return True if a thread that is not about to fork is inside."""
     newest: dict[int, bool] = {}
     for reference in list(_marks):
         mark = reference()
@@ -119,13 +133,20 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """The other threads are not here."""
+    # Marks of the parent's other threads: these threads are not here.
     _forking.clear()
     me = get_ident()
     for reference in list(_marks):
         mark = reference()
         if mark is None or mark.thread != me:
             _marks.pop(reference, None)
+    for shared in list(_notified):
+        try:
+            shared.after_fork()
+        except Exception:  # the others need their turn all the more
+            import logging  # late: few children get here
+
+            logging.getLogger("hermes_actor").exception("in a forked child: %r", shared)
 
 
 os.register_at_fork(

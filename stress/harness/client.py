@@ -77,8 +77,8 @@ class Order(NamedTuple):
 def main() -> int:
     order = Order(**json.loads(sys.argv[1]))
     sys.executable = order.python
+    import hermes_actor.client.actor_client
     import hermes_actor.client.reader
-    import hermes_actor.client.shared_clients
     import hermes_actor.testing.history  # noqa: F401 - once, before the forks
     from harness.mutations import break_client
 
@@ -195,10 +195,10 @@ def _channel(db: str, timeout: float = OPEN_SECONDS) -> Any:
 
         _opened.append(SessionDB(db, timeout=timeout))
         return _opened[-1]._port
-    from hermes_actor.client.shared_clients import share
+    from hermes_actor.client.actor_client import acquire
     from hermes_actor.paths import resolve_paths
 
-    return share(resolve_paths(Path(db)), timeout)
+    return acquire(resolve_paths(Path(db)), timeout)
 
 
 def _paths(answer: Any, result: int) -> int:

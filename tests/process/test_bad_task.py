@@ -19,10 +19,10 @@ from support.fake_builds import around, serving
 from support.wire import Wire, append, create, select
 
 from hermes_actor import SessionDB
+from hermes_actor.build import is_newer
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
-from hermes_actor.versions import is_newer
 
 # Places in the event loop: readers, asks, followers, callbacks, and everything that is periodic.
 LOOP = [

@@ -13,7 +13,7 @@ import pytest
 from support.actors import wait_for
 from support.scripted_actor import PID, AnsweringActor
 
-from hermes_actor.client import connect, shared_clients
+from hermes_actor.client import actor_client, connect
 from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.control import ask_status
 from hermes_actor.client.exchange import told
@@ -45,7 +45,7 @@ def actor(paths):
 
 @pytest.fixture
 def channel(paths):
-    channel = ActorClient(paths, lambda _channel: None)
+    channel = ActorClient(paths)
     yield channel
     channel.close()
 
@@ -115,7 +115,7 @@ def is_taken(turn):
 def test_of_several_each_is_told_what_is_true_of_it(paths, no_start):
     """The connection is lost while the third waits for room, and cannot be replaced."""
     actor = AnsweringActor(paths, window=3)
-    channel = ActorClient(paths, lambda _channel: None)
+    channel = ActorClient(paths)
     channel.connect(SECONDS)
     actor.answers.clear()
     answers = []
@@ -142,7 +142,7 @@ def test_of_several_each_is_told_what_is_true_of_it(paths, no_start):
 
 
 def test_of_several_all_not_sent_is_one_error(paths, no_start):
-    channel = ActorClient(paths, lambda _channel: None)
+    channel = ActorClient(paths)
     with pytest.raises(SpawnFailed) as caught:
         channel.send([change("a"), change("b")], SECONDS)
     assert caught.value.executed == "no"
@@ -150,7 +150,7 @@ def test_of_several_all_not_sent_is_one_error(paths, no_start):
 
 def test_window_that_stays_full(paths):
     actor = AnsweringActor(paths, window=2)
-    channel = ActorClient(paths, lambda _channel: None)
+    channel = ActorClient(paths)
     channel.connect(SECONDS)
     actor.answers.clear()
     first, *others = channel.send([change("a"), change("b"), change("c")], SHORT)
@@ -290,7 +290,7 @@ def test_full_backlog(paths):
         with contextlib.suppress(BlockingIOError):
             while True:
                 waiting.append(connect.connect_once(paths))
-        channel = ActorClient(paths, lambda _channel: None)
+        channel = ActorClient(paths)
         with pytest.raises(DeadlineExceeded) as caught:
             channel.connect(SHORT)
         assert caught.value.executed == "no"
@@ -306,7 +306,7 @@ def test_full_backlog(paths):
 def test_thread_that_connects_holds_up_nobody(paths):
     """Each call ends by its own deadline, also while another thread waits for Welcome."""
     actor = AnsweringActor(paths)
-    channel = ActorClient(paths, lambda _channel: None)
+    channel = ActorClient(paths)
     with not_reading(actor):
         patient = Call(channel, "patient", timeout=SECONDS)
         wait_for(lambda: is_taken(channel._connection._connecting))
@@ -339,8 +339,7 @@ def test_closing_leaves_calls_that_are_under_way(actor, channel, cut):
 
 
 def test_fork_handler_knows_channels_that_end_later(actor, paths):
-    shared = shared_clients._Channels()
-    channel = shared.share(paths, SECONDS)
+    channel = actor_client.acquire(paths, SECONDS)
     with not_reading(actor):
         call = Call(channel, "a", timeout=SECONDS)
         wait_for(lambda: channel._connection.protocol.in_flight)

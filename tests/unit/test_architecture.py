@@ -27,6 +27,7 @@ PACKAGES = {
 # Layers, and what each one may import at run time (itself always, the standard library always).
 BASE = {
     "_version",
+    "build",
     "config",
     "errors",
     "exit_codes",
@@ -38,7 +39,6 @@ BASE = {
     "settings",
     "sqlite",
     "system",
-    "versions",
 }
 ALLOWED = {
     "protocol": {"msgspec"},
@@ -47,8 +47,7 @@ ALLOWED = {
     "compat": {"base", "protocol", "store"},
     "recovery": {"base", "protocol", "store", "client", "tools"},
     "engine": {"base", "protocol", "store", "recovery", "msgspec", "sqlite_utils"},
-    "build": {"base", "protocol"},
-    "actor": {"base", "protocol", "store", "recovery", "engine", "build", "msgspec", "trio"},
+    "actor": {"base", "protocol", "store", "recovery", "engine", "msgspec", "trio"},
     "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
     "api": {"base", "protocol", "store", "client", "msgspec"},
@@ -79,7 +78,7 @@ ALLOWED = {
 
 # Imported when a mode or a command needs it, never at import time.
 LATE = {
-    "base": {"yaml"},
+    "base": {"protocol", "yaml"},
     "recovery": {"engine"},
     "api": {"pipeline"},
     "session_db": {"engine", "embedded", "providers"},

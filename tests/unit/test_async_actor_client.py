@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hermes_actor import __version__, limits
-from hermes_actor.client.aio import connection, shared_clients
+from hermes_actor.client.aio import actor_client, connection
 from hermes_actor.client.aio.actor_client import AsyncActorClient
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, TitleInUse
 from hermes_actor.paths import resolve_paths
@@ -760,20 +760,20 @@ class User:
 
 async def test_users_of_one_loop_share_a_channel_and_the_last_closes_it(paths, script):
     one, other = User(), User()
-    channel = shared_clients.share(paths, one)
-    assert shared_clients.share(paths, other) is channel
-    assert shared_clients.share(paths, one) is channel
+    channel = actor_client.acquire(paths, one)
+    assert actor_client.acquire(paths, other) is channel
+    assert actor_client.acquire(paths, one) is channel
     async with calls(channel) as start:
         await start()
         peer = await script.welcome()
         await peer.take()
         peer.ok(1)
-    await shared_clients.release(paths, one)
+    await actor_client.release(paths, one)
     await peer.nothing()
-    await shared_clients.release(paths, other)
+    await actor_client.release(paths, other)
     assert isinstance(await peer.take(), wire.Bye)
-    assert shared_clients.share(paths, one) is not channel
-    await shared_clients.release(paths, one)
+    assert actor_client.acquire(paths, one) is not channel
+    await actor_client.release(paths, one)
 
 
 def test_nothing_of_a_loop_that_has_ended_is_kept(paths, anyio_backend):
@@ -783,7 +783,7 @@ def test_nothing_of_a_loop_that_has_ended_is_kept(paths, anyio_backend):
     async def use():
         script = Script(paths)
         user = User()
-        channel = shared_clients.share(paths, user)
+        channel = actor_client.acquire(paths, user)
         kept.append(weakref.ref(channel))
         kept.append(weakref.ref(anyio.lowlevel.current_token().native_token))
         async with calls(channel) as start:

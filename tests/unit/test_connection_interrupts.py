@@ -42,7 +42,7 @@ def actor(paths):
 
 @pytest.fixture
 def channel(paths, actor):
-    channel = ActorClient(paths, lambda _channel: None)
+    channel = ActorClient(paths)
     yield channel
     channel.submit(change("last"), SECONDS)
     assert channel._connection.protocol.is_idle, "a number is open that nobody waits for"

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from support.processes import run_python
 
 from hermes_actor import AsyncSessionDB, SessionDB, errors
-from hermes_actor.client.changes import ActorChanges
 from hermes_actor.client.protocol import subscription_protocol
-from hermes_actor.client.subscription import Subscription
+from hermes_actor.client.subscription import ActorChangeStream, Subscription
 from hermes_actor.embedded.subscription import EmbeddedChanges
 from hermes_actor.engine.change_log import FOREIGN, ChangeLog
 from hermes_actor.paths import resolve_paths
@@ -470,7 +469,7 @@ def script(tmp_path):
 
 def follow(script, *answers, timeout=30.0):
     served = in_thread(lambda: script.serve(*answers))
-    subscription = Subscription(ActorChanges(script.paths, None, timeout))
+    subscription = Subscription(ActorChangeStream(script.paths, None, timeout))
     assert served() == 0
     return subscription
 

@@ -19,9 +19,8 @@ import trio.lowlevel
 import hermes_protocol.messages as wire
 from hermes_actor import failpoints, limits
 from hermes_actor.actor.handoff.child import SuccessorProcess
-from hermes_actor.build import build_id
+from hermes_actor.build import build_id, is_newer
 from hermes_actor.errors import HandoffFailed
-from hermes_actor.versions import is_newer
 from hermes_protocol.handoff import Ready, TakeOver
 from hermes_protocol.status import HandoffStatus, HandoffStep
 

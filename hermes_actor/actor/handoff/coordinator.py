@@ -18,9 +18,8 @@ import trio
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.handoff.attempt import HandoffAttempt
-from hermes_actor.build import build_id
+from hermes_actor.build import build_id, is_newer
 from hermes_actor.errors import HandoffFailed
-from hermes_actor.versions import is_newer
 from hermes_protocol.handoff import TakeOver
 
 if TYPE_CHECKING:

@@ -1,12 +1,14 @@
-"""The way to the actor for the tasks of an event loop: the same conversation, awaited."""
+"""The asynchronous client: the port of an AsyncSessionDB to the actor of its file."""
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
+from anyio.lowlevel import RunVar
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
@@ -14,20 +16,23 @@ from hermes_actor.client.aio.connection import AsyncActorConnection
 from hermes_actor.client.exchange import Sending, told
 from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import HermesActorError
+from hermes_actor.system import fork
 from hermes_protocol.client import PendingReply, decode_result
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_actor.paths import StorePaths
     from hermes_protocol.operations import Operation
 
-__all__ = ["AsyncActorClient", "AsyncAnswer"]
+__all__ = ["AsyncActorClient", "AsyncAnswer", "acquire", "release"]
 
 R = TypeVar("R")
 
 
 class AsyncActorClient:
-    """The way to one actor. Get it with :func:`hermes_actor.client.aio.shared_clients.share`.
+    """The client of one actor, for all tasks of an event loop. Get it with :func:`acquire`.
 
     Belongs to the event loop in which it is used.
     """
@@ -35,6 +40,7 @@ class AsyncActorClient:
     def __init__(self, paths: StorePaths) -> None:
         self.paths = paths
         self._connection = AsyncActorConnection(paths)
+        fork.notify(self)
 
     async def submit(self, operation: Operation[R], timeout: float) -> R:
         """Have *operation* applied; its result once it is committed and synced.
@@ -142,3 +148,39 @@ class AsyncAnswer(Sending):
         if self.error is not None:
             raise self.error
         return decode_result(await self._connection.wait(self.steps), self._kind)
+
+
+class _Shared:
+    """A client and its users. Users that are forgotten without a release do not count."""
+
+    def __init__(self, paths: StorePaths) -> None:
+        self.client = AsyncActorClient(paths)
+        self.users: weakref.WeakSet[object] = weakref.WeakSet()
+
+
+_of_loop: RunVar[dict[Path, _Shared]] = RunVar("hermes_actor.client.aio.actor_client")
+"""The clients of the running loop, which go with the loop. A client holds nothing that belongs to
+the loop while no task waits, so neither keeps the other alive: a program that runs one loop after
+the other, or one in each of several threads, leaks nothing."""
+
+
+def acquire(paths: StorePaths, user: object) -> AsyncActorClient:
+    """Return the client of *paths* that this event loop shares. It connects when it is used."""
+    clients = _of_loop.get({})
+    shared = clients.get(paths.db)
+    if shared is None:
+        shared = clients[paths.db] = _Shared(paths)
+        _of_loop.set(clients)
+    shared.users.add(user)
+    return shared.client
+
+
+async def release(paths: StorePaths, user: object) -> None:
+    """End the use of *user* in this event loop; the last one closes the client."""
+    clients = _of_loop.get({})
+    shared = clients.get(paths.db)
+    if shared is not None:
+        shared.users.discard(user)
+        if not shared.users:
+            del clients[paths.db]
+            await shared.client.aclose()

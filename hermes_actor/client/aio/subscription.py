@@ -1,20 +1,29 @@
-"""Following the changes of a store from a task."""
+"""Subscriptions of tasks; see :mod:`hermes_actor.client.subscription`."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from hermes_actor.errors import Closed
+from hermes_actor import limits
+from hermes_actor.client.aio.connect import close_socket, reach
+from hermes_actor.client.connect import Attempts, program_name
+from hermes_actor.client.protocol import subscription_protocol
+from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
+from hermes_actor.system import fork
+from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import AsyncChangeSource
+    from hermes_actor.client.interfaces import AsyncChangeStream
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.messages import Changed, Gap
+    from hermes_protocol.subscription import Change
 
-__all__ = ["AsyncSubscription"]
+__all__ = ["AsyncActorChangeStream", "AsyncSubscription"]
 
 
 class AsyncSubscription:
@@ -24,9 +33,9 @@ class AsyncSubscription:
     Cancelling a wait loses nothing.
     """
 
-    def __init__(self, opened: Callable[[], Awaitable[AsyncChangeSource]]) -> None:
+    def __init__(self, opened: Callable[[], Awaitable[AsyncChangeStream]]) -> None:
         self._opened = opened
-        self._source: AsyncChangeSource | None = None
+        self._stream: AsyncChangeStream | None = None
         self._reading = anyio.ResourceGuard("reading from")
         self._closed = False
 
@@ -40,27 +49,27 @@ class AsyncSubscription:
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._reading:
-            source = await self._begun()
-            change, over = source.take(), False
+            stream = await self._begun()
+            change, over = stream.take(), False
             while change is None and not over:
-                await source.wait(None if until is None else max(0.0, until - time.monotonic()))
+                await stream.wait(None if until is None else max(0.0, until - time.monotonic()))
                 over = until is not None and time.monotonic() >= until
-                change = source.take()
+                change = stream.take()
             return change
 
     async def aclose(self) -> None:
         """End: a task that waits stops waiting. Calling it again is harmless."""
         self._closed = True
-        if self._source is not None:
-            self._source.close()
+        if self._stream is not None:
+            self._stream.close()
 
-    async def _begun(self) -> AsyncChangeSource:
-        if self._source is None:
+    async def _begun(self) -> AsyncChangeStream:
+        if self._stream is None:
             self._refuse_closed()
-            self._source = await self._opened()
+            self._stream = await self._opened()
             if self._closed:  # meanwhile
-                self._source.close()
-        return self._source
+                self._stream.close()
+        return self._stream
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -84,3 +93,93 @@ class AsyncSubscription:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+
+class AsyncActorChangeStream:
+    """Follows one actor, and the next one when it is gone. Get it with :meth:`open`."""
+
+    def __init__(self, paths: StorePaths, after: int | None, timeout: float) -> None:
+        self._paths = paths
+        self._timeout = timeout
+        self._protocol = subscription_protocol(program_name(), after)
+        self._sock: socket.socket | None = None
+        self._attempts: Attempts | None = None
+        self._step: anyio.CancelScope | None = None
+        self._closed = False
+        fork.notify(self)
+
+    @classmethod
+    async def open(cls, paths: StorePaths, after: int | None, timeout: float) -> Self:
+        """Connected: from here on no change is missed."""
+        changes = cls(paths, after, timeout)
+        while changes._sock is None:
+            await changes.wait(None)
+        return changes
+
+    def take(self) -> Change | None:
+        if self._closed:
+            raise Closed("this subscription is closed")
+        return self._protocol.next_change()
+
+    async def wait(self, seconds: float | None) -> None:
+        """One step: read what is there, or try once to connect."""
+        with anyio.move_on_after(seconds) as self._step:
+            if self._sock is None:
+                await self._connect()
+            else:
+                await self._read(self._sock)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._step is not None:
+            self._step.cancel()
+        if self._sock is not None:
+            self._lost(self._sock)
+
+    async def _read(self, sock: socket.socket) -> None:
+        try:
+            await anyio.wait_readable(sock)
+            data = sock.recv(limits.RECEIVE_BYTES)
+            if data:
+                self._protocol.receive(data)
+                return
+        except BlockingIOError:
+            return
+        except anyio.ClosedResourceError:
+            return
+        except (OSError, FrameError):
+            pass
+        self._lost(sock)
+
+    async def _connect(self) -> None:
+        attempts = self._attempts = self._attempts or Attempts(
+            self._paths, time.monotonic() + self._timeout
+        )
+        try:
+            self._sock = await reach(self._paths, self._protocol, attempts.deadline)
+            self._sock.send(self._protocol.resend())
+            self._attempts = None
+        except (SpawnFailed, OSError) as error:
+            if self._sock is not None:
+                self._lost(self._sock)
+            # Kept only while there is hope: once the caller was told, timeout begins anew.
+            self._attempts = None
+            pause = attempts.failed(error)
+            self._attempts = attempts
+            await anyio.sleep(pause)
+        except HermesActorError:
+            self._attempts = None
+            raise
+
+    def _lost(self, sock: socket.socket) -> None:
+        if self._sock is sock:
+            self._sock = None
+            close_socket(sock)
+
+    def after_fork(self) -> None:
+        """In a child: go on from the same place, on a connection of its own."""
+        sock, self._sock, self._step = self._sock, None, None
+        self._protocol = self._protocol.forked()
+        if sock is not None:
+            # Our copy only. The loop is not told: its selector is shared with the parent.
+            sock.close()

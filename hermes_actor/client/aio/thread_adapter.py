@@ -10,11 +10,11 @@ import anyio
 import anyio.to_thread
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import Answer, AsyncAnswer, ChangeSource, WriterPort
+    from hermes_actor.client.interfaces import Answer, AsyncAnswer, ChangeStream, WriterPort
     from hermes_protocol.messages import Changed, Gap
     from hermes_protocol.operations import Operation
 
-__all__ = ["ThreadChanges", "ThreadPort"]
+__all__ = ["ThreadChangeStream", "ThreadPort"]
 
 _Run: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -45,24 +45,24 @@ class _ThreadAnswer:
         return await self._run(self._answer.result)
 
 
-class ThreadChanges:
+class ThreadChangeStream:
     """Waits in a thread of its own, and takes in the event loop: nothing is lost by cancelling."""
 
-    def __init__(self, source: ChangeSource) -> None:
-        self._source = source
+    def __init__(self, stream: ChangeStream) -> None:
+        self._stream = stream
         self._limiter = anyio.CapacityLimiter(1)
 
     def take(self) -> Changed | Gap | None:
-        return self._source.take()
+        return self._stream.take()
 
     async def wait(self, seconds: float | None) -> None:
         with anyio.move_on_after(seconds):
             try:
                 await anyio.to_thread.run_sync(
-                    self._source.wait, None, abandon_on_cancel=True, limiter=self._limiter
+                    self._stream.wait, None, abandon_on_cancel=True, limiter=self._limiter
                 )
             finally:
-                self._source.wake()  # the thread that is left alone ends
+                self._stream.wake()  # the thread that is left alone ends
 
     def close(self) -> None:
-        self._source.close()
+        self._stream.close()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import threading
 import time
 import traceback
 import weakref
@@ -27,6 +25,8 @@ from hermes_actor.providers.sql.receipts import (
     sweep_is_due,
 )
 from hermes_actor.providers.sql.schema import ensure_schema
+from hermes_actor.system import fork
+from hermes_actor.system.shared import SharedObjects
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -81,22 +81,27 @@ class Forked(Protocol):
     def after_fork(self) -> None: ...
 
 
-_all: weakref.WeakSet[Database] = weakref.WeakSet()
-"""Every store of this process, those on an engine of the caller included."""
-
-
 class Database:
     """One store on a server, for all that use it in this process."""
 
-    def __init__(self, dialect: ServerDialect, engine: Engine, *, owned: bool = True) -> None:
+    def __init__(
+        self,
+        dialect: ServerDialect,
+        engine: Engine,
+        *,
+        owned: bool = True,
+        key: tuple[Any, ...] | None = None,
+    ) -> None:
+        """*owned*: the engine ends with it. *key*: it is shared, under this key."""
         self.dialect = dialect
+        self.key = key
         self.engine = engine
         self.tickets = Tickets()
         self.ports: weakref.WeakSet[Forked] = weakref.WeakSet()
         """State that begins again, as the connections do, in a forked child."""
         self._owned = owned
         self._closed = False
-        _all.add(self)
+        fork.notify(self)
 
     def open(self, timeout: float) -> None:
         """Reach the server and see to the schema. Raises what is wrong with either."""
@@ -227,45 +232,23 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-class _Databases:
-    """The stores of this process, by URL and settings, with the number of their users."""
+_databases: SharedObjects[tuple[Any, ...], Database] = SharedObjects()
+"""The databases of this process, by URL and settings."""
 
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._users: dict[tuple[Any, ...], tuple[Database, int]] = {}
-        os.register_at_fork(after_in_child=self._after_fork)
 
-    def share(self, url: str, dialect: ServerDialect, timeout: float) -> Database:
-        key = (url, type(dialect), dialect.settings)
-        with self._guard:
-            database, users = self._users.get(key, (None, 0))
-            if database is None:
-                database = Database(dialect, dialect.engine(url))
-            self._users[key] = (database, users + 1)
-        try:
-            database.open(timeout)
-        except BaseException:
-            self.release(database)
-            raise
-        return database
+def share(url: str, dialect: ServerDialect, timeout: float) -> Database:
+    """Return the open database of *url* that this process shares; :func:`release` ends the use."""
+    key = (url, type(dialect), dialect.settings)
+    database = _databases.acquire(key, lambda: Database(dialect, dialect.engine(url), key=key))
+    try:
+        database.open(timeout)
+    except BaseException:
+        release(database)
+        raise
+    return database
 
-    def release(self, database: Database) -> None:
-        with self._guard:
-            for key, (known, users) in self._users.items():
-                if known is database and users > 1:
-                    self._users[key] = (known, users - 1)
-                    return
-                if known is database:
-                    del self._users[key]
-                    break
+
+def release(database: Database) -> None:
+    """End one use of *database*; the last one closes it."""
+    if database.key is None or _databases.release(database.key, database):
         database.close()
-
-    def _after_fork(self) -> None:
-        self._guard = threading.Lock()
-        for database in list(_all):
-            database.after_fork()
-
-
-_databases = _Databases()
-share = _databases.share
-release = _databases.release
