@@ -116,6 +116,8 @@ class Server:
         self._changes = ChangeLog()
         self._dirty: deque[Outbox] = deque()
         self._reason = ""
+        self._early: list[int] = []
+        """Signals that came before the event loop ran."""
 
     # --- how it is -------------------------------------------------------------------------------
 
@@ -177,11 +179,19 @@ class Server:
             # The terminal of `serve` was closed; under nohup it may be.
             self._ends.append(signal.SIGHUP)
         for number in self._ends:
-            # Heard while the loop runs. One that comes after must not spoil a proper end.
-            signal.signal(number, signal.SIG_IGN)
+            # Until the loop hears them, signals are kept for it: one that is lost here would leave
+            # an actor that was asked to end, and whose sender waits for that.
+            signal.signal(number, lambda received, _frame: self._early.append(received))
+        # A program that waits for signals in one thread blocks them in its others, and an actor
+        # that it starts on demand inherits that. After the handlers: what is pending comes now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._ends)
         remove_leftovers(self.paths)
         build_id()  # now: after an update the files are no longer the code that runs
         trio.run(self._main)
+        for number in self._ends:
+            # Not a handler: the interpreter drops those while it ends, and a signal that comes
+            # then would spoil a proper end.
+            signal.signal(number, signal.SIG_IGN)
         self.mailbox.intake.close()
         self._lock.release()
         if self.writer is None:
@@ -202,6 +212,8 @@ class Server:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._begin_period()
+                for number in self._early:
+                    self.drain(signal.Signals(number).name)
                 nursery.start_soon(self._follow_signals, signals)
                 for name, step in self._periodic(at_path).items():
                     nursery.start_soon(repeat, name, step)

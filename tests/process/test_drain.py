@@ -24,6 +24,8 @@ from support.actors import (
 from support.fake_builds import around, command, serving, wait_until
 from support.files import query, write_lock
 from support.load import check_owners, load
+from support.served import served
+from support.signals import ENDS
 from support.wire import Wire, append, create, request, select
 
 from hermes_actor import SessionDB
@@ -280,3 +282,25 @@ def test_under_nohup_a_closed_terminal_is_no_reason_to_end(path):
         db.close()
         assert actor_pid(path) == actor.pid
         tell_to_end(path, actor, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("step", ["remove_leftovers", "build_id", "bind"])
+@pytest.mark.parametrize("number", ENDS)
+def test_signal_that_comes_while_an_actor_starts_ends_it(path, step, number):
+    """Not lost between the time when it ends a process that has begun nothing and the loop."""
+    prelude = around(
+        f"hermes_actor.actor.server:{step}", before=f"os.kill(os.getpid(), {int(number)})"
+    )
+    with served(path, prelude, serves=False) as actor:
+        assert actor.exit_code() == 0
+    check_in_order(path)
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_actor_hears_signals_that_its_starter_has_blocked(path, number):
+    """A program that waits for signals in one thread blocks them in the one that starts it."""
+    prelude = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\n"
+    with serving(path, prelude=prelude) as actor:
+        os.kill(actor.pid, number)
+        assert actor.exit_code() == 0
+    check_in_order(path)

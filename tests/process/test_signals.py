@@ -1,4 +1,4 @@
-"""Signals that end a process reach it, whatever it has inherited and whenever they come."""
+"""Processes that the tests start hear the signals that end them, whatever the tests hear."""
 
 import subprocess
 import sys
