@@ -1,13 +1,16 @@
 """Processes that the tests start hear the signals that end them, whatever the tests hear."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import signals
 from support.signals import ENDS
 
-TESTS = Path(__file__).resolve().parents[1]
+FOLDERS = [Path(__file__).resolve().parents[1], Path(signals.__file__).resolve().parents[1]]
+"""Of the tests, and of what they share with others."""
 
 SHOW = """
 import signal, sys
@@ -18,10 +21,9 @@ print([n for n in numbers if n in blocked or signal.getsignal(n) is signal.SIG_I
 
 STARTED = """
 import signal, subprocess, sys
-tests, show, *words = sys.argv[1:]
+show, *words = sys.argv[1:]
 numbers = list(map(int, words))
 {inherited}
-sys.path.insert(0, tests)
 {begin}
 subprocess.run([sys.executable, "-c", show, *words], check=True)
 {after}
@@ -36,8 +38,9 @@ INHERITED = {
 def unheard(inherited: str, begin: str, after: str = "") -> str:
     """Those of ``ENDS`` that a program does not hear which is started by such a process."""
     code = STARTED.format(inherited=INHERITED[inherited], begin=begin, after=after)
-    words = [sys.executable, "-c", code, TESTS, SHOW, *(str(int(number)) for number in ENDS)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    words = [sys.executable, "-c", code, SHOW, *(str(int(number)) for number in ENDS)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, FOLDERS))}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
