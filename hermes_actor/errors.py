@@ -1,4 +1,4 @@
-"""What can go wrong, one class per situation.
+"""The errors of this package, one class per situation.
 
 ::
 
@@ -6,11 +6,11 @@
     ├── OpenError             the store cannot be opened
     │   ├── AlreadyOwned      another process owns the writer (names it)
     │   ├── NotRunning        there is no actor, and none may be started
-    │   ├── SpawnFailed       an actor was started and did not come up (tells its last words)
+    │   ├── SpawnFailed       an actor was started and did not come up (shows the end of its log)
     │   ├── PermissionDenied  this user may not use the store
     │   ├── Unreachable       the database server does not answer
     │   ├── MissingDriver     the provider needs a package that is not installed (names it)
-    │   ├── UnknownProvider   nobody offers a store of that name
+    │   ├── UnknownProvider   no provider of that name is installed
     │   ├── IncompatibleFormat  the store was made by a newer version
     │   └── IncompatibleProtocol
     ├── StorageError          the file or the disk under it
@@ -18,21 +18,21 @@
     │   └── CannotRead        a reader cannot use the file
     ├── RequestError          the change was refused; nothing of it is in the file
     │   ├── ConstraintFailed, SqlError, ValueTooLarge, NotAllowed, BadValue, KeyReused, Unsupported
-    │   ├── StateChanged      the content was to be replaced, and is not what it was any more
+    │   ├── StateChanged      the content to be replaced has changed meanwhile
     │   └── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's timeout ended before the change was taken
-    ├── OutcomeUnknown        the one case in which nobody can tell
+    ├── OutcomeUnknown        the change was sent, and no answer says whether it was made
     ├── IndexBehind           a search could not be complete in time
     ├── ActorBroken           the writer has stopped for good; names the first cause
     ├── CannotMigrate         a store cannot be moved as asked; nothing is lost on either side
     ├── HandoffFailed         an update could not take over; nothing has changed
-    ├── BadConfig             a setting cannot be understood (names file, key and what is allowed)
+    ├── BadConfig             a setting cannot be understood (names file, key and allowed values)
     └── Closed                this object was closed by its owner
 
-Every error says whether the operation was executed. A class that stands for a case where callers
-know a built-in or ``sqlite3`` class inherits from it too, and its message begins with SQLite's
-words; *words* holds just those.
+Every error says by ``executed`` whether the operation was executed. A class whose situation callers
+know by a built-in or ``sqlite3`` class inherits from that class too, and its message begins with
+SQLite's own text; ``sqlite_message`` holds that text alone.
 """
 
 from __future__ import annotations
@@ -97,48 +97,60 @@ Executed = Literal["no", "yes", "unknown"]
 
 
 class HermesActorError(Exception):
-    """Base of everything that this package raises on its own account."""
+    """Base of all errors that this package raises.
+
+    ``executed``: ``"no"``, nothing of the change is in the file and nothing will be; ``"yes"``, it
+    is; ``"unknown"``, it may be. ``code`` is its name on the wire. ``sqlite_message`` is the text
+    that SQLite has for the situation, without path and advice.
+    """
 
     code: ClassVar[str] = "error"
     executed: Executed = "no"
-    words: str
+    sqlite_message: str
 
     def __init__(
-        self, message: str, *, words: str | None = None, executed: Executed | None = None
+        self, message: str, *, sqlite_message: str | None = None, executed: Executed | None = None
     ) -> None:
         super().__init__(message)
-        self.words = message if words is None else words
+        self.sqlite_message = message if sqlite_message is None else sqlite_message
         if executed is not None:
             self.executed = executed
 
 
 class OpenError(HermesActorError):
-    """The store cannot be opened."""
+    """The store cannot be opened. Not for a damaged file: see :class:`StorageError`."""
 
     code = "open"
 
 
 class AlreadyOwned(OpenError, sqlite3.OperationalError):
-    """Another process owns the writer of this file. You do not get it for a mere reader."""
+    """Another process owns the store and serves no clients: a program in embedded mode.
+
+    ``pid`` names it, if known. Not while an actor owns the store, and not for reads. End that
+    program, or have it use the actor.
+    """
 
     code = "owned"
     pid: int | None = None
 
 
 class NotRunning(OpenError):
-    """There is no actor, and this call does not start one."""
+    """There is no actor, and this call starts none: status, stop, hand-off. Nothing was done."""
 
     code = "not-running"
 
 
 class SpawnFailed(OpenError):
-    """An actor was started and did not come up. The message ends with its last words."""
+    """An actor was started and did not come up, several times. Nothing was executed.
+
+    The message ends with the last line of its log, or with how it exited.
+    """
 
     code = "spawn-failed"
 
 
 class PermissionDenied(OpenError, PermissionError):
-    """The store belongs to another user."""
+    """The store belongs to another user. Run the program as that user, or use another store."""
 
     code = "permission"
 
@@ -150,13 +162,13 @@ class IncompatibleProtocol(OpenError):
 
 
 class IncompatibleFormat(OpenError):
-    """The tables of a store are of a newer version than this program knows."""
+    """The tables were made by a newer version. Update this program; the store is untouched."""
 
     code = "format"
 
 
 class Unreachable(OpenError, sqlite3.OperationalError):
-    """The database server does not answer, or ended the connection, for as long as we waited."""
+    """The database server did not answer, or closed every connection, until the timeout ended."""
 
     code = "unreachable"
 
@@ -168,13 +180,13 @@ class MissingDriver(OpenError, ImportError):
 
 
 class UnknownProvider(OpenError, ValueError):
-    """Nobody offers a store of that name; the message lists those that there are."""
+    """No provider of that name is installed. The message lists those that are."""
 
     code = "unknown-provider"
 
 
 class StorageError(HermesActorError):
-    """The file, or the disk under it, does not do what it must."""
+    """The file, or the disk under it, failed. Not for an error in the change itself."""
 
     code = "storage"
 
@@ -186,25 +198,28 @@ class NotADatabase(StorageError, sqlite3.DatabaseError):
 
 
 class Damaged(StorageError, sqlite3.DatabaseError):
-    """SQLite found the file malformed."""
+    """SQLite found the file malformed. Copy it aside, then run ``hermes-actor repair``."""
 
     code = "damaged"
 
 
 class ReadOnly(StorageError, sqlite3.OperationalError):
-    """The file or its folder may not be written."""
+    """The file, its WAL or its folder is not writable. ``hermes-actor doctor`` names which."""
 
     code = "read-only"
 
 
 class DiskFull(StorageError, sqlite3.OperationalError):
-    """No room for the change. Nothing of it is in the file; it works again when there is room."""
+    """No room for the change. Nothing of it is in the file; retry when there is room."""
 
     code = "disk-full"
 
 
 class DiskIOError(StorageError, sqlite3.OperationalError):
-    """The operating system refused a read, a write or a sync."""
+    """The operating system refused a read, a write or a sync.
+
+    ``executed`` is ``"unknown"`` if it was the sync of a commit: the change may be in the file.
+    """
 
     code = "io"
 
@@ -216,13 +231,13 @@ class CannotOpen(StorageError, sqlite3.OperationalError):
 
 
 class CannotRead(StorageError, sqlite3.OperationalError):
-    """A reader cannot use the file, although its owner may."""
+    """A reader of this process cannot use the file, although its owner may."""
 
     code = "cannot-read"
 
 
 class RequestError(HermesActorError):
-    """The change was refused, for a reason that lies in the change itself."""
+    """The change was refused for a reason in the change itself. A retry fails again."""
 
     code = "request"
 
@@ -234,19 +249,20 @@ class ConstraintFailed(RequestError, sqlite3.IntegrityError):
 
 
 class SqlError(RequestError, sqlite3.OperationalError):
-    """SQLite could not make sense of the statement."""
+    """SQLite refused the statement: syntax, an unknown table, or interrupted by its limits."""
 
     code = "sql"
 
 
 class ValueTooLarge(RequestError, sqlite3.DataError):
-    """A value is larger than SQLite stores."""
+    """A value is larger than SQLite stores, or an operation larger than an actor takes."""
 
     code = "too-big"
 
 
 class NotAllowed(RequestError, sqlite3.DatabaseError):
-    """A statement that no client may run: transaction control, attaching, foreign pragmas."""
+    """A statement that no client may run (transaction control, ATTACH, most pragmas), or a call
+    that would wait for the transaction of its own thread."""
 
     code = "not-allowed"
 
@@ -270,13 +286,13 @@ class TopicLinked(RequestError, ValueError):
 
 
 class UnknownSession(RequestError, LookupError):
-    """There is no such session."""
+    """No session has this id."""
 
     code = "unknown-session"
 
 
 class KeyReused(RequestError):
-    """The number of a request was used for another one before."""
+    """The number of this request was used for another one. A fault of a client, not of data."""
 
     code = "key-reused"
 
@@ -300,26 +316,41 @@ class SessionEnded(RequestError, ValueError):
 
 
 class Busy(HermesActorError, sqlite3.OperationalError):
-    """A foreign program held SQLite's write lock for longer than the caller's timeout."""
+    """A foreign program held SQLite's write lock for longer than the caller's timeout.
+
+    The message names the process if it can be found. Never for another client of the actor: their
+    changes wait for each other. Nothing was executed; retry, or end that program.
+    """
 
     code = "busy"
 
 
 class DeadlineExceeded(HermesActorError, TimeoutError):
-    """The caller's timeout ended before the change was taken: it was not executed."""
+    """The timeout ended before the actor began with the change: it was not executed and never will
+    be. Not when the change had begun: that is its result, or :class:`OutcomeUnknown`.
+
+    The message names the time waited and the process that did not answer. Retry at will.
+    """
 
     code = "deadline"
 
 
 class OutcomeUnknown(HermesActorError):
-    """Nobody can tell whether the change is in the file."""
+    """The change was sent and no answer came: it may have been made, or be made yet.
+
+    The only error with this outcome besides a failed sync. Not for a lost connection alone: the
+    request is sent again, and its receipt answers. Read the store before a retry.
+    """
 
     code = "unknown"
     executed = "unknown"
 
 
 class IndexBehind(HermesActorError, TimeoutError):
-    """The full-text index could not be completed within the deadline of a search."""
+    """The full-text indexes could not be brought up to date within the timeout of a search.
+
+    ``done`` of ``total`` messages were indexed; the work continues, so a retry gets further.
+    """
 
     code = "index-behind"
 
@@ -330,13 +361,13 @@ class IndexBehind(HermesActorError, TimeoutError):
 
 
 class CannotMigrate(HermesActorError):
-    """A store cannot be moved as asked; the source is untouched."""
+    """A store cannot be moved as requested; the source is untouched."""
 
     code = "cannot-migrate"
 
 
 class HandoffFailed(HermesActorError):
-    """The successor could not take over, or may not. The old actor serves on."""
+    """The successor could not take over, or may not. The old actor continues to serve."""
 
     code = "handoff-failed"
 
@@ -348,13 +379,17 @@ class BadConfig(HermesActorError, ValueError):
 
 
 class ActorBroken(HermesActorError):
-    """The writer has stopped for good. The message names the first cause."""
+    """The writer has stopped for good; the message names the first cause.
+
+    Whatever was acknowledged is in the file. A restart of the actor, or of a program in embedded
+    mode, recovers the rest.
+    """
 
     code = "broken"
 
 
 class Closed(HermesActorError, AttributeError):
-    """The object was closed before this call."""
+    """The object was closed by its owner, before this call or during it."""
 
     code = "closed"
 
@@ -364,7 +399,7 @@ def _tree(cls: type[HermesActorError]) -> list[type[HermesActorError]]:
 
 
 by_code: dict[str, type[HermesActorError]] = {cls.code: cls for cls in _tree(HermesActorError)}
-"""The closed list of codes and the class that each one becomes."""
+"""Every code of the wire, and the class of its error."""
 
 _FAULTS: dict[int, tuple[type[HermesActorError], str]] = {
     sqlite3.SQLITE_NOTADB: (NotADatabase, "{path} is not an SQLite database; it was not changed"),
@@ -397,48 +432,50 @@ _STORAGE = frozenset({
 
 
 def is_storage_failure(error: BaseException) -> bool:
-    """Whether *error* is about the storage and not about one statement."""
+    """Return True if *error* is about the storage and not about one statement."""
     return isinstance(error, StorageError) or primary_code(error) in _STORAGE
 
 
 def from_sqlite(
     error: sqlite3.Error, path: object = "the database", *, executed: Executed = "no"
 ) -> HermesActorError:
-    """The typed error for an error of SQLite, told apart by its extended result code."""
+    """Return the typed error for an error of SQLite, by its primary result code."""
     words = str(error)
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
         return BadValue(words, executed=executed)
     kind, advice = _FAULTS.get(primary_code(error), (SqlError, ""))
     name = getattr(error, "sqlite_errorname", "no code")
     text = f"{words}: {advice.format(path=path, name=name)}" if advice else words
-    return kind(text, words=words, executed=executed)
+    return kind(text, sqlite_message=words, executed=executed)
 
 
 def missing_session(session_id: object, store: object = "this store") -> ConstraintFailed:
-    """The error for a change that refers to a session that *store* does not have.
+    """Return the error for a change that refers to a session that *store* does not have.
 
-    It begins with SQLite's words, which callers compare, and names the session after them.
+    Its text begins with SQLite's, which callers compare, and names the session after it.
     """
     words = "FOREIGN KEY constraint failed"
-    return ConstraintFailed(f"{words}: there is no session {session_id!r} in {store}", words=words)
+    return ConstraintFailed(
+        f"{words}: there is no session {session_id!r} in {store}", sqlite_message=words
+    )
 
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def cannot_use(db: object, path: object, error: OSError) -> HermesActorError:
-    """The typed error for an operating system that does not let us use *path*, which *db* needs:
-    the side folder, or a file in it."""
+    """Return the typed error for an ``OSError`` about *path*: the side folder of *db*, or a file
+    in it."""
     read_only = error.errno in _NOT_WRITABLE
     words = "attempt to write a readonly database" if read_only else "unable to open database file"
     kind: type[HermesActorError] = ReadOnly if read_only else CannotOpen
     if error.errno == errno.ENOSPC:
         kind = DiskFull
-    return kind(f"{words}: {db} needs {path} ({error.strerror})", words=words)
+    return kind(f"{words}: {db} needs {path} ({error.strerror})", sqlite_message=words)
 
 
 def without_origin(error: BaseException, length: int = 1000) -> HermesActorError:
-    """The same error to tell, not too long, and without the frames that it was raised in.
+    """Return a copy of *error* for a reply: not too long, and without the frames it was raised in.
 
     *error* loses them too: a frame that raises a local variable is a cycle, which would keep all
     that the frame has worked on until the collector runs.
@@ -451,11 +488,11 @@ def without_origin(error: BaseException, length: int = 1000) -> HermesActorError
             chain += (link.__cause__, link.__context__)
     message = str(error)
     if isinstance(error, HermesActorError):
-        kind, words = by_code.get(error.code, HermesActorError), error.words
+        kind, words = by_code.get(error.code, HermesActorError), error.sqlite_message
     else:
         wrong_value = isinstance(error, ValueError | TypeError | OverflowError)
         kind = BadValue if wrong_value else HermesActorError
         message = words = f"{type(error).__name__}: {error}"
-    told: HermesActorError = kind(message[:length], words=words[:length])
-    told.executed = getattr(error, "executed", "no")
-    return told
+    copy: HermesActorError = kind(message[:length], sqlite_message=words[:length])
+    copy.executed = getattr(error, "executed", "no")
+    return copy

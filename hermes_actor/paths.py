@@ -121,7 +121,7 @@ def check_not_hijacked(paths: StorePaths) -> None:
         mode = paths.db.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
             words = "unable to open database file"
-            raise CannotOpen(f"{words}: {paths.db} is a pipe or a device", words=words)
+            raise CannotOpen(f"{words}: {paths.db} is a pipe or a device", sqlite_message=words)
     try:
         for path in (paths.db, *paths.db.parents, paths.folder):
             if path.is_symlink():

@@ -266,7 +266,7 @@ class _Starter:
         if error is not None:
             answer["error"] = str(error)
             answer["code"] = getattr(error, "code", "error")
-            answer["words"] = getattr(error, "words", None)
+            answer["words"] = getattr(error, "sqlite_message", None)
         self._say(answer)
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

@@ -45,7 +45,7 @@ def welcome(
 
 
 def reject(error: BaseException) -> bytes:
-    code, words = getattr(error, "code", "error"), getattr(error, "words", None)
+    code, words = getattr(error, "code", "error"), getattr(error, "sqlite_message", None)
     return frame(
         wire.Reject(
             code=code,
@@ -98,7 +98,7 @@ def failed(number: int, error: BaseException) -> bytes:
                 code=error.code,
                 message=message,
                 executed=error.executed,
-                words=readable(error.words),
+                words=readable(error.sqlite_message),
             )
         )
     code = "bad-value" if isinstance(error, ValueError | TypeError | OverflowError) else "error"

@@ -113,8 +113,8 @@ def _count(db: Path) -> str:
     except sqlite3.Error as error:
         explained = from_sqlite(error, db)
         if isinstance(explained, StorageError):
-            return f"unreadable: {explained.words}"
-        raise NotADatabase(f"{db} is no store: {error}", words=str(error)) from error
+            return f"unreadable: {explained.sqlite_message}"
+        raise NotADatabase(f"{db} is no store: {error}", sqlite_message=str(error)) from error
     return f"{sessions} sessions, {messages} messages"
 
 

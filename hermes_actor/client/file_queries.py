@@ -68,7 +68,7 @@ class FileQueries:
         """
         answer: Callable[..., R] = ANSWER[query]
         if query.view == "index":
-            return self.with_complete_index(answer, *args, alone=answer)
+            return self.with_complete_index(answer, *args, fallback=answer)
         if query.view == "snapshot":
             return self.reader.snapshot(answer, *args)
         return self.reader.query(answer, *args)
@@ -81,7 +81,7 @@ class FileQueries:
         self,
         function: Callable[..., R],
         *arguments: Any,
-        alone: Callable[..., R] | None = None,
+        fallback: Callable[..., R] | None = None,
         exact: bool = False,
     ) -> R:
         """Run *function* in a snapshot in which the indexes cover all that was there before.
@@ -89,7 +89,7 @@ class FileQueries:
         Args:
             exact: The indexes hold nothing else either, because the function does not join
                 messages.
-            alone: Run instead if no owner can be reached to catch up, with the time until which
+            fallback: Run instead if no owner can be reached to catch up, with the time until which
                 it may take as its last argument.
         """
         schema, until = -1, time.monotonic() + self._timeout
@@ -128,9 +128,9 @@ class FileQueries:
             try:
                 self._port.catch_up(through or 0, max(0.0, until - time.monotonic()))
             except OpenError:
-                if alone is None:
+                if fallback is None:
                     raise
-                return self.reader.snapshot(alone, *arguments, until)
+                return self.reader.snapshot(fallback, *arguments, until)
             # Messages that have arrived meanwhile are not waited for.
             behind, result = attempt(through)
         return result  # type: ignore[return-value]

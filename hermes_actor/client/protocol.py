@@ -53,7 +53,7 @@ def error_from(message: wire.Failed | wire.Reject) -> HermesActorError:
         )
     kind = by_code.get(message.code, HermesActorError)
     error: HermesActorError = kind(message.message)
-    error.words = message.words or message.message
+    error.sqlite_message = message.words or message.message
     if isinstance(message, wire.Failed):
         error.executed = message.executed
         if isinstance(error, IndexBehind):

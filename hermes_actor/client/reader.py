@@ -200,7 +200,9 @@ class Reader:
             found = os.stat(self._path)
         except OSError as error:
             words = "unable to open database file"
-            raise CannotRead(f"{words}: {self._path} ({error.strerror})", words=words) from error
+            raise CannotRead(
+                f"{words}: {self._path} ({error.strerror})", sqlite_message=words
+            ) from error
         # A connection holds the WAL and the shared memory that it met; after one was removed, it
         # sees neither the frames nor the locks of others.
         identity = (found.st_dev, found.st_ino, _inode(self._wal), _inode(self._shm))

@@ -75,7 +75,9 @@ def start_actor(
     _check_user(paths)
     if paths.db.exists() and not os.access(paths.db, os.W_OK):
         words = "attempt to write a readonly database"
-        raise ReadOnly(f"{words}: {paths.db} is not writable for uid {os.getuid()}", words=words)
+        raise ReadOnly(
+            f"{words}: {paths.db} is not writable for uid {os.getuid()}", sqlite_message=words
+        )
     with start_lock(paths, deadline, is_serving) as held:
         if held and not is_serving():
             _spawn(paths, deadline, idle_exit)
@@ -236,7 +238,7 @@ def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int
         )
     if answer.get("error"):
         kind = by_code.get(answer["code"], SpawnFailed)
-        raise kind(answer["error"], words=answer.get("words"))
+        raise kind(answer["error"], sqlite_message=answer.get("words"))
     pid: int = answer["pid"]
     return pid
 

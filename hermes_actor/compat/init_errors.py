@@ -38,7 +38,7 @@ def record_init_error(error: BaseException) -> None:
         known = next(
             (c for c in type(error).__mro__ if c.__module__ == sqlite3.Error.__module__), None
         )
-        set_last_init_error(f"{(known or type(error)).__name__}: {error.words}")
+        set_last_init_error(f"{(known or type(error)).__name__}: {error.sqlite_message}")
     else:
         set_last_init_error(f"{type(error).__name__}: {error}")
 

@@ -91,7 +91,7 @@ class StorageHealth:
         if isinstance(error, Busy):
             holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self._paths.shm))
             if holders:
-                error = Busy(f"{error} (held by {holders})", words=error.words)
+                error = Busy(f"{error} (held by {holders})", sqlite_message=error.sqlite_message)
         if isinstance(error, StorageError | Busy):
             # Once for each kind: a full disk under load would fill the log as well.
             if self.passing is None:

@@ -57,7 +57,7 @@ def open_database(
     """
     if paths.db.is_dir():
         words = "unable to open database file"
-        raise CannotOpen(f"{words}: {paths.db} is a folder", words=words)
+        raise CannotOpen(f"{words}: {paths.db} is a folder", sqlite_message=words)
     created = _create_file(paths)
     try:
         conn = env.connect_writer(paths.db)
@@ -85,7 +85,7 @@ def _create_file(paths: StorePaths) -> bool:
     except OSError as error:
         words = "unable to open database file"
         kind = DiskFull if error.errno == 28 else CannotOpen
-        raise kind(f"{words}: {paths.db} ({error.strerror})", words=words) from error
+        raise kind(f"{words}: {paths.db} ({error.strerror})", sqlite_message=words) from error
     _sync_folder(paths)
     return True
 
@@ -114,7 +114,8 @@ def _explain(error: sqlite3.Error, paths: StorePaths) -> HermesActorError:
         room = os.statvfs(paths.db.parent)
         if room.f_bavail == 0:
             return DiskFull(
-                f"{explained.words}: no room left for {paths.db}", words=explained.words
+                f"{explained.sqlite_message}: no room left for {paths.db}",
+                sqlite_message=explained.sqlite_message,
             )
     return explained
 

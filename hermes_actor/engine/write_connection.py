@@ -346,7 +346,7 @@ class WriteConnection:
             )
         except OSError as error:
             self._mark_failed_sync()
-            failed = DiskIOError(f"disk I/O error: {error}", words="disk I/O error")
+            failed = DiskIOError(f"disk I/O error: {error}", sqlite_message="disk I/O error")
             self.break_down(failed, exit_codes.FSYNC_FAILED)
             raise failed from error
         except sqlite3.Error as error:

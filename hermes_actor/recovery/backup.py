@@ -95,7 +95,9 @@ def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
         if not inside(_copy_pages, source, copy, tell):
             # A copy of it would count as one, and push a good one out.
             words = "file is not a database"
-            raise NotADatabase(f"{words}: {db} is empty, there is nothing to copy", words=words)
+            raise NotADatabase(
+                f"{words}: {db} is empty, there is nothing to copy", sqlite_message=words
+            )
 
 
 def _copy_pages(source: Connection, copy: Connection, tell: Callable[[int, int], None]) -> bool:

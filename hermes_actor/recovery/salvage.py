@@ -111,7 +111,7 @@ def _tables(source: sqlite3.Connection) -> dict[str, str]:
         raise Damaged(
             f"{words}: not even the list of tables can be read; restore a copy:"
             f" hermes-actor restore --list",
-            words=words,
+            sqlite_message=words,
         ) from error
     return {name: sql for name, sql in rows if name not in _OURS_ALONE}
 

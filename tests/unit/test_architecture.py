@@ -465,7 +465,7 @@ def test_every_error_has_a_code_of_its_own():
 @pytest.mark.parametrize("error", all_errors(), ids=lambda error: error.__name__)
 def test_error_can_be_made_from_its_message(error):
     made = error("what happened")
-    assert str(made) == made.words == "what happened"
+    assert str(made) == made.sqlite_message == "what happened"
     assert made.executed in ("no", "yes", "unknown")
     assert error.__name__ in errors.__all__
     assert re.fullmatch(r"[a-z-]+", error.code)

@@ -528,7 +528,7 @@ def test_failure_is_the_typed_error_of_its_code(core, link, code):
     assert core.receive(frame(failed)) == [reply]
     assert type(reply.error) is errors.by_code[code]
     assert str(reply.error) == "no: because"
-    assert reply.error.words == "because"
+    assert reply.error.sqlite_message == "because"
     assert reply.error.executed == "unknown"
     assert reply.result is None
 
@@ -543,7 +543,7 @@ def test_executed_is_what_the_actor_says(core, link, executed):
 def test_failure_without_words_has_its_message_as_words(core, link):
     reply = submit(core, link)
     core.receive(frame(wire.Failed(seq=1, code="sql", message="near x")))
-    assert reply.error.words == "near x"
+    assert reply.error.sqlite_message == "near x"
 
 
 def test_failure_with_an_unknown_code_keeps_what_it_says(core, link):

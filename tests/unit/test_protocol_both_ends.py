@@ -269,10 +269,10 @@ def test_status_is_answered_while_the_file_is_opened():
 def test_file_that_cannot_be_opened_is_a_typed_error():
     client = client_protocol("test")
     client.hello()
-    told = errors.NotADatabase("file is not a database: x", words="file is not a database")
+    told = errors.NotADatabase("file is not a database: x", sqlite_message="file is not a database")
     with pytest.raises(errors.NotADatabase) as caught:
         client.receive(reject(told))
-    assert caught.value.words == "file is not a database"
+    assert caught.value.sqlite_message == "file is not a database"
 
 
 def test_done_carries_a_result():
@@ -300,7 +300,7 @@ def test_answer_that_cannot_be_framed_says_that_it_was_executed(monkeypatch):
 
 def test_text_that_utf_8_cannot_carry_is_escaped():
     """Errors quote paths, and a path is bytes."""
-    error = errors.Busy("locked: /home/\udcff", words="locked \udcff")
+    error = errors.Busy("locked: /home/\udcff", sqlite_message="locked \udcff")
     told = decode_server(replies.failed(1, error)[4:])
     assert told.message == r"locked: /home/\udcff"
     assert told.words == r"locked \udcff"
