@@ -14,32 +14,32 @@ Event loops in several threads may share one object: what belongs to a loop is k
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
-from hermes_actor.api.operations import ONE_CHANGE, record
+from hermes_actor.api.change import build, is_one_change
 from hermes_actor.api.provider import SessionDBProvider
-from hermes_actor.async_pipeline import AsyncPipeline
 from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.aio import actor_client
 from hermes_actor.client.aio.subscription import AsyncActorChangeStream, AsyncSubscription
 from hermes_actor.client.aio.thread_adapter import ThreadChangeStream, ThreadPort
-from hermes_actor.errors import Closed
+from hermes_actor.pipeline import AsyncPipeline
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
     from hermes_actor.client.aio.actor_client import AsyncActorClient
-    from hermes_actor.client.interfaces import AsyncChangeStream, AsyncPort, WriterPort
+    from hermes_actor.client.interfaces import AsyncChangeStream, AsyncPort
 
 __all__ = ["AsyncSessionDB"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _THREADS = 8
@@ -52,19 +52,45 @@ _limiters: RunVar[WeakKeyDictionary[AsyncSessionDB, anyio.CapacityLimiter] | Non
 """Of the running loop, by object: a limiter wakes its waiters in the loop that it was made in."""
 
 
+def _awaitable(
+    method: Callable[Concatenate[SessionDB, P], R],
+) -> Callable[Concatenate[AsyncSessionDB, P], Coroutine[Any, Any, R]]:
+    """Make the coroutine method that does what *method* does, with its arguments and result."""
+
+    @wraps(method)
+    async def call(self: AsyncSessionDB, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        db = await self._store()
+        channel = self._channel(db) if is_one_change(method, db) else None
+        if channel is None:
+            # By its name: a subclass of SessionDB may have a method of its own.
+            return await self._run(partial(getattr(db, method.__name__), *args, **kwargs))
+        change = build(method, db, *args, **kwargs)
+        return change.outcome(await channel.submit(change.operation, db._timeout))
+
+    return call
+
+
 class AsyncSessionDB:
-    """Awaitable twin of a SessionDB.
+    """Awaitable twin of a SessionDB: the same methods, arguments, results and errors.
 
     Args:
         db: An open SessionDB, which stays the caller's to close, or the path or URL of a store,
             which is opened on first use and closed by :meth:`aclose`. Default: the default store.
-        options: Keywords of ``SessionDB`` for a store that is opened here.
+        mode: As for :class:`SessionDB`, for a store that is opened here.
+        timeout: Likewise.
     """
 
-    def __init__(self, db: SessionDB | Path | str | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        db: SessionDB | Path | str | None = None,
+        *,
+        mode: str = "actor",
+        timeout: float = 30.0,
+    ) -> None:
         given = isinstance(db, SessionDBProvider)
         self._given = cast("SessionDB", db) if given else None
-        self._open = partial(SessionDB, None if given else cast("Path | str | None", db), **options)
+        path = None if given else cast("Path | str | None", db)
+        self._open = partial(SessionDB, path, mode=mode, timeout=timeout)
         self._db = self._given
         self._opening = threading.Lock()
 
@@ -86,27 +112,90 @@ class AsyncSessionDB:
                 with anyio.CancelScope(shield=True):
                     await self._run(db.close)
 
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        method = getattr(SessionDB, name, None)
-        if name.startswith("_") or not callable(method):
-            raise AttributeError(f"SessionDB has no method {name!r}")
+    # --- single changes: messages to the actor, without a thread ------------------------------
 
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            db = await self._store()
-            # What a subclass makes of a method is not known to be a single change.
-            one_change = name in ONE_CHANGE and getattr(type(db), name) is method
-            channel = self._channel(db) if one_change else None
-            if channel is None:
-                return await self._run(partial(getattr(db, name), *args, **kwargs))
-            change = record(db, name, *args, **kwargs)
-            return change.outcome(await channel.submit(change.operation, db._timeout))
+    create_session = _awaitable(SessionDB.create_session)
+    ensure_session = _awaitable(SessionDB.ensure_session)
+    continue_session = _awaitable(SessionDB.continue_session)
+    end_session = _awaitable(SessionDB.end_session)
+    reopen_session = _awaitable(SessionDB.reopen_session)
+    update_system_prompt = _awaitable(SessionDB.update_system_prompt)
+    update_token_counts = _awaitable(SessionDB.update_token_counts)
+    set_session_title = _awaitable(SessionDB.set_session_title)
+    move_session_title = _awaitable(SessionDB.move_session_title)
+    queue_title = _awaitable(SessionDB.queue_title)
+    append_message = _awaitable(SessionDB.append_message)
+    replace_messages = _awaitable(SessionDB.replace_messages)
+    clear_messages = _awaitable(SessionDB.clear_messages)
+    set_meta = _awaitable(SessionDB.set_meta)
+    vacuum = _awaitable(SessionDB.vacuum)
+    finalize_orphaned_compression_sessions = _awaitable(
+        SessionDB.finalize_orphaned_compression_sessions
+    )
+    archive_session = _awaitable(SessionDB.archive_session)
+    import_session = _awaitable(SessionDB.import_session)
+    request_handoff = _awaitable(SessionDB.request_handoff)
+    claim_handoff = _awaitable(SessionDB.claim_handoff)
+    complete_handoff = _awaitable(SessionDB.complete_handoff)
+    fail_handoff = _awaitable(SessionDB.fail_handoff)
+    apply_telegram_topic_migration = _awaitable(SessionDB.apply_telegram_topic_migration)
+    enable_telegram_topic_mode = _awaitable(SessionDB.enable_telegram_topic_mode)
+    disable_telegram_topic_mode = _awaitable(SessionDB.disable_telegram_topic_mode)
+    bind_telegram_topic = _awaitable(SessionDB.bind_telegram_topic)
 
-        call.__name__ = name
-        call.__doc__ = method.__doc__
-        return call
+    # --- reads, and methods of several steps: in a worker thread --------------------------------
+
+    get_session = _awaitable(SessionDB.get_session)
+    get_session_title = _awaitable(SessionDB.get_session_title)
+    get_session_by_title = _awaitable(SessionDB.get_session_by_title)
+    resolve_session_by_title = _awaitable(SessionDB.resolve_session_by_title)
+    get_next_title_in_lineage = _awaitable(SessionDB.get_next_title_in_lineage)
+    set_default_title = _awaitable(SessionDB.set_default_title)
+    get_queued_title = _awaitable(SessionDB.get_queued_title)
+    resolve_session_id = _awaitable(SessionDB.resolve_session_id)
+    get_compression_tip = _awaitable(SessionDB.get_compression_tip)
+    resolve_resume_session_id = _awaitable(SessionDB.resolve_resume_session_id)
+    get_messages = _awaitable(SessionDB.get_messages)
+    get_messages_as_conversation = _awaitable(SessionDB.get_messages_as_conversation)
+    list_sessions_rich = _awaitable(SessionDB.list_sessions_rich)
+    search_sessions = _awaitable(SessionDB.search_sessions)
+    search_messages = _awaitable(SessionDB.search_messages)
+    session_count = _awaitable(SessionDB.session_count)
+    message_count = _awaitable(SessionDB.message_count)
+    export_session = _awaitable(SessionDB.export_session)
+    export_all = _awaitable(SessionDB.export_all)
+    delete_session = _awaitable(SessionDB.delete_session)
+    delete_session_if = _awaitable(SessionDB.delete_session_if)
+    remove_sessions = _awaitable(SessionDB.remove_sessions)
+    prune_sessions = _awaitable(SessionDB.prune_sessions)
+    prune_empty_ghost_sessions = _awaitable(SessionDB.prune_empty_ghost_sessions)
+    get_meta = _awaitable(SessionDB.get_meta)
+    maybe_auto_prune_and_vacuum = _awaitable(SessionDB.maybe_auto_prune_and_vacuum)
+    merge_indexes = _awaitable(SessionDB.merge_indexes)
+    is_telegram_topic_mode_enabled = _awaitable(SessionDB.is_telegram_topic_mode_enabled)
+    get_telegram_topic_binding = _awaitable(SessionDB.get_telegram_topic_binding)
+    is_telegram_session_linked_to_topic = _awaitable(SessionDB.is_telegram_session_linked_to_topic)
+    list_unlinked_telegram_sessions_for_user = _awaitable(
+        SessionDB.list_unlinked_telegram_sessions_for_user
+    )
+    get_handoff_state = _awaitable(SessionDB.get_handoff_state)
+    list_pending_handoffs = _awaitable(SessionDB.list_pending_handoffs)
+
+    async def sanitize_title(self, title: str | None) -> str | None:
+        return (await self._store()).sanitize_title(title)
+
+    async def from_url(
+        self, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
+    ) -> SessionDB:
+        return await self._run(partial(SessionDB.from_url, url, settings=settings, timeout=timeout))
+
+    sanitize_title.__doc__ = SessionDB.sanitize_title.__doc__
+    from_url.__doc__ = SessionDB.from_url.__doc__
+
+    # --- pipelines and subscriptions ----------------------------------------------------------
 
     def pipeline(self) -> AsyncPipeline:
-        """Several changes in one round trip; see :mod:`hermes_actor.async_pipeline`."""
+        """Several changes in one round trip; see :mod:`hermes_actor.pipeline`."""
         return AsyncPipeline(self._opened)
 
     def subscribe(self, after: int | None = None) -> AsyncSubscription:
@@ -119,7 +208,7 @@ class AsyncSessionDB:
 
     async def _changes(self, after: int | None) -> AsyncChangeStream:
         db = await self._store()
-        port = _port_of(db)
+        port = db._opened_port()
         if isinstance(port, ActorClient):
             return await AsyncActorChangeStream.open(port.paths, after, db._timeout)
         return ThreadChangeStream(port.subscribe(after, db._timeout))
@@ -138,11 +227,11 @@ class AsyncSessionDB:
 
     async def _opened(self) -> tuple[SessionDB, AsyncPort]:
         db = await self._store()
-        return db, self._channel(db) or ThreadPort(_port_of(db), self._run)
+        return db, self._channel(db) or ThreadPort(db._opened_port(), self._run)
 
     def _channel(self, db: SessionDB) -> AsyncActorClient | None:
         """The way to the actor without a thread, if there is an actor."""
-        port = _port_of(db)
+        port = db._opened_port()
         return actor_client.acquire(port.paths, self) if isinstance(port, ActorClient) else None
 
     async def _run(self, function: Callable[[], R]) -> R:
@@ -154,9 +243,3 @@ class AsyncSessionDB:
         if limiter is None:
             limiter = limiters[self] = anyio.CapacityLimiter(_THREADS)
         return await anyio.to_thread.run_sync(function, limiter=limiter)
-
-
-def _port_of(db: SessionDB) -> WriterPort:
-    if db._port is None:
-        raise Closed("this SessionDB is closed")
-    return db._port

@@ -1,47 +1,62 @@
-"""Several changes in one round trip.
+"""Several changes in one round trip, blocking and awaitable.
 
-``with db.pipeline() as p:`` offers the writing methods of a SessionDB. Each call queues its change
-and returns an answer to come; the changes go out together, in order, and usually share one
-commit. They are not atomic: each succeeds or fails by itself. Leaving the block waits for all and
-raises the first error. A call whose arguments cannot be sent raises at once and queues nothing.
+``with db.pipeline() as p:`` has every method of a SessionDB that makes a single change, with the
+same arguments. Each call queues its change and returns an answer to come; the changes go out
+together, in order, and usually share one commit. They are not atomic: each succeeds or fails by
+itself. Leaving the block waits for all and raises the first error. A call whose arguments cannot be
+sent raises at once and queues nothing.
+
+``async with db.pipeline() as p:`` of an AsyncSessionDB is the same without blocking the event loop.
+Its calls are no coroutines: they return answers that can be awaited. The changes stay in the queue
+until an answer or :meth:`AsyncPipeline.flush` is awaited, or the block ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Awaitable, Callable, Generator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from hermes_actor.api.operations import ONE_CHANGE, Change, reason_for_all, record
-from hermes_actor.errors import Closed
+from hermes_actor.api.change import Change, build, reason_for_all
+from hermes_actor.api.provider import SessionDBProvider
 
 if TYPE_CHECKING:
-    from hermes_actor.api.provider import SessionDBProvider
-    from hermes_actor.client.interfaces import Answer
+    from hermes_actor.client.interfaces import Answer, AsyncAnswer, AsyncPort
 
-__all__ = ["Pipeline", "QueuedAnswer"]
+__all__ = ["AsyncPipeline", "AsyncQueuedAnswer", "Pipeline", "QueuedAnswer"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SENT_AT_ONCE = 64
 """Changes that are held back at most: a batch of the writer."""
 
 
-class QueuedAnswer:
+class _ChangesOnly:
+    if not TYPE_CHECKING:  # a checker must find these calls, and would take them for valid
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{name} cannot be part of a pipeline")
+
+
+class QueuedAnswer(Generic[R]):
     """The answer to one queued change."""
 
-    def __init__(self, pipeline: Pipeline, change: Change) -> None:
+    def __init__(self, pipeline: Pipeline, change: Change[R]) -> None:
         self._pipeline = pipeline
         self._change = change
         self._answer: Answer | None = None
         self._error: Exception | None = None
 
     def done(self) -> bool:
+        """Return True if :meth:`result` would not wait."""
         return self._error is not None or (self._answer is not None and self._answer.done())
 
-    def result(self) -> Any:
-        """Wait for the change: what its method returns, or its error raised.
+    def result(self) -> R:
+        """Send what is still queued, wait for the change, and return what its method returns.
 
-        Sends what is still queued.
+        Raises what the method raises.
         """
         if self._answer is None and self._error is None:
             self._pipeline.flush()
@@ -51,21 +66,57 @@ class QueuedAnswer:
         return self._change.outcome(self._answer.result())
 
 
-class Pipeline:
-    """Made by :meth:`SessionDB.pipeline`. Not safe to share between threads."""
+def _queued(
+    method: Callable[Concatenate[SessionDBProvider, P], R],
+) -> Callable[Concatenate[Pipeline, P], QueuedAnswer[R]]:
+    """Make the method of a pipeline that queues the change that *method* makes."""
+
+    @wraps(method)
+    def queue(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> QueuedAnswer[R]:
+        return self._add(build(method, self._db, *args, **kwargs))
+
+    return queue
+
+
+class Pipeline(_ChangesOnly):
+    """A queue of changes, made by :meth:`SessionDB.pipeline`. Not safe to share between threads."""
 
     def __init__(self, db: SessionDBProvider) -> None:
         self._db = db
-        self._queued: list[QueuedAnswer] = []
-        self._answers: list[QueuedAnswer] = []
+        self._queued: list[QueuedAnswer[Any]] = []
+        self._answers: list[QueuedAnswer[Any]] = []
 
-    def __getattr__(self, name: str) -> Callable[..., QueuedAnswer]:
-        if name not in ONE_CHANGE:
-            raise AttributeError(f"{name} cannot be part of a pipeline")
-        return partial(self._add, name)
+    create_session = _queued(SessionDBProvider.create_session)
+    ensure_session = _queued(SessionDBProvider.ensure_session)
+    continue_session = _queued(SessionDBProvider.continue_session)
+    end_session = _queued(SessionDBProvider.end_session)
+    reopen_session = _queued(SessionDBProvider.reopen_session)
+    update_system_prompt = _queued(SessionDBProvider.update_system_prompt)
+    update_token_counts = _queued(SessionDBProvider.update_token_counts)
+    set_session_title = _queued(SessionDBProvider.set_session_title)
+    move_session_title = _queued(SessionDBProvider.move_session_title)
+    queue_title = _queued(SessionDBProvider.queue_title)
+    append_message = _queued(SessionDBProvider.append_message)
+    replace_messages = _queued(SessionDBProvider.replace_messages)
+    clear_messages = _queued(SessionDBProvider.clear_messages)
+    set_meta = _queued(SessionDBProvider.set_meta)
+    vacuum = _queued(SessionDBProvider.vacuum)
+    finalize_orphaned_compression_sessions = _queued(
+        SessionDBProvider.finalize_orphaned_compression_sessions
+    )
+    archive_session = _queued(SessionDBProvider.archive_session)
+    import_session = _queued(SessionDBProvider.import_session)
+    request_handoff = _queued(SessionDBProvider.request_handoff)
+    claim_handoff = _queued(SessionDBProvider.claim_handoff)
+    complete_handoff = _queued(SessionDBProvider.complete_handoff)
+    fail_handoff = _queued(SessionDBProvider.fail_handoff)
+    apply_telegram_topic_migration = _queued(SessionDBProvider.apply_telegram_topic_migration)
+    enable_telegram_topic_mode = _queued(SessionDBProvider.enable_telegram_topic_mode)
+    disable_telegram_topic_mode = _queued(SessionDBProvider.disable_telegram_topic_mode)
+    bind_telegram_topic = _queued(SessionDBProvider.bind_telegram_topic)
 
-    def _add(self, name: str, /, *args: Any, **kwargs: Any) -> QueuedAnswer:
-        answer = QueuedAnswer(self, record(self._db, name, *args, **kwargs))
+    def _add(self, change: Change[R]) -> QueuedAnswer[R]:
+        answer = QueuedAnswer(self, change)
         self._queued.append(answer)
         self._answers.append(answer)
         if len(self._queued) >= _SENT_AT_ONCE:
@@ -73,17 +124,17 @@ class Pipeline:
         return answer
 
     def flush(self) -> None:
-        """Send what is queued, without waiting for it."""
+        """Send what is queued, without waiting for the answers.
+
+        Raises what sending raises; the answers of the changes that were not sent raise it too.
+        """
         queued = self._queued
         if not queued:
             return
         try:
             self._queued = []
-            port = self._db._port
-            if port is None:
-                raise Closed("this SessionDB is closed")
             operations = [one._change.operation for one in queued]
-            answers = port.send(operations, self._db._timeout)
+            answers = self._db._opened_port().send(operations, self._db._timeout)
             for one, answer in zip(queued, answers, strict=True):
                 one._answer = answer
         except BaseException as error:
@@ -99,12 +150,158 @@ class Pipeline:
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         """Wait for everything; raise the first error unless another one is on its way."""
-        with contextlib.suppress(Exception):  # the answers tell
+        with contextlib.suppress(Exception):  # the answers raise it
             self.flush()
         first: Exception | None = None
         for answer in self._answers:
             try:
                 answer.result()
+            except Exception as error:
+                first = first or error
+        if first is not None and kind is None:
+            raise first
+
+
+class AsyncQueuedAnswer(Generic[R]):
+    """The answer to one queued change. Awaiting it returns what the method returns."""
+
+    _value: R
+
+    def __init__(self, pipeline: AsyncPipeline, change: Change[R]) -> None:
+        self._pipeline = pipeline
+        self._change = change
+        self._answer: AsyncAnswer | None = None
+        self._error: Exception | None = None
+        self._settled = False
+
+    def done(self) -> bool:
+        """Return True if awaiting it would not wait."""
+        return self._settled or (self._answer is not None and self._answer.done())
+
+    def result(self) -> R:
+        """Return what was awaited, here or at the end of the block, or raise its error.
+
+        Raises:
+            RuntimeError: it was not awaited yet.
+        """
+        if not self._settled:
+            raise RuntimeError("the answer has not been awaited")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> R:
+        if not self._settled:
+            await self._pipeline.flush()
+        if not self._settled:
+            assert self._answer is not None
+            try:
+                self._value = self._change.outcome(await self._answer.wait())
+            except Exception as error:
+                self._error = error
+            self._settled = True
+        return self.result()
+
+    def _fail(self, error: Exception) -> None:
+        self._error, self._settled = error, True
+
+
+def _queued_async(
+    method: Callable[Concatenate[SessionDBProvider, P], R],
+) -> Callable[Concatenate[AsyncPipeline, P], AsyncQueuedAnswer[R]]:
+    """Make the method of an asynchronous pipeline that queues the change that *method* makes."""
+
+    @wraps(method)
+    def queue(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncQueuedAnswer[R]:
+        return self._add(build(method, self._db, *args, **kwargs))
+
+    return queue
+
+
+class AsyncPipeline(_ChangesOnly):
+    """A queue of changes, made by :meth:`AsyncSessionDB.pipeline`, for an ``async with`` block."""
+
+    def __init__(
+        self, opened: Callable[[], Awaitable[tuple[SessionDBProvider, AsyncPort]]]
+    ) -> None:
+        self._opened = opened
+        self._queued: list[AsyncQueuedAnswer[Any]] = []
+        self._answers: list[AsyncQueuedAnswer[Any]] = []
+
+    create_session = _queued_async(SessionDBProvider.create_session)
+    ensure_session = _queued_async(SessionDBProvider.ensure_session)
+    continue_session = _queued_async(SessionDBProvider.continue_session)
+    end_session = _queued_async(SessionDBProvider.end_session)
+    reopen_session = _queued_async(SessionDBProvider.reopen_session)
+    update_system_prompt = _queued_async(SessionDBProvider.update_system_prompt)
+    update_token_counts = _queued_async(SessionDBProvider.update_token_counts)
+    set_session_title = _queued_async(SessionDBProvider.set_session_title)
+    move_session_title = _queued_async(SessionDBProvider.move_session_title)
+    queue_title = _queued_async(SessionDBProvider.queue_title)
+    append_message = _queued_async(SessionDBProvider.append_message)
+    replace_messages = _queued_async(SessionDBProvider.replace_messages)
+    clear_messages = _queued_async(SessionDBProvider.clear_messages)
+    set_meta = _queued_async(SessionDBProvider.set_meta)
+    vacuum = _queued_async(SessionDBProvider.vacuum)
+    finalize_orphaned_compression_sessions = _queued_async(
+        SessionDBProvider.finalize_orphaned_compression_sessions
+    )
+    archive_session = _queued_async(SessionDBProvider.archive_session)
+    import_session = _queued_async(SessionDBProvider.import_session)
+    request_handoff = _queued_async(SessionDBProvider.request_handoff)
+    claim_handoff = _queued_async(SessionDBProvider.claim_handoff)
+    complete_handoff = _queued_async(SessionDBProvider.complete_handoff)
+    fail_handoff = _queued_async(SessionDBProvider.fail_handoff)
+    apply_telegram_topic_migration = _queued_async(SessionDBProvider.apply_telegram_topic_migration)
+    enable_telegram_topic_mode = _queued_async(SessionDBProvider.enable_telegram_topic_mode)
+    disable_telegram_topic_mode = _queued_async(SessionDBProvider.disable_telegram_topic_mode)
+    bind_telegram_topic = _queued_async(SessionDBProvider.bind_telegram_topic)
+
+    def _add(self, change: Change[R]) -> AsyncQueuedAnswer[R]:
+        answer = AsyncQueuedAnswer(self, change)
+        self._queued.append(answer)
+        self._answers.append(answer)
+        return answer
+
+    async def __aenter__(self) -> Self:
+        import anyio  # which users of the blocking twin do not pay for
+
+        self._db, self._port = await self._opened()
+        self._sending = anyio.Lock()
+        return self
+
+    async def flush(self) -> None:
+        """Send what is queued, without waiting for the answers.
+
+        Raises what sending raises; the answers of the changes that were not sent raise it too.
+        """
+        # One at a time: the changes of two flushes must not mix.
+        async with self._sending:
+            queued, self._queued = self._queued, []
+            if not queued:
+                return
+            try:
+                operations = [one._change.operation for one in queued]
+                answers = await self._port.send(operations, self._db._timeout)
+            except BaseException as error:
+                reason = reason_for_all(error)
+                for one in queued:
+                    one._fail(reason)
+                raise
+            for one, answer in zip(queued, answers, strict=True):
+                one._answer = answer
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        """Wait for everything; raise the first error unless another one is on its way."""
+        with contextlib.suppress(Exception):  # the answers raise it
+            await self.flush()
+        first: Exception | None = None
+        for answer in self._answers:
+            try:
+                await answer
             except Exception as error:
                 first = first or error
         if first is not None and kind is None:

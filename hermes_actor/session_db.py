@@ -42,17 +42,42 @@ DEFAULT_DB_PATH = default_db_path()
 
 
 class SessionDB(SessionDBProvider):
-    """The session store of one agent. Safe to use from any thread.
+    """The session store of one agent.
 
     Called with the URL of a store, or without anything in a home whose ``config.yaml`` names a
-    provider, it gives the store of that provider, which has the same methods.
+    provider, it returns the store of that provider, which has the same methods.
+
+    Guarantees, with the numbers that the documentation uses:
+
+    * A method that changes something returns after the change is committed and synced to disk (G1).
+    * A change is made exactly once, however often connections break, and whether the actor is
+      killed, drained or replaced meanwhile (G2). An error says in ``executed`` whether its change
+      was made: ``no``, ``yes`` or ``unknown``.
+    * Changes of one process are made in the order in which it sent them (G3).
+    * After a change has returned, every new read in every process sees it, searches included (G4).
+
+    Reads run in the calling process on read-only connections and do not wait for the writer.
+
+    One object may be used from any number of threads, and objects of one process on one file share
+    their connection to the actor. After ``fork`` the child may go on using the object: it gets
+    connections of its own with its first call. In ``mode="embedded"`` the child can only read,
+    because the writer is a thread of the parent.
+
+    Example::
+
+        db = SessionDB(Path("state.db"))
+        db.create_session("s1", source="cli", model="m")
+        db.append_message("s1", "user", "Where do walruses live?")
+        print([hit["snippet"] for hit in db.search_messages("walrus*")])
+        db.close()
 
     Args:
         db_path: The database file, as a ``Path``, or the URL of a store, as a text; default: what
             ``sessiondb`` in ``config.yaml`` says, else ``HERMES_HOME/state.db``.
         mode: ``"actor"`` sends changes to the actor of the file, which is started if there is
             none; ``"embedded"`` runs the writer as a thread of this process.
-        timeout: Seconds that a call waits for the writer before it gives up.
+        timeout: Seconds that a call waits, for an actor to start and for its turn, before it raises
+            :class:`OpenError` or :class:`DeadlineExceeded`.
 
     Raises:
         StorageError: the file cannot be used; the class says why, and the file is untouched.
@@ -63,7 +88,7 @@ class SessionDB(SessionDBProvider):
 
     provider: ClassVar[str] = "sqlite"
     _is_file: ClassVar[bool] = False
-    """Whether neither a URL nor the settings can make it another store."""
+    """True in a class that neither a URL nor the settings can make another store."""
 
     # The write path that these described is gone; the names are part of the contract.
     _WRITE_MAX_RETRIES = 15

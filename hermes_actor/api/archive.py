@@ -1,4 +1,4 @@
-"""What the command line needs beyond the contract: archive, import, queued and default titles."""
+"""Archive, removal and import of sessions, queued and default titles, merged indexes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hermes_protocol.operations as ops
+from hermes_actor.api.change import Change, change
 from hermes_actor.api.maintenance import MaintenanceMethods
 from hermes_actor.store import queries, titles
 
@@ -21,14 +22,16 @@ _REMOVED_TOGETHER = 200
 
 
 class ArchiveMethods(MaintenanceMethods):
-    """Putting sessions away, bringing them in, and naming them before and after."""
+    """The methods that the command line needs beyond those that agents use."""
 
-    def archive_session(self, session_id: str, archived: bool = True) -> list[str]:
+    @change
+    def archive_session(self, session_id: str, archived: bool = True) -> Change[list[str]]:
         """Hide a session and its compression lineage from lists, or show them again.
 
-        Returns the ids whose mark has changed.
+        Returns:
+            The ids whose mark has changed; empty if there is no such session.
         """
-        return self._submit(ops.SessionArchive(id=session_id, archived=archived, now=time.time()))
+        return Change(ops.SessionArchive(id=session_id, archived=archived, now=time.time()))
 
     def remove_sessions(
         self,
@@ -36,11 +39,17 @@ class ArchiveMethods(MaintenanceMethods):
         sessions_dir: Path | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[str]:
-        """Remove those sessions that have ended, and their files. Returns their ids.
+        """Remove those of the sessions that have ended, and their files.
 
-        Delegates go with the session that they worked for, and one that is still open keeps it.
+        Atomic per session, in slices, so that other writers get in between. Delegates go with the
+        session that they worked for, and one that is still open keeps it.
 
-        *progress* is told the number so far; what it raises ends the removal there.
+        Args:
+            sessions_dir: The folder of transcript files; without it no file is removed.
+            progress: Called with the number so far; what it raises ends the removal there.
+
+        Returns:
+            The ids of all that were removed, delegates included.
         """
         removed: list[str] = []
         for start in range(0, len(session_ids), _REMOVED_TOGETHER):
@@ -60,8 +69,10 @@ class ArchiveMethods(MaintenanceMethods):
     ) -> bool:
         """Remove a session if it has exactly *messages* messages, *newest* being the last id.
 
-        So only what the caller has seen goes. ``False``, and nothing is removed, if it has changed,
-        or if delegates would go with it.
+        So only what the caller has seen is removed.
+
+        Returns:
+            ``False``, and nothing is removed, if it has changed, or if delegates would go with it.
         """
         operation = ops.SessionDeleteIf(id=session_id, messages=messages, newest=newest)
         if not self._submit(operation):
@@ -69,39 +80,64 @@ class ArchiveMethods(MaintenanceMethods):
         self._remove_files(sessions_dir, [session_id])
         return True
 
+    @change
     def import_session(
         self, session: SessionRow, messages: list[MessageRow], archived: bool = False
-    ) -> Imported:
-        """Insert a session with its messages unless its id exists."""
-        return self._submit(
+    ) -> Change[Imported]:
+        """Insert a session with its messages, as one change, unless its id exists.
+
+        Returns:
+            An ``Imported``, which says what became of the session, its title and its parent.
+        """
+        return Change(
             ops.SessionImport(
                 session=session, messages=messages, archived=archived, now=time.time()
             )
         )
 
-    def queue_title(self, session_id: str, title: str | None) -> bool:
-        """Keep a title for a session that does not exist yet; its creation gives it the title.
+    @change
+    def queue_title(self, session_id: str, title: str | None) -> Change[bool]:
+        """Keep a title for a session that does not exist yet; ``None`` forgets it.
 
-        ``None`` forgets it. ``False`` if the session exists.
+        The change that creates the session gives it the title, or the next one of the lineage if
+        another session has taken it meanwhile.
+
+        Returns:
+            ``False`` if the session exists.
 
         Raises:
             TitleInUse: a session has it, or it is kept for another one (a ``ValueError``).
+            ValueError: it is too long.
         """
-        return self._submit(ops.TitleQueue(id=session_id, title=titles.sanitize_title(title)))
+        return Change(ops.TitleQueue(id=session_id, title=titles.sanitize_title(title)))
 
     def get_queued_title(self, session_id: str) -> str | None:
-        """The title that is kept for a session that does not exist yet."""
+        """Return the title that is kept for a session that does not exist yet, or ``None``."""
         return self._query(queries.queued_title, session_id)
 
-    def move_session_title(self, session_id: str, title: str) -> bool:
-        """Like ``set_session_title``, but takes the title from a compression ancestor."""
+    @change
+    def move_session_title(self, session_id: str, title: str) -> Change[bool]:
+        """Set a title as :meth:`set_session_title` does, but take it from a compression ancestor.
+
+        Returns:
+            ``False`` if there is no such session.
+
+        Raises:
+            TitleInUse: a session that is no compression ancestor has it (a ``ValueError``).
+            ValueError: it is too long.
+        """
         clean = titles.sanitize_title(title)
-        return self._submit(ops.SessionTitle(id=session_id, title=clean, move=True))
+        return Change(ops.SessionTitle(id=session_id, title=clean, move=True))
 
     def set_default_title(self, session_id: str, title: str) -> str | None:
         """Give an untitled session a title, or the lineage's next one if that is taken.
 
-        Returns the title that it got; ``None`` if it has one already or does not exist.
+        Returns:
+            The title that it got; ``None`` if it has one already, or there is no such session, or
+            nothing is left of *title* when it is cleaned.
+
+        Raises:
+            ValueError: it is too long.
         """
         clean = titles.sanitize_title(title)
         if clean is None:
@@ -109,9 +145,13 @@ class ArchiveMethods(MaintenanceMethods):
         return self._submit(ops.SessionTitleDefault(id=session_id, title=clean)) or None
 
     def merge_indexes(self, progress: Callable[[str], None] | None = None) -> int:
-        """Merge the segments of every full-text index, in slices. Returns how many there are.
+        """Merge the segments of every full-text index, in slices, so that others write in between.
 
-        *progress* is told the name of the table after each slice.
+        Args:
+            progress: Called with the name of the table after each slice.
+
+        Returns:
+            The number of indexes.
         """
         tables = self._query(queries.fulltext_tables)
         for table in tables:

@@ -12,6 +12,7 @@ from typing import Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
+from hermes_actor.api.change import Change, change
 from hermes_actor.errors import HermesActorError
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store import queries
@@ -29,12 +30,19 @@ _log = logging.getLogger("hermes_state")
 
 
 class MaintenanceMethods(Methods):
-    """Keeping a store in shape."""
+    """Removal of sessions, key and value pairs, and maintenance of the file."""
 
     def delete_session(self, session_id: str, sessions_dir: Path | None = None) -> bool:
-        """Remove a session, its messages and its transcript files; ``False`` if unknown.
+        """Remove a session, its messages and its transcript files.
 
         Delegates go with it in files that mark them; other children lose their parent.
+
+        Args:
+            sessions_dir: The folder of transcript files; without it no file is removed. Files are
+                removed after the change is durable.
+
+        Returns:
+            ``False`` if there is no such session.
         """
         delegates = self._query(queries.delegates_of, session_id) if sessions_dir else []
         if not self._submit(ops.SessionDelete(id=session_id)):
@@ -48,9 +56,13 @@ class MaintenanceMethods(Methods):
         source: str | None = None,
         sessions_dir: Path | None = None,
     ) -> int:
-        """Remove ended sessions that started longer ago; returns how many.
+        """Remove ended sessions that started more than *older_than_days* ago, and their files.
 
-        Delegates go with the session that they worked for, and one that is still open keeps it.
+        Atomic per session, in slices, so that other writers get in between. Delegates go with the
+        session that they worked for, and one that is still open keeps it.
+
+        Returns:
+            The number of sessions that were removed, delegates included.
         """
         operation = ops.SessionsPrune(
             started_before=time.time() - older_than_days * _DAY_SECONDS, source=source
@@ -96,29 +108,42 @@ class MaintenanceMethods(Methods):
                 sessions_dir.joinpath(name).unlink()
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
-        """Remove ended, untitled sessions of the terminal UI without messages, a day old."""
+        """Remove ended, untitled sessions of source ``tui`` without messages, a day old or more.
+
+        Returns:
+            The number of sessions that were removed.
+        """
         removed = self._submit(
             ops.SessionsPruneGhosts(started_before=time.time() - _GHOST_AGE_SECONDS)
         )
         self._remove_files(sessions_dir, removed)
         return len(removed)
 
-    def finalize_orphaned_compression_sessions(self) -> int:
-        """End continuations that never called a model and are a week old; removes nothing."""
+    @change
+    def finalize_orphaned_compression_sessions(self) -> Change[int]:
+        """End continuations that never called a model and are a week old; removes nothing.
+
+        Returns:
+            The number of sessions that were ended.
+        """
         now = time.time()
-        return self._submit(
+        return Change(
             ops.SessionsFinalizeOrphans(now=now, started_before=now - _ORPHAN_AGE_SECONDS)
         )
 
     def get_meta(self, key: str) -> str | None:
+        """Return the value that is stored under *key*; ``None`` if there is none."""
         return self._query(queries.get_meta, key)
 
-    def set_meta(self, key: str, value: Any) -> None:
-        self._submit(ops.MetaSet(key=key, value=value))
+    @change
+    def set_meta(self, key: str, value: Any) -> Change[None]:
+        """Store *value*, a text, under *key*; an earlier value is overwritten."""
+        return Change(ops.MetaSet(key=key, value=value))
 
-    def vacuum(self) -> None:
-        """Rewrite the file without holes. Writers wait meanwhile."""
-        self._submit(ops.Vacuum())
+    @change
+    def vacuum(self) -> Change[None]:
+        """Rewrite the file without holes. Other writers wait meanwhile."""
+        return Change(ops.Vacuum())
 
     def _is_small(self) -> bool:
         return self._query(queries.content_bytes) <= _SMALL_BYTES
@@ -133,7 +158,11 @@ class MaintenanceMethods(Methods):
         """Prune, at most once per interval over all processes. Never raises.
 
         Vacuums only a small file, where that takes a moment. In a larger one new rows use the room
-        that is free; :meth:`vacuum` gives it back, when you say so.
+        that is free; :meth:`vacuum` gives it back.
+
+        Returns:
+            ``skipped`` (the interval is not over), ``pruned`` (a number), ``vacuumed``, and after a
+            failure ``error``.
         """
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
@@ -157,7 +186,7 @@ class MaintenanceMethods(Methods):
 
 
 def _longer_ids(dump: str, session_id: str) -> Iterator[str]:
-    """The ids beyond *session_id* that a request dump may be named after."""
+    """Return the ids beyond *session_id* that a request dump may be named after."""
     rest = dump.removeprefix(f"request_dump_{session_id}_").split("_")
     for count in range(1, len(rest)):
         yield "_".join([session_id, *rest[:count]])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
-from hermes_actor.store import message_codec as _content
+from hermes_actor.api.change import Change, change
+from hermes_actor.store import message_codec as _codec
 from hermes_actor.store import queries, replay
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ __all__ = ["MessageMethods"]
 class MessageMethods(Methods):
     """The transcript of a session."""
 
-    _CONTENT_JSON_PREFIX = _content.JSON_PREFIX
+    _CONTENT_JSON_PREFIX = _codec.JSON_PREFIX
 
+    @change
     def append_message(
         self,
         session_id: str,
@@ -36,8 +38,20 @@ class MessageMethods(Methods):
         reasoning_details: Any = None,
         codex_reasoning_items: Any = None,
         codex_message_items: Any = None,
-    ) -> int:
-        """Add a message and raise the counters of its session. Returns the message id."""
+    ) -> Change[int]:
+        """Add a message and raise the counters of its session.
+
+        Args:
+            content: Text, bytes, a number, or a value that JSON can hold.
+
+        Returns:
+            The id of the message. Ids grow in the order in which messages were added.
+
+        Raises:
+            ConstraintFailed: there is no such session.
+            UnicodeEncodeError: the content holds lone surrogates. In other fields they are
+                replaced.
+        """
         message = {
             "role": role,
             "content": content,
@@ -52,27 +66,51 @@ class MessageMethods(Methods):
             "codex_reasoning_items": codex_reasoning_items,
             "codex_message_items": codex_message_items,
         }
-        row = _content.message_row(time.time(), message)
-        return self._submit(ops.MessageAppend(session_id=session_id, message=row))
+        row = _codec.message_row(time.time(), message)
+        return Change(ops.MessageAppend(session_id=session_id, message=row))
 
-    def replace_messages(self, session_id: str, messages: list[dict[str, Any]]) -> None:
-        """Replace the transcript of a session; on any error the old one stays."""
-        rows = _content.transcript_rows(time.time(), messages)
-        self._submit(ops.MessagesReplace(session_id=session_id, messages=rows))
+    @change
+    def replace_messages(self, session_id: str, messages: list[dict[str, Any]]) -> Change[None]:
+        """Replace the transcript of a session, as one change; on any error the old one stays.
 
-    def clear_messages(self, session_id: str) -> None:
-        self._submit(ops.MessagesClear(session_id=session_id))
+        Args:
+            messages: Dicts with the argument names of :meth:`append_message`. Reasoning is kept
+                for role ``assistant`` only. Messages get new ids, and times one microsecond apart.
+
+        Raises:
+            ConstraintFailed: there is no such session.
+        """
+        rows = _codec.transcript_rows(time.time(), messages)
+        return Change(ops.MessagesReplace(session_id=session_id, messages=rows))
+
+    @change
+    def clear_messages(self, session_id: str) -> Change[None]:
+        """Remove the transcript of a session and set its counters to zero.
+
+        The session stays. An unknown id changes nothing.
+        """
+        return Change(ops.MessagesClear(session_id=session_id))
 
     def get_messages(self, session_id: str) -> list[Row]:
-        """Every message in the order of insertion, content and tool calls decoded."""
+        """Return every message in the order of insertion, content and tool calls decoded.
+
+        The list is empty if there is no such session.
+        """
         return self._query(queries.get_messages, session_id)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False
     ) -> list[Row]:
-        """The transcript in the form that is sent to a model again."""
+        """Return the transcript in the form that is sent to a model again.
+
+        Leaked memory context is removed from it. All rows are read from one state.
+
+        Args:
+            include_ancestors: Put the transcripts of the sessions that this one continues before
+                it, without the prompts that a resume repeated.
+        """
         return self._query(queries.conversation, session_id, include_ancestors)
 
     _is_duplicate_replayed_user_message = staticmethod(replay.is_replayed_prompt)
-    _encode_content = staticmethod(_content.encode_content)
-    _decode_content = staticmethod(_content.decode_content)
+    _encode_content = staticmethod(_codec.encode_content)
+    _decode_content = staticmethod(_codec.decode_content)

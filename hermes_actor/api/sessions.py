@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
+from hermes_actor.api.change import Change, change, no_result
 from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
 from hermes_actor.store import message_codec, queries, titles
@@ -17,57 +18,73 @@ if TYPE_CHECKING:
 __all__ = ["SessionMethods"]
 
 
+class _SessionFieldsButModel(TypedDict, total=False):
+    """Optional columns of a new session."""
+
+    model_config: dict[str, Any] | None
+    system_prompt: str | None
+    user_id: str | None
+    parent_session_id: str | None
+
+
+class _SessionFields(_SessionFieldsButModel, total=False):
+    model: str | None
+
+
 class SessionMethods(Methods):
-    """Making, ending, naming and finding sessions."""
+    """Sessions: creation, end, title, id and lineage."""
 
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
 
     # --- session rows ----------------------------------------------------------------------
 
-    def create_session(self, session_id: str, source: str, **kwargs: Any) -> str:
+    @change
+    def create_session(
+        self, session_id: str, source: str, **kwargs: Unpack[_SessionFields]
+    ) -> Change[str]:
         """Insert a session unless its id exists; the first writer of an id wins.
 
-        Keywords: ``model``, ``model_config``, ``system_prompt``, ``user_id``,
-        ``parent_session_id``. Returns *session_id*.
+        Args:
+            session_id: Any text.
+            source: The platform that the conversation takes place on, such as ``cli``.
+            kwargs: ``model``, ``model_config`` (a dict), ``system_prompt``, ``user_id``,
+                ``parent_session_id``.
+
+        Returns:
+            *session_id*, also if the session existed and nothing has changed.
+
+        Raises:
+            ConstraintFailed: there is no such parent.
         """
-        self._insert_session_row(session_id, source, **kwargs)
-        return session_id
+        return Change(_session_create(session_id, source, **kwargs), lambda _inserted: session_id)
 
+    @change
     def ensure_session(
-        self, session_id: str, source: str = "unknown", model: str | None = None, **kwargs: Any
-    ) -> str:
-        """Like :meth:`create_session`, for callers that know no more than the id."""
-        self._insert_session_row(session_id, source, model=model, **kwargs)
-        return session_id
-
-    def _insert_session_row(
         self,
         session_id: str,
-        source: str,
+        source: str = "unknown",
         model: str | None = None,
-        model_config: dict[str, Any] | None = None,
-        system_prompt: str | None = None,
-        user_id: str | None = None,
-        parent_session_id: str | None = None,
-    ) -> None:
-        self._submit(
-            ops.SessionCreate(
-                id=session_id,
-                source=source,
-                started_at=time.time(),
-                user_id=user_id,
-                model=model,
-                model_config=message_codec.encode_json(model_config),
-                system_prompt=system_prompt,
-                parent_session_id=parent_session_id,
-            )
-        )
+        **kwargs: Unpack[_SessionFieldsButModel],
+    ) -> Change[str]:
+        """Insert a session unless its id exists, for callers that know no more than the id.
 
-    def continue_session(self, old: str, new: str | None = None) -> str:
+        Arguments, result and errors are those of :meth:`create_session`.
+        """
+        operation = _session_create(session_id, source, model=model, **kwargs)
+        return Change(operation, lambda _inserted: session_id)
+
+    def _insert_session_row(self, session_id: str, source: str, *args: Any, **kwargs: Any) -> None:
+        self._submit(_session_create(session_id, source, *args, **kwargs))
+
+    @change
+    def continue_session(self, old: str, new: str | None = None) -> Change[str]:
         """End *old* with ``compression`` and start its continuation, as one change.
 
         The child inherits source, user, model and prompt, and gets the next title of the lineage
-        if *old* has one. Returns the id of the child (made up if *new* is not given).
+        if *old* has one.
+
+        Returns:
+            The id of the child: *new*, or a generated one.
 
         Raises:
             UnknownSession: there is no session *old*.
@@ -76,21 +93,30 @@ class SessionMethods(Methods):
         """
         if new is None:
             new = new_session_id(hex_len=6)
-        return self._submit(ops.SessionContinue(old=old, new=new, now=time.time())).id
+        operation = ops.SessionContinue(old=old, new=new, now=time.time())
+        return Change(operation, lambda continued: continued.id)
 
     def get_session(self, session_id: str) -> Row | None:
+        """Return the row of a session; ``None`` if there is no such session."""
         return self._query(queries.get_session, session_id)
 
-    def end_session(self, session_id: str, end_reason: str) -> None:
-        """End an open session; the first end wins."""
-        self._submit(ops.SessionEnd(id=session_id, ended_at=time.time(), end_reason=end_reason))
+    @change
+    def end_session(self, session_id: str, end_reason: str) -> Change[None]:
+        """End an open session; the first end wins. An unknown id changes nothing."""
+        operation = ops.SessionEnd(id=session_id, ended_at=time.time(), end_reason=end_reason)
+        return Change(operation, no_result)
 
-    def reopen_session(self, session_id: str) -> None:
-        self._submit(ops.SessionReopen(id=session_id))
+    @change
+    def reopen_session(self, session_id: str) -> Change[None]:
+        """Clear time and reason of the end of a session. An unknown id changes nothing."""
+        return Change(ops.SessionReopen(id=session_id), no_result)
 
-    def update_system_prompt(self, session_id: str, system_prompt: str) -> None:
-        self._submit(ops.SessionPrompt(id=session_id, system_prompt=system_prompt))
+    @change
+    def update_system_prompt(self, session_id: str, system_prompt: str) -> Change[None]:
+        """Overwrite the system prompt of a session. An unknown id changes nothing."""
+        return Change(ops.SessionPrompt(id=session_id, system_prompt=system_prompt), no_result)
 
+    @change
     def update_token_counts(
         self,
         session_id: str,
@@ -110,9 +136,16 @@ class SessionMethods(Methods):
         billing_mode: str | None = None,
         api_call_count: int = 0,
         absolute: bool = False,
-    ) -> None:
-        """Add token counts and cost to a session, or set them (*absolute*)."""
-        self._submit(
+    ) -> Change[None]:
+        """Add token counts and cost to a session. A missing session is created as ``unknown``.
+
+        Of *cost_status*, *cost_source* and *pricing_version* the latest value counts, of the
+        billing route and the model the first.
+
+        Args:
+            absolute: Set the counters and the cost in place of adding to them.
+        """
+        return Change(
             ops.SessionTokens(
                 id=session_id,
                 started_at=time.time(),
@@ -139,42 +172,72 @@ class SessionMethods(Methods):
 
     @staticmethod
     def sanitize_title(title: str | None) -> str | None:
-        """The clean title, ``None`` if nothing is left; ``ValueError`` if it is too long."""
+        """Return *title* without control and invisible characters and with single spaces.
+
+        Returns:
+            The clean title; ``None`` if nothing is left of it.
+
+        Raises:
+            ValueError: it is longer than ``MAX_TITLE_LENGTH`` characters.
+        """
         return titles.sanitize_title(title)
 
-    def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """Set or clear a title; ``False`` if there is no such session.
+    @change
+    def set_session_title(self, session_id: str, title: str | None) -> Change[bool]:
+        """Clean a title by :meth:`sanitize_title` and set it; ``None`` clears it.
+
+        A title is unique among all sessions that have one.
+
+        Returns:
+            ``False`` if there is no such session.
 
         Raises:
             TitleInUse: another session has it (a ``ValueError``).
+            ValueError: it is too long.
         """
-        return self._submit(ops.SessionTitle(id=session_id, title=self.sanitize_title(title)))
+        return Change(ops.SessionTitle(id=session_id, title=self.sanitize_title(title)))
 
     def get_session_title(self, session_id: str) -> str | None:
+        """Return the title of a session; ``None`` if it has none, or there is no such session."""
         return self._query(queries.session_title, session_id)
 
     def get_session_by_title(self, title: str) -> Row | None:
+        """Return the row of the session with exactly this title, or ``None``."""
         return self._query(queries.session_by_title, title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
-        """The latest numbered continuation of *title*, else the session that has exactly it."""
+        """Return the id of the latest ``title #N``, else of the session with exactly *title*.
+
+        Returns ``None`` if there is neither.
+        """
         return self._query(queries.resolve_title, title)
 
     def get_next_title_in_lineage(self, base_title: str) -> str:
+        """Return the title itself if it is free, else ``title #N`` with the next number.
+
+        Nothing is reserved: another session may take the title before it is set.
+        """
         return self._query(queries.next_title_in_lineage, base_title)
 
     # --- ids and lineage -------------------------------------------------------------------
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        """The exact id, else the only id that begins so."""
+        """Return the exact id, else the only id that begins so, else ``None``."""
         return self._query(queries.resolve_session_id, session_id_or_prefix)
 
     def get_compression_tip(self, session_id: str | None) -> str | None:
-        """The last session of the compression chain that begins at *session_id*."""
+        """Return the last session of the chain of continuations that begins at *session_id*.
+
+        That is *session_id* itself if it was not continued.
+        """
         return self._query(queries.compression_tip, session_id)
 
     def resolve_resume_session_id(self, session_id: str) -> str:
-        """Where a resume of *session_id* should go: the first session below it with messages."""
+        """Return the session at which a resume of *session_id* should go on.
+
+        That is the session itself if it has messages, else the first one below it that has; and
+        the session itself if it cannot be read, and after :meth:`close`.
+        """
         if not session_id:
             return session_id
         try:
@@ -184,3 +247,24 @@ class SessionMethods(Methods):
 
     def _session_lineage_root_to_tip(self, session_id: str) -> list[str]:
         return self._query(queries.lineage_root_to_tip, session_id)
+
+
+def _session_create(
+    session_id: str,
+    source: str,
+    model: str | None = None,
+    model_config: dict[str, Any] | None = None,
+    system_prompt: str | None = None,
+    user_id: str | None = None,
+    parent_session_id: str | None = None,
+) -> ops.SessionCreate:
+    return ops.SessionCreate(
+        id=session_id,
+        source=source,
+        started_at=time.time(),
+        user_id=user_id,
+        model=model,
+        model_config=message_codec.encode_json(model_config),
+        system_prompt=system_prompt,
+        parent_session_id=parent_session_id,
+    )

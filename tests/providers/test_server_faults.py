@@ -455,6 +455,6 @@ def test_clocks_that_differ(db, open_, monkeypatch):
 
 
 def _append(db):
-    from hermes_actor.api.operations import record
+    from hermes_actor.api.change import build
 
-    return record(db, "append_message", "s", "user", "once").operation
+    return build(SessionDB.append_message, db, "s", "user", "once").operation

@@ -10,9 +10,9 @@ import pytest
 
 import hermes_protocol.operations as ops
 from hermes_actor import AsyncSessionDB, SessionDB
-from hermes_actor.api.operations import ONE_CHANGE, record
-from hermes_actor.api.sessions import SessionMethods
+from hermes_actor.api.change import build, is_one_change
 from hermes_actor.errors import Closed, ConstraintFailed, SessionEnded, TitleInUse
+from hermes_actor.pipeline import AsyncPipeline, Pipeline
 
 pytestmark = pytest.mark.anyio
 
@@ -237,7 +237,12 @@ def expected(clock, tmp_path, mode):
 
 
 def test_every_method_of_one_change_is_called():
-    assert {name for name, _, _ in CALLS} == ONE_CHANGE
+    def public(cls):
+        return {name for name, _ in inspect.getmembers(cls, callable) if name[0] != "_"}
+
+    changes = {name for name in public(SessionDB) if hasattr(getattr(SessionDB, name), "builder")}
+    assert {name for name, _, _ in CALLS} == changes
+    assert public(Pipeline) == public(AsyncPipeline) == changes | {"flush"}
 
 
 async def test_results_and_effects_are_those_of_the_method(clock, tmp_path, mode, expected):
@@ -331,36 +336,32 @@ async def test_method_of_a_subclass_runs_as_it_is(mode, tmp_path):
     async with AsyncSessionDB(blocking) as db:
         await db.create_session("s", "cli")
         assert await db.append_message("s", "user", "x") == 2
-    with pytest.raises(TypeError, match="more than one change"), blocking.pipeline() as p:
+    with (
+        pytest.raises(TypeError, match=r"Twice\.append_message may be more than one change"),
+        blocking.pipeline() as p,
+    ):
         p.append_message("s", "user", "x")
     assert blocking.message_count() == 2
     blocking.close()
 
 
-class Odd(SessionMethods):
-    """Methods that must not be taken apart."""
-
-    def uses_its_result(self):
-        return not self.set_session_title("s", "t")
-
-    def compares_its_result(self):
-        return self.set_session_title("s", "t") == 1
-
-    def makes_no_change(self):
-        return None
+@pytest.mark.parametrize("name", ["delete_session", "get_session", "set_default_title"])
+def test_method_that_is_more_than_one_change_cannot_be_built(mode, tmp_path, name):
+    db, method = SessionDB(tmp_path / "state.db", mode=mode), getattr(SessionDB, name)
+    assert not is_one_change(method, db)
+    with pytest.raises(TypeError, match=f"{name} may be more than one change"):
+        build(method, db, "s")
+    db.close()
 
 
-@pytest.mark.parametrize("name", ["uses_its_result", "compares_its_result", "makes_no_change"])
-def test_method_that_is_more_than_one_change_cannot_be_recorded(name):
-    with pytest.raises(TypeError):
-        record(Odd(), name)
-
-
-def test_time_and_made_up_ids_are_taken_once(clock):
-    change = record(Odd(), "continue_session", "old")
+def test_time_and_generated_ids_are_taken_once(clock, mode, tmp_path):
+    db = SessionDB(tmp_path / "state.db", mode=mode)
+    change = build(SessionDB.continue_session, db, "old")
     clock.at(2000)
     assert change.operation.now == 1000.0
-    assert change.outcome(type("Continued", (), {"id": "made up"})) == "made up"
+    assert change.operation.new
+    assert change.outcome(ops.Continued(id="generated", title=None)) == "generated"
+    db.close()
 
 
 # --- pipelines -------------------------------------------------------------------------------
