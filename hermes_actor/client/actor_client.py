@@ -14,7 +14,7 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.connection import ActorConnection
-from hermes_actor.client.exchange import Sending, told
+from hermes_actor.client.exchange import Sending, actor_timeout
 from hermes_actor.client.leases import Leases
 from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import HermesActorError
@@ -45,7 +45,7 @@ class ActorClient:
 
     def connect(self, timeout: float) -> None:
         """Be sure that the actor serves."""
-        self._connection.connected(time.monotonic() + timeout)
+        self._connection.ensure_connected(time.monotonic() + timeout)
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
         self._leases.refuse_inside()
@@ -53,7 +53,7 @@ class ActorClient:
         whole = encode(operation)
         steps: list[PendingReply] = []
         try:
-            connection.connected(deadline)
+            connection.ensure_connected(deadline)
             self._number(operation, whole, steps, deadline)
             result = connection.wait(steps)
         except BaseException:
@@ -69,7 +69,7 @@ class ActorClient:
         encoded = [encode(operation) for operation in operations]
         answers = [_Answer(connection, result_type(type(one))) for one in operations]
         try:
-            connection.connected(deadline)
+            connection.ensure_connected(deadline)
             for operation, whole, answer in zip(operations, encoded, answers, strict=True):
                 self._number(operation, whole, answer.steps, deadline)
                 answer.is_whole = True
@@ -97,7 +97,7 @@ class ActorClient:
             lambda ask: wire.CatchUp(
                 ask=ask,
                 through=through,
-                timeout=told(timeout),
+                timeout=actor_timeout(timeout),
                 verify=damaged is not None,  # for an actor that does not know the other yet
                 damaged=damaged,
             ),
@@ -137,8 +137,8 @@ class ActorClient:
         self._leases.refuse_inside()
         connection = self._connection
         while True:
-            connection.connected(deadline)
-            with connection.held:
+            connection.ensure_connected(deadline)
+            with connection.lock:
                 reply = connection.ask(make, deadline)
             try:
                 return connection.wait([reply])

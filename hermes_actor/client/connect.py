@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from hermes_protocol.messages import Welcome
 
 __all__ = [
-    "LEAST_SECONDS",
-    "Attempts",
-    "Conversation",
+    "MIN_WELCOME_SECONDS",
+    "RetryPolicy",
+    "Handshake",
     "connect",
     "connect_once",
     "dial",
     "ensure_actor_running",
-    "feed",
+    "feed_handshake",
     "is_not_listening",
     "program_name",
-    "reach",
+    "handshake",
     "silent_actor",
     "wait_readable",
 ]
 
-_NOBODY_SERVES = frozenset({errno.ENOENT, errno.ECONNREFUSED})
+_NOT_LISTENING = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
-_PASSING = frozenset({
-    *_NOBODY_SERVES, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
+_TRANSIENT = frozenset({
+    *_NOT_LISTENING, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
     errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
 })  # fmt: skip
 """Errors of connecting after which another try can succeed."""
@@ -59,12 +59,12 @@ _PASSING = frozenset({
 _LONGEST_SECONDS = 3600.0
 """One wait in the kernel, which counts milliseconds in 31 bits."""
 
-LEAST_SECONDS = 0.05
+MIN_WELCOME_SECONDS = 0.05
 """A Welcome gets this long even when the caller's timeout is over."""
 
 
-class Conversation(Protocol):
-    """The client's half of a conversation, without input and output."""
+class Handshake(Protocol):
+    """The client's half of a protocol, without input and output."""
 
     @property
     def welcome(self) -> Welcome | None: ...
@@ -81,7 +81,7 @@ class Conversation(Protocol):
     def receive(self, data: bytes) -> object: ...
 
 
-class Attempts:
+class RetryPolicy:
     """The tries of one caller, until one succeeds or its timeout ends."""
 
     def __init__(self, paths: StorePaths, deadline: float) -> None:
@@ -111,14 +111,14 @@ class Attempts:
             return 0.0
         if isinstance(error, HermesActorError):
             raise error
-        if error.errno not in _PASSING:
+        if error.errno not in _TRANSIENT:
             raise cannot_use(self._paths.db, self._paths.folder, error) from error
         if over:
-            raise self.too_late(str(error)) from error
+            raise self.deadline_exceeded(str(error)) from error
         pause, self._pause = self._pause, min(2 * self._pause, limits.RECONNECT_MAX_SECONDS)
         return pause
 
-    def too_late(self, why: str) -> DeadlineExceeded:
+    def deadline_exceeded(self, why: str) -> DeadlineExceeded:
         """The error of a caller whose time is over before there is a connection."""
         return DeadlineExceeded(
             silent_actor(self._paths, None, self._began, f"nothing was changed ({why})")
@@ -171,7 +171,7 @@ def dial(paths: StorePaths, deadline: float) -> socket.socket:
 
 def is_not_listening(error: OSError) -> bool:
     """Whether *error* of connecting proves that there is no actor. No other error does."""
-    return error.errno in _NOBODY_SERVES
+    return error.errno in _NOT_LISTENING
 
 
 def ensure_actor_running(paths: StorePaths, deadline: float) -> None:
@@ -202,18 +202,18 @@ def wait_readable(sock: socket.socket, deadline: float) -> None:
         raise TimeoutError("no answer in time")
 
 
-def feed(conversation: Conversation, data: bytes) -> None:
+def feed_handshake(protocol: Handshake, data: bytes) -> None:
     """Pass on what was read while Welcome is waited for; every bad end is a lost connection."""
     if not data:
         raise ConnectionResetError("the actor closed the connection")
     try:
-        conversation.receive(data)
+        protocol.receive(data)
     except FrameError as error:
         raise ConnectionResetError(f"not an actor of this protocol: {error}") from error
 
 
-def reach(
-    paths: StorePaths, conversation: Conversation, deadline: float, wait: Wait = wait_readable
+def handshake(
+    paths: StorePaths, protocol: Handshake, deadline: float, wait: Wait = wait_readable
 ) -> socket.socket:
     """One try: a non-blocking connection on which the actor has said Welcome.
 
@@ -227,25 +227,25 @@ def reach(
         ensure_actor_running(paths, deadline)
         sock = connect_once(paths)
     try:
-        until = max(deadline, time.monotonic() + LEAST_SECONDS)
+        until = max(deadline, time.monotonic() + MIN_WELCOME_SECONDS)
         # The buffer of a new socket is larger than a Hello.
-        sock.send(conversation.hello())
-        while conversation.welcome is None:
+        sock.send(protocol.hello())
+        while protocol.welcome is None:
             try:
                 wait(sock, until)
             except TimeoutError:
-                raise TimeoutError(conversation.phase or "no answer in time") from None
-            feed(conversation, sock.recv(limits.RECEIVE_BYTES))
+                raise TimeoutError(protocol.phase or "no answer in time") from None
+            feed_handshake(protocol, sock.recv(limits.RECEIVE_BYTES))
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def connect(paths: StorePaths, conversation: Conversation, attempts: Attempts) -> socket.socket:
+def connect(paths: StorePaths, protocol: Handshake, retries: RetryPolicy) -> socket.socket:
     """Try until there is a connection, or until nothing more can be hoped for."""
     while True:
         try:
-            return reach(paths, conversation, attempts.deadline)
+            return handshake(paths, protocol, retries.deadline)
         except (SpawnFailed, OSError) as error:
-            time.sleep(attempts.failed(error))
+            time.sleep(retries.failed(error))

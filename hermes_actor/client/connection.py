@@ -7,12 +7,12 @@ again; callers notice nothing but the time.
 
 A signal handler may raise at any instruction, in any of this. What keeps the line sound:
 
-* *held* guards all state. It is entered by ``with`` alone, which the interpreter never leaves
+* *lock* guards all state. It is entered by ``with`` alone, which the interpreter never leaves
   half-way, and nothing waits inside: calls of the kernel there are non-blocking.
 * The stream guards itself (see :mod:`hermes_actor.client.exchange`).
-* The reader is a hint that spares wake-ups, not a right. Everybody may read under *held*, so two
+* The reader is a hint that spares wake-ups, not a right. Everybody may read under *lock*, so two
   readers do no harm, and one that has gone without a word is replaced when its time is over.
-* One thread connects at a time, by a lock that knows its owner (:class:`Turn`).
+* One thread connects at a time, by a lock that knows its owner (:class:`ConnectLock`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.messages as wire
-from hermes_actor.client.connect import Attempts, connect, program_name
+from hermes_actor.client.connect import RetryPolicy, connect, program_name
 from hermes_actor.client.exchange import Exchange, Sending
 from hermes_actor.client.protocol import client_protocol
-from hermes_actor.client.upgrade import upgrade_request
+from hermes_actor.client.upgrade import handoff_request
 from hermes_actor.errors import Closed, HermesActorError
 from hermes_protocol.client import PendingReply
 from hermes_protocol.framing import frame
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.25
 """One wait of a thread at most, then it looks again. Bounds what a lost wake-up can cost."""
 
 
-class Turn:
+class ConnectLock:
     """A right that one thread has at a time, also while it waits for something else.
 
     The lock itself knows whose it is. So :meth:`leave` may be called twice, or in vain, and an
@@ -91,7 +91,7 @@ class _Waiter:
 class ActorConnection:
     """The exchange of a client, and its connection.
 
-    Hold *held* to use ``protocol`` or ``exchange``, and for every method that says so.
+    Hold *lock* to use ``protocol`` or ``exchange``, and for every method that says so.
     """
 
     def __init__(self, paths: StorePaths) -> None:
@@ -100,10 +100,10 @@ class ActorConnection:
         self._begin()
 
     def _begin(self) -> None:
-        self.held = threading.RLock()
-        self.protocol = client_protocol(program_name(), partial(upgrade_request, self.paths))
+        self.lock = threading.RLock()
+        self.protocol = client_protocol(program_name(), partial(handoff_request, self.paths))
         self.exchange = Exchange(self.paths, self.protocol)
-        self._connecting = Turn()
+        self._connecting = ConnectLock()
         self._reader: _Waiter | None = None
         self._asleep: dict[_Waiter, None] = {}
 
@@ -116,14 +116,14 @@ class ActorConnection:
         """
         began = None
         while True:
-            with self.held:
+            with self.lock:
                 if self.exchange.has_room():
                     self.exchange.request(steps, operation, deadline)
                     return
             began = began or _now()
             if _now() >= deadline:
                 raise self.exchange.no_room(began)
-            self.connected(deadline)
+            self.ensure_connected(deadline)
             self._work(self.exchange.has_room, deadline)
 
     def ask(self, make: Any, deadline: float) -> PendingReply:
@@ -138,11 +138,11 @@ class ActorConnection:
             try:
                 self.exchange.send()
             except OSError:
-                self._lost()
+                self._disconnect()
 
     def send(self, steps: Sequence[PendingReply], deadline: float) -> None:
         """Wait until the kernel has taken *steps*, the connection is lost, or the time is over."""
-        with self.held:
+        with self.lock:
             self.flush()
             if not self.exchange.holds(steps):
                 return
@@ -150,14 +150,14 @@ class ActorConnection:
 
     def withdraw(self, steps: Sequence[PendingReply]) -> bool:
         """Take back what has not left; true if the operation of *steps* is not executed."""
-        with self.held:
+        with self.lock:
             withdrawn = self.exchange.withdraw(steps)
             self._end_if_unused()
         return withdrawn
 
     def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
         """See :meth:`Exchange.break_off`."""
-        with self.held:
+        with self.lock:
             return self.exchange.break_off(sendings, error)
 
     # --- answers ---------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ class ActorConnection:
             while not reply.done:
                 self._work(reply.is_done, deadline, steps)
                 if not reply.done:
-                    self._go_on_waiting(steps, deadline)
+                    self._retry_or_give_up(steps, deadline)
             if self.closed:
-                with self.held:
+                with self.lock:
                     self._end_if_unused()
             if reply.error is not None:
                 raise reply.error
@@ -182,21 +182,21 @@ class ActorConnection:
         assert result is not None
         return result
 
-    def _go_on_waiting(self, steps: Sequence[PendingReply], deadline: float) -> None:
+    def _retry_or_give_up(self, steps: Sequence[PendingReply], deadline: float) -> None:
         """Connect again, which sends the request again; raises if that fails or time is over."""
         cause: HermesActorError | None = None
         if self.exchange.sock is None:
             try:
-                self._reconnected(deadline)
+                self._reconnect(deadline)
                 return
             except HermesActorError as failed:
                 cause = failed
         elif _now() < deadline:
             return
-        with self.held:
+        with self.lock:
             error = self.exchange.give_up(steps, cause)
             if self.exchange.torn:
-                self._lost()
+                self._disconnect()
             self._end_if_unused()
         raise error from cause
 
@@ -207,23 +207,23 @@ class ActorConnection:
         me = _Waiter(done, steps)
         try:
             while True:
-                with self.held:
-                    seconds = self._take_part(me, deadline)
+                with self.lock:
+                    seconds = self._pump_once(me, deadline)
                 if seconds is None:
                     return
                 me.wait(seconds)
         except BaseException:
-            with self.held:
+            with self.lock:
                 self._leave(me)
             raise
 
-    def _take_part(self, me: _Waiter, deadline: float) -> float | None:
+    def _pump_once(self, me: _Waiter, deadline: float) -> float | None:
         """Do what can be done now; how long *me* waits next, ``None`` at the end. Held."""
         exchange, reader, now = self.exchange, self._reader, _now()
         if self._asleep:
             self._asleep.pop(me, None)
         if exchange.torn:
-            self._lost()
+            self._disconnect()
         if now >= deadline:
             self._read()
         else:
@@ -266,7 +266,7 @@ class ActorConnection:
         try:
             answered = self.exchange.receive()
         except OSError:
-            self._lost()
+            self._disconnect()
             return
         if answered and self._asleep:
             for waiter in [waiter for waiter in self._asleep if waiter.done()]:
@@ -274,22 +274,22 @@ class ActorConnection:
 
     # --- the connection --------------------------------------------------------------------------
 
-    def connected(self, deadline: float) -> None:
+    def ensure_connected(self, deadline: float) -> None:
         """Have a connection on which the actor has said Welcome."""
         if self.closed:
             raise Closed(f"the connection for {self.paths.db} was closed")
         if self.exchange.sock is None:
-            self._reconnected(deadline)
+            self._reconnect(deadline)
 
-    def _reconnected(self, deadline: float) -> None:
+    def _reconnect(self, deadline: float) -> None:
         """Connect, unless another thread has meanwhile. One thread connects for all."""
-        attempts = Attempts(self.paths, deadline)
+        retries = RetryPolicy(self.paths, deadline)
         try:
             try:
                 if not self._connecting.take(deadline):
-                    raise attempts.too_late("another thread is connecting")
+                    raise retries.deadline_exceeded("another thread is connecting")
                 if self.exchange.sock is None:
-                    self._adopt(connect(self.paths, self.protocol, attempts))
+                    self._adopt(connect(self.paths, self.protocol, retries))
             finally:
                 self._connecting.leave()
         finally:
@@ -298,7 +298,7 @@ class ActorConnection:
 
     def _adopt(self, sock: socket.socket) -> None:
         try:
-            with self.held:
+            with self.lock:
                 self.exchange.begin(sock)
                 self.flush()
         except BaseException:
@@ -306,7 +306,7 @@ class ActorConnection:
                 sock.close()
             raise
 
-    def _lost(self) -> None:
+    def _disconnect(self) -> None:
         """Forget the connection; who waits connects again. Held."""
         sock = self.exchange.end()
         if sock is not None:
@@ -323,7 +323,7 @@ class ActorConnection:
 
         Says good-bye then, so that the actor can forget us. Waits for nothing.
         """
-        with self.held:
+        with self.lock:
             self.closed = True
             self._end_if_unused()
 
@@ -333,7 +333,7 @@ class ActorConnection:
             with contextlib.suppress(OSError):
                 if not self.exchange.frames and not self.exchange.torn:
                     self.exchange.sock.send(frame(wire.Bye()))
-            self._lost()
+            self._disconnect()
 
     def __del__(self) -> None:
         # Closed while a call was interrupted, whose answer nobody has read since.

@@ -31,7 +31,7 @@ from hermes_protocol.framing import FrameError
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
-__all__ = ["Exchange", "Sending", "told"]
+__all__ = ["Exchange", "Sending", "actor_timeout"]
 
 _BUFFERS = 64
 """Frames in one call of the kernel, which takes at most 1024."""
@@ -45,11 +45,11 @@ _SENT = "the change was sent; it may have been made, or be made yet"
 
 
 _LEAST_ANSWER_SECONDS = 0.2
-"""A refusal gets at least this long: the actor looks for what is overdue some ten times a second.
+"""A refusal gets at least this long: the actor checks for overdue requests ten times a second.
 So a time-out below 0.8 s can take up to 0.2 s longer."""
 
 
-def told(seconds: float) -> float:
+def actor_timeout(seconds: float) -> float:
     """The timeout that an actor is told by a caller with *seconds* left."""
     return max(0.0, seconds - min(_ANSWER_SECONDS, seconds / 4))
 
@@ -57,7 +57,9 @@ def told(seconds: float) -> float:
 def _reply(deadline: float) -> PendingReply:
     """The place of an answer that is waited for until *deadline*."""
     now = time.monotonic()
-    return PendingReply(now, max(deadline, now + told(deadline - now) + _LEAST_ANSWER_SECONDS))
+    return PendingReply(
+        now, max(deadline, now + actor_timeout(deadline - now) + _LEAST_ANSWER_SECONDS)
+    )
 
 
 class Sending:
@@ -122,7 +124,7 @@ class Exchange:
         """Number an encoded operation and queue it, as the next of *steps*."""
         reply = _reply(deadline)
         steps.append(reply)  # before it has a number: whatever is raised, its caller can undo it
-        _, data = self.protocol.request(operation, told(deadline - reply.began), reply)
+        _, data = self.protocol.request(operation, actor_timeout(deadline - reply.began), reply)
         self._queue(reply, data)
 
     def commit_lease(self, number: int, deadline: float) -> PendingReply:

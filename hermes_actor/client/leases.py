@@ -14,7 +14,7 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
-from hermes_actor.client.exchange import told
+from hermes_actor.client.exchange import actor_timeout
 from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import DeadlineExceeded, NotAllowed
 from hermes_protocol.client import decode_result
@@ -51,11 +51,11 @@ class Leases:
         taken: list[int] = []
         try:
             while True:
-                connection.connected(deadline)
-                with connection.held:
+                connection.ensure_connected(deadline)
+                with connection.lock:
                     # Number and question go in one step: what is sent later is numbered later.
                     number = connection.protocol.reserve(taken)
-                    message = partial(wire.LeaseOpen, lease=number, timeout=told(timeout))
+                    message = partial(wire.LeaseOpen, lease=number, timeout=actor_timeout(timeout))
                     sock = connection.exchange.sock
                     reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
                 try:
@@ -73,7 +73,7 @@ class Leases:
             raise
 
     def _unreserve(self, number: int) -> None:
-        with self._connection.held:
+        with self._connection.lock:
             self._connection.protocol.unreserve(number)
 
 
@@ -104,7 +104,7 @@ class _Lease:
     def commit(self) -> None:
         self.lives_until = 0.0
         connection = self._connection
-        with connection.held:
+        with connection.lock:
             reply = connection.exchange.commit_lease(self._number, self._deadline)
         connection.wait([reply])  # which sends it
 
@@ -113,12 +113,12 @@ class _Lease:
         try:
             self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number))
         finally:
-            with self._connection.held:
+            with self._connection.lock:
                 self._connection.protocol.unreserve(self._number)
 
     def _ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
         connection = self._connection
-        with connection.held:
+        with connection.lock:
             if connection.exchange.sock is not self._sock:
                 raise DeadlineExceeded("the connection was lost: the transaction was rolled back")
             reply = connection.ask(make, self._deadline)

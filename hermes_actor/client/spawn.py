@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["start_actor", "start_lock"]
 
-_PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_TRANSIENT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 """Errors of starting a process that say nothing of the interpreter; they may pass."""
 
 _LOG_TAIL_BYTES = 2000
@@ -156,7 +156,7 @@ def _open_log(paths: StorePaths) -> FileIO:
     try:
         return open_private(paths.log)
     except OSError as error:
-        if error.errno == errno.ENOENT or error.errno in _PASSING:
+        if error.errno == errno.ENOENT or error.errno in _TRANSIENT:
             raise  # the folder is gone, and made again for the next try
         raise cannot_use(paths.db, paths.log, error) from error
 
@@ -165,7 +165,7 @@ def _begin(paths: StorePaths, command: list[str], how: dict[str, Any]) -> subpro
     try:
         return subprocess.Popen(command, env=actor_environment(), **how)
     except OSError as error:
-        if error.errno in _PASSING:
+        if error.errno in _TRANSIENT:
             raise
         raise SpawnFailed(
             f"no actor of {paths.db} can be started: this program's Python,"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
 from hermes_actor import limits
-from hermes_actor.client.connect import Attempts, program_name, reach
+from hermes_actor.client.connect import RetryPolicy, handshake, program_name
 from hermes_actor.client.protocol import subscription_protocol
 from hermes_actor.errors import Closed, SpawnFailed
 from hermes_actor.system import fork
@@ -113,7 +113,7 @@ class ActorChangeStream:
     def _begin(self, protocol: SubscriptionProtocol) -> None:
         self._protocol = protocol
         self._sock: socket.socket | None = None
-        self._attempts: Attempts | None = None
+        self._retries: RetryPolicy | None = None
         self._busy = threading.Lock()
         self._woken, self._waker = socket.socketpair()
 
@@ -171,16 +171,16 @@ class ActorChangeStream:
         sock.close()
 
     def _connect(self, until: float | None) -> None:
-        attempts = self._attempts or Attempts(self._paths, _now() + self._timeout)
+        retries = self._retries or RetryPolicy(self._paths, _now() + self._timeout)
         # Kept only while there is hope: once the caller was told, timeout begins anew.
-        self._attempts = None
+        self._retries = None
 
         def wait(sock: socket.socket, deadline: float) -> None:
             if not self._poll(sock, deadline if until is None else min(until, deadline)):
                 raise TimeoutError("no answer in time")
 
         try:
-            sock = reach(self._paths, self._protocol, attempts.deadline, wait)
+            sock = handshake(self._paths, self._protocol, retries.deadline, wait)
             try:
                 sock.send(self._protocol.resend())
                 self._sock = sock
@@ -188,8 +188,8 @@ class ActorChangeStream:
                 if self._sock is not sock:
                     sock.close()
         except (SpawnFailed, OSError) as error:
-            pause = attempts.failed(error)
-            self._attempts = attempts
+            pause = retries.failed(error)
+            self._retries = retries
             self._poll(None, _now() + pause if until is None else min(until, _now() + pause))
 
     def _poll(self, sock: socket.socket | None, until: float | None) -> bool:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_protocol.client import ClientProtocol
 
-__all__ = ["upgrade_request"]
+__all__ = ["handoff_request"]
 
 
-def upgrade_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
+def handoff_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
     """After Welcome: the frame that asks for a hand-off, empty if there is no reason to.
 
     ``actor.upgrade``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run

@@ -87,7 +87,9 @@ def serves(path, version):
 def test_newer_client_makes_the_actor_hand_over_to_its_build(path, newer, code):
     if code == ASYNCHRONOUS:
         # It has a blocking connection too, which is not to be the one that asks.
-        newer.append("hermes_actor.client.connection", "upgrade_request = lambda place, core: b''")
+        newer.append(
+            "hermes_actor.client.connection", "handoff_request = lambda paths, protocol: b''"
+        )
     with serving(path) as old, load(path) as running:
         use(newer, path, code)
         serves(path, NEWER)

@@ -16,7 +16,7 @@ from support.scripted_actor import PID, AnsweringActor
 from hermes_actor.client import actor_client, connect
 from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.control import ask_status
-from hermes_actor.client.exchange import told
+from hermes_actor.client.exchange import actor_timeout
 from hermes_actor.errors import Closed, DeadlineExceeded, OutcomeUnknown, SpawnFailed
 from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
@@ -270,9 +270,9 @@ def test_actor_is_told_less_than_the_whole_time(actor, channel):
     channel.submit(change("a"), 4.0)
     (request,) = [m for m in actor.heard if isinstance(m, wire.Request)]
     assert request.timeout <= 3.0
-    assert told(30.0) == 29.0
-    assert told(0.4) == pytest.approx(0.3)
-    assert told(-1.0) == 0.0
+    assert actor_timeout(30.0) == 29.0
+    assert actor_timeout(0.4) == pytest.approx(0.3)
+    assert actor_timeout(-1.0) == 0.0
 
 
 def test_ask_that_is_not_answered_changes_nothing(actor, channel):

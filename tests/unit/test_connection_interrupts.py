@@ -145,8 +145,8 @@ def test_a_call_beside_other_threads(actor, channel):
 
 def test_a_call_that_connects(actor, channel):
     def call(teller):
-        with channel._connection.held:
-            channel._connection._lost()
+        with channel._connection.lock:
+            channel._connection._disconnect()
         teller.submit()
 
     go_through(actor, channel, call)

@@ -13,7 +13,7 @@ from anyio.lowlevel import RunVar
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.aio.connection import AsyncActorConnection
-from hermes_actor.client.exchange import Sending, told
+from hermes_actor.client.exchange import Sending, actor_timeout
 from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import HermesActorError
 from hermes_actor.system import fork
@@ -52,7 +52,7 @@ class AsyncActorClient:
         whole = encode(operation)
         steps: list[PendingReply] = []
         try:
-            await connection.connected(deadline)
+            await connection.ensure_connected(deadline)
             await self._number(operation, whole, steps, deadline)
             connection.flush()
             result = await connection.wait(steps)
@@ -73,7 +73,7 @@ class AsyncActorClient:
         encoded = [encode(operation) for operation in operations]
         answers = [AsyncAnswer(connection, result_type(type(one))) for one in operations]
         try:
-            await connection.connected(deadline)
+            await connection.ensure_connected(deadline)
             for operation, whole, answer in zip(operations, encoded, answers, strict=True):
                 await self._number(operation, whole, answer.steps, deadline)
                 answer.is_whole = True
@@ -101,7 +101,7 @@ class AsyncActorClient:
     async def catch_up(self, through: int, timeout: float) -> None:
         """Return when both full-text indexes cover all messages up to *through*."""
         await self._ask(
-            lambda ask: wire.CatchUp(ask=ask, through=through, timeout=told(timeout)),
+            lambda ask: wire.CatchUp(ask=ask, through=through, timeout=actor_timeout(timeout)),
             time.monotonic() + timeout,
         )
 
@@ -123,7 +123,7 @@ class AsyncActorClient:
         """An ask is tried again on a new connection; it changes nothing."""
         connection = self._connection
         while True:
-            await connection.connected(deadline)
+            await connection.ensure_connected(deadline)
             reply = connection.ask(make, deadline)
             try:
                 return await connection.wait([reply])

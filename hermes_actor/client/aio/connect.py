@@ -11,21 +11,21 @@ import anyio.to_thread
 
 from hermes_actor import limits
 from hermes_actor.client.connect import (
-    LEAST_SECONDS,
-    Conversation,
+    MIN_WELCOME_SECONDS,
+    Handshake,
     connect_once,
     ensure_actor_running,
-    feed,
+    feed_handshake,
     is_not_listening,
 )
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
-__all__ = ["close_socket", "reach"]
+__all__ = ["close_socket", "handshake"]
 
 
-async def reach(paths: StorePaths, conversation: Conversation, deadline: float) -> socket.socket:
+async def handshake(paths: StorePaths, protocol: Handshake, deadline: float) -> socket.socket:
     """One try: a non-blocking connection on which the actor has said Welcome.
 
     Connecting to a local socket does not wait. Starting an actor does, in a worker thread; when
@@ -46,12 +46,12 @@ async def reach(paths: StorePaths, conversation: Conversation, deadline: float) 
         sock = connect_once(paths)
     try:
         # The buffer of a new socket is larger than a Hello.
-        sock.send(conversation.hello())
-        while conversation.welcome is None:
-            left = max(deadline - time.monotonic(), LEAST_SECONDS)
+        sock.send(protocol.hello())
+        while protocol.welcome is None:
+            left = max(deadline - time.monotonic(), MIN_WELCOME_SECONDS)
             with anyio.fail_after(left):
                 await anyio.wait_readable(sock)
-            feed(conversation, sock.recv(limits.RECEIVE_BYTES))
+            feed_handshake(protocol, sock.recv(limits.RECEIVE_BYTES))
     except BaseException:
         sock.close()
         raise

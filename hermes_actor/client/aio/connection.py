@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 import hermes_protocol.messages as wire
-from hermes_actor.client.aio.connect import close_socket, reach
-from hermes_actor.client.aio.turns import Waiter, Waiting
-from hermes_actor.client.connect import Attempts, program_name
+from hermes_actor.client.aio.connect import close_socket, handshake
+from hermes_actor.client.aio.wait_queue import Waiter, WaitQueue
+from hermes_actor.client.connect import RetryPolicy, program_name
 from hermes_actor.client.exchange import Exchange, Sending
 from hermes_actor.client.protocol import client_protocol
-from hermes_actor.client.upgrade import upgrade_request
+from hermes_actor.client.upgrade import handoff_request
 from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.client import PendingReply
 from hermes_protocol.framing import frame
@@ -54,10 +54,10 @@ class AsyncActorConnection:
         self._begin()
 
     def _begin(self) -> None:
-        self.protocol = client_protocol(program_name(), partial(upgrade_request, self.paths))
+        self.protocol = client_protocol(program_name(), partial(handoff_request, self.paths))
         self.exchange = Exchange(self.paths, self.protocol)
         self._connecting: anyio.Lock | None = None
-        self._waiting = Waiting()
+        self._waiting = WaitQueue()
         self._reader: Waiter | None = None
         self._writer: Waiter | None = None
         self._for_room: deque[Waiter] = deque()
@@ -85,15 +85,15 @@ class AsyncActorConnection:
         self.flush()
         try:
             while not waiter.done():
-                await self.connected(deadline)
+                await self.ensure_connected(deadline)
                 await self._until(waiter, deadline)
                 if _now() >= deadline and not waiter.done():
                     raise self.exchange.no_room(began)
         finally:
             self._for_room.remove(waiter)
-            self._tell_room()
+            self._wake_for_room()
 
-    def _tell_room(self) -> None:
+    def _wake_for_room(self) -> None:
         """There may be room for the one that has waited longest."""
         if self._for_room and self._for_room[0].done():
             self._for_room[0].wake()
@@ -110,18 +110,18 @@ class AsyncActorConnection:
             try:
                 self.exchange.send()
             except OSError:
-                self._lost()
+                self._disconnect()
 
     def withdraw(self, steps: Sequence[PendingReply]) -> bool:
         """Take back what has not left; true if the operation of *steps* is not executed."""
         withdrawn = self.exchange.withdraw(steps)
-        self._tell_room()
+        self._wake_for_room()
         return withdrawn
 
     def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
         """See :meth:`Exchange.break_off`."""
         some_left = self.exchange.break_off(sendings, error)
-        self._tell_room()
+        self._wake_for_room()
         return some_left
 
     # --- answers ---------------------------------------------------------------------------------
@@ -138,19 +138,19 @@ class AsyncActorConnection:
             while not reply.done:
                 await self._until(waiter, deadline)
                 if not reply.done:
-                    await self._go_on_waiting(steps, deadline)
+                    await self._retry_or_give_up(steps, deadline)
             if reply.error is not None:
                 raise reply.error
         result = steps[-1].result
         assert result is not None
         return result
 
-    async def _go_on_waiting(self, steps: Sequence[PendingReply], deadline: float) -> None:
+    async def _retry_or_give_up(self, steps: Sequence[PendingReply], deadline: float) -> None:
         """Connect again, which sends the request again; raises if that fails or time is over."""
         cause: HermesActorError | None = None
         if self.exchange.sock is None:
             try:
-                await self.connected(deadline)
+                await self.ensure_connected(deadline)
                 return
             except HermesActorError as failed:
                 cause = failed
@@ -158,8 +158,8 @@ class AsyncActorConnection:
             return
         error = self.exchange.give_up(steps, cause)
         if self.exchange.torn:
-            self._lost()
-        self._tell_room()
+            self._disconnect()
+        self._wake_for_room()
         raise error from cause
 
     async def _until(self, waiter: Waiter, deadline: float) -> None:
@@ -171,7 +171,7 @@ class AsyncActorConnection:
                 and (left := deadline - _now()) > 0
             ):
                 if self.exchange.torn:
-                    self._lost()
+                    self._disconnect()
                 elif self.exchange.frames and self._writer is None:
                     await self._write(waiter, sock, left)
                 elif self._reader is None:
@@ -179,26 +179,26 @@ class AsyncActorConnection:
                 else:
                     await self._waiting.sleep(waiter, left)
         finally:
-            self._hand_over()
+            self._pass_work_on()
 
-    def _hand_over(self) -> None:
+    def _pass_work_on(self) -> None:
         """Have somebody do what nobody does."""
         if self.exchange.sock is not None and (
             self._reader is None or (self.exchange.frames and self._writer is None)
         ):
-            self._waiting.call_one()
+            self._waiting.wake_next()
 
-    def _tell_done(self) -> None:
+    def _wake_done(self) -> None:
         """Wake those that have what they waited for."""
         self._waiting.wake_done()
         for worker in (self._reader, self._writer):
             if worker is not None and worker.done():
                 worker.wake()
-        self._tell_room()
+        self._wake_for_room()
 
     async def _read(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
         self._reader = waiter
-        self._hand_over()
+        self._pass_work_on()
         try:
             with anyio.move_on_after(seconds) as waiter.work:
                 await anyio.wait_readable(sock)
@@ -214,7 +214,7 @@ class AsyncActorConnection:
 
     async def _write(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
         self._writer = waiter
-        self._hand_over()
+        self._pass_work_on()
         try:
             with anyio.move_on_after(seconds) as waiter.work:
                 await anyio.wait_writable(sock)
@@ -230,49 +230,49 @@ class AsyncActorConnection:
         try:
             answered = self.exchange.receive()
         except OSError:
-            self._lost()
+            self._disconnect()
             return
         if answered:
-            self._tell_done()
+            self._wake_done()
 
     # --- the connection --------------------------------------------------------------------------
 
-    async def connected(self, deadline: float) -> None:
+    async def ensure_connected(self, deadline: float) -> None:
         """Have a connection on which the actor has said Welcome. One task connects for all."""
         if self.exchange.sock is not None:
             return
         lock = self._connecting = self._connecting or anyio.Lock()
-        attempts = Attempts(self.paths, deadline)
+        retries = RetryPolicy(self.paths, deadline)
         try:
             lock.acquire_nowait()
         except anyio.WouldBlock:
             with anyio.move_on_after(max(0.0, deadline - _now())) as timeout:
                 await lock.acquire()
             if timeout.cancelled_caught:
-                raise attempts.too_late("another task is connecting") from None
+                raise retries.deadline_exceeded("another task is connecting") from None
         try:
-            await self._connect(attempts)
+            await self._connect(retries)
         finally:
             lock.release()
 
-    async def _connect(self, attempts: Attempts) -> None:
+    async def _connect(self, retries: RetryPolicy) -> None:
         while self.exchange.sock is None:
             if self.closed:
                 raise Closed(f"the connection for {self.paths.db} was closed")
             try:
-                self._adopt(await reach(self.paths, self.protocol, attempts.deadline))
+                self._adopt(await handshake(self.paths, self.protocol, retries.deadline))
             except (SpawnFailed, OSError) as error:
-                await anyio.sleep(attempts.failed(error))
+                await anyio.sleep(retries.failed(error))
 
     def _adopt(self, sock: socket.socket) -> None:
         """Send everything unanswered again, in order, before anything new."""
         self.exchange.begin(sock)
         self.flush()
-        self._tell_done()
+        self._wake_done()
         if self.exchange.sock is None:
             raise ConnectionResetError("the connection was lost at once")
 
-    def _lost(self) -> None:
+    def _disconnect(self) -> None:
         sock = self.exchange.end()
         if sock is not None:
             self._reader = self._writer = None
@@ -283,7 +283,7 @@ class AsyncActorConnection:
         """Say good-bye, so that the actor can forget us. Those who still wait are told."""
         self.closed = True
         self._say_bye()
-        self._lost()
+        self._disconnect()
 
     def _say_bye(self) -> None:
         exchange = self.exchange

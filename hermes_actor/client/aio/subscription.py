@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from hermes_actor import limits
-from hermes_actor.client.aio.connect import close_socket, reach
-from hermes_actor.client.connect import Attempts, program_name
+from hermes_actor.client.aio.connect import close_socket, handshake
+from hermes_actor.client.connect import RetryPolicy, program_name
 from hermes_actor.client.protocol import subscription_protocol
 from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_actor.system import fork
@@ -103,7 +103,7 @@ class AsyncActorChangeStream:
         self._timeout = timeout
         self._protocol = subscription_protocol(program_name(), after)
         self._sock: socket.socket | None = None
-        self._attempts: Attempts | None = None
+        self._retries: RetryPolicy | None = None
         self._step: anyio.CancelScope | None = None
         self._closed = False
         fork.notify(self)
@@ -134,7 +134,7 @@ class AsyncActorChangeStream:
         if self._step is not None:
             self._step.cancel()
         if self._sock is not None:
-            self._lost(self._sock)
+            self._disconnect(self._sock)
 
     async def _read(self, sock: socket.socket) -> None:
         try:
@@ -149,29 +149,29 @@ class AsyncActorChangeStream:
             return
         except (OSError, FrameError):
             pass
-        self._lost(sock)
+        self._disconnect(sock)
 
     async def _connect(self) -> None:
-        attempts = self._attempts = self._attempts or Attempts(
+        retries = self._retries = self._retries or RetryPolicy(
             self._paths, time.monotonic() + self._timeout
         )
         try:
-            self._sock = await reach(self._paths, self._protocol, attempts.deadline)
+            self._sock = await handshake(self._paths, self._protocol, retries.deadline)
             self._sock.send(self._protocol.resend())
-            self._attempts = None
+            self._retries = None
         except (SpawnFailed, OSError) as error:
             if self._sock is not None:
-                self._lost(self._sock)
+                self._disconnect(self._sock)
             # Kept only while there is hope: once the caller was told, timeout begins anew.
-            self._attempts = None
-            pause = attempts.failed(error)
-            self._attempts = attempts
+            self._retries = None
+            pause = retries.failed(error)
+            self._retries = retries
             await anyio.sleep(pause)
         except HermesActorError:
-            self._attempts = None
+            self._retries = None
             raise
 
-    def _lost(self, sock: socket.socket) -> None:
+    def _disconnect(self, sock: socket.socket) -> None:
         if self._sock is sock:
             self._sock = None
             close_socket(sock)

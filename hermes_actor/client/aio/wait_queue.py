@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anyio
 
-__all__ = ["Waiter", "Waiting"]
+__all__ = ["WaitQueue", "Waiter"]
 
 
 class Waiter:
@@ -27,7 +27,7 @@ class Waiter:
             self.work.cancel()
 
 
-class Waiting:
+class WaitQueue:
     """The sleepers of one connection.
 
     At most one of them is on its way to take over work at any time, so that a free place costs
@@ -52,7 +52,7 @@ class Waiting:
             if self._called is waiter:
                 self._called = None
 
-    def call_one(self) -> None:
+    def wake_next(self) -> None:
         """Wake the one that has slept longest, to take over work."""
         if self._called is not None:
             return
