@@ -25,12 +25,7 @@ from hermes_actor.recovery.backup import (
 )
 from hermes_actor.settings import BACKUP_KEEP
 
-__all__ = ["backup", "copy_store", "has_content"]
-
-
-def has_content(paths: StorePaths) -> bool:
-    """Whether there is anything to copy: a file without a byte and a log holds nothing."""
-    return paths.db.exists() and (paths.db.stat().st_size > 0 or paths.wal.exists())
+__all__ = ["backup", "copy_store"]
 
 
 def copy_store(paths: StorePaths, keep: int | None) -> Path:

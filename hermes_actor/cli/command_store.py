@@ -1,7 +1,7 @@
-"""The store of a command that may change it: its writer is asked for when it is needed.
+"""The store of a command that may change it.
 
-Reading is as in :mod:`hermes_actor.cli.store`. The first change, or a search that the index
-cannot answer yet, brings the actor.
+It reads as :mod:`hermes_actor.cli.store` does. The first change, or a search that the index cannot
+answer yet, connects to the actor, which is started if none is running.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_actor import limits
 from hermes_actor.api.provider import StoreMethods
 from hermes_actor.cli.output import waiting_for
-from hermes_actor.cli.store import DEFAULT_TIMEOUT_SECONDS, ReadOnlyStore, closing_store
+from hermes_actor.cli.store import ReadOnlyStore, closing_store
 from hermes_actor.client.file_queries import FileQueries
 from hermes_actor.client.reader import Reader
 from hermes_protocol.operations import MessageAppend
@@ -29,35 +30,35 @@ R = TypeVar("R")
 
 
 class CommandStore(ReadOnlyStore, StoreMethods):
-    """The methods of a SessionDB, without a connection to the actor until one is needed."""
+    """The methods of a SessionDB; connects to the actor when the first of them needs it."""
 
     def __init__(
         self,
         db: Path | None = None,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout: float = limits.DEFAULT_TIMEOUT_SECONDS,
         *,
         may_be_new: bool = False,
     ) -> None:
         super().__init__(db, timeout, may_be_new=may_be_new)
         self._timeout = timeout
-        self._late = _LatePort(self.paths, self._now_there_is_a_file)
+        self._late = _LatePort(self.paths, self._reopen_reader)
         self._port = self._late
         self._queries: FileQueries = FileQueries(self._reader, self._late, timeout)
 
-    def _now_there_is_a_file(self) -> None:
+    def _reopen_reader(self) -> None:
         self._reader = self._queries.reader = Reader(self.paths)
 
     def quiet(self) -> None:
-        """Say nothing while the actor is waited for: somebody has the whole screen."""
-        self._late.silent = True
+        """Print no wait messages: a full-screen view owns the terminal."""
+        self._late.quiet = True
 
     def append_row(self, session_id: str, row: MessageRow) -> int:
-        """Add a message as it is stored, with its own time; the message id."""
+        """Append a message as it is stored, with its own time, and return its id."""
         return self._submit(MessageAppend(session_id=session_id, message=row))
 
     @property
     def transcripts(self) -> Path:
-        """Where other programs keep the transcript files of these sessions."""
+        """Folder in which hermes-agent keeps transcript files of these sessions."""
         return self.path.parent / "sessions"
 
     def close(self) -> None:
@@ -66,26 +67,26 @@ class CommandStore(ReadOnlyStore, StoreMethods):
 
 
 def open_store(
-    db: Path | None, timeout: float = DEFAULT_TIMEOUT_SECONDS, *, may_be_new: bool = False
+    db: Path | None, timeout: float = limits.DEFAULT_TIMEOUT_SECONDS, *, may_be_new: bool = False
 ) -> contextlib.AbstractContextManager[CommandStore]:
-    """The store for the time of one command; one line if it cannot be opened.
+    """Open the store for one command; fail with one line if it cannot be opened.
 
-    *may_be_new*: the command adds to a store, and the first change makes it.
+    With *may_be_new* the file may be missing, and the first change creates it.
     """
     return closing_store(lambda: CommandStore(db, timeout, may_be_new=may_be_new))
 
 
 class _LatePort:
-    """The way to the actor, opened when it is used first."""
+    """Writer port that connects to the actor when it is first used."""
 
     def __init__(self, paths: StorePaths, on_open: Callable[[], None]) -> None:
         self._paths = paths
         self._real: WriterPort | None = None
         self._on_open = on_open
-        self.silent = False
+        self.quiet = False
 
     def _waiting(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.silent else waiting_for(self._paths)
+        return contextlib.nullcontext() if self.quiet else waiting_for(self._paths)
 
     def open(self, timeout: float) -> WriterPort:
         if self._real is None:

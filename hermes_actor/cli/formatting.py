@@ -12,7 +12,7 @@ import click
 from hermes_actor.tools.timestamps import in_words
 
 __all__ = [
-    "clock_time", "coloured", "cut", "fit", "page",
+    "clock_time", "coloured", "count", "cut", "fit", "page",
     "plain", "print_json", "relative_time", "short_duration", "styled", "width",
 ]  # fmt: skip
 
@@ -52,6 +52,11 @@ def short_duration(seconds: float) -> str:
         hours, rest = int(seconds // _HOUR), int(seconds % _HOUR // _MINUTE)
         return f"{hours}h {rest}m" if rest else f"{hours}h"
     return f"{seconds / _DAY:.1f}d"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 session``, ``1,200 sessions``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 # --- widths ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.command_store import open_store
+from hermes_actor.cli.formatting import count
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import (
     confirm_or_fail,
@@ -21,21 +22,20 @@ from hermes_actor.cli.output import (
     waiting,
     waiting_for,
 )
-from hermes_actor.cli.restore import prepared, put_content
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.errors import Damaged, NotADatabase
 from hermes_actor.paths import StorePaths
 from hermes_actor.recovery.backup import stamp, verify
-from hermes_actor.recovery.integrity import Finding, check, is_of_an_index
+from hermes_actor.recovery.integrity import Finding, check
 from hermes_actor.recovery.orphan_wal import (
-    counts_of,
-    lines_of,
-    orphans_of,
-    put_aside,
-    put_back,
-    what_lacks,
+    MissingRows,
+    find_missing,
+    import_missing,
+    list_orphans,
+    mark_imported,
 )
-from hermes_actor.recovery.salvage import Salvage, salvage
+from hermes_actor.recovery.restore import prepared_copy, replace_store
+from hermes_actor.recovery.salvage import SalvageReport, salvage
 from hermes_actor.recovery.scratch import remove_store, scratch
 from hermes_actor.recovery.store_owner import index_fully, run_maintenance
 
@@ -95,7 +95,7 @@ def repair(
     paths = existing_paths(db)
     if orphans:
         return _put_back(paths, only_check=only_check, yes=yes, as_json=as_json)
-    for log in orphans_of(paths):
+    for log in list_orphans(paths):
         note = f"{log} was saved when files were replaced: hermes-actor repair --orphans"
         print(f"note: {note}", file=sys.stderr)
     found = _look(paths)
@@ -104,7 +104,7 @@ def repair(
         lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {paths.db}"]
         print_result(report, "\n".join(lines), as_json)
         return exit_codes.BROKEN if found else exit_codes.OK
-    tables = [one for one in found if not one.of_full_text and not is_of_an_index(one)]
+    tables = [one for one in found if not one.of_full_text and not one.of_index]
     if tables or force:
         return _save_rows(paths, found, swap=swap, yes=yes, as_json=as_json)
     _mend_indexes(paths, found, index, report["mended"])
@@ -129,7 +129,7 @@ def _look(paths: StorePaths) -> list[Finding]:
 def _mend_indexes(
     paths: StorePaths, found: Sequence[Finding], index: bool, mended: list[str]
 ) -> None:
-    if any(is_of_an_index(one) for one in found):
+    if any(one.of_index for one in found):
         with waiting_for(paths):
             run_maintenance(paths, "reindex")
         mended.append("the ordinary indexes were built anew")
@@ -165,7 +165,7 @@ def _save_rows(
 
 def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
     """Save the rows once more, of the very state that they replace, and put them there."""
-    report: Salvage | None = None
+    report: SalvageReport | None = None
 
     @contextlib.contextmanager
     def made() -> Iterator[Path]:
@@ -173,13 +173,13 @@ def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
         with (
             scratch(paths) as target,
             _saved(paths, target) as report,
-            prepared(paths, target) as ready,
+            prepared_copy(paths, target, progress) as ready,
         ):
             target.unlink()
             yield ready
 
     with waiting_for(paths):
-        _, kept = put_content(paths, made, damaged=True)
+        kept = replace_store(paths, made, damaged=True, step=progress).kept
     assert report is not None
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
     text = f"{paths.db} has the saved rows now; the damaged content is in {kept}"
@@ -188,7 +188,7 @@ def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def _saved(paths: StorePaths, target: Path) -> Iterator[Salvage]:
+def _saved(paths: StorePaths, target: Path) -> Iterator[SalvageReport]:
     """Save the rows of the store in *target*, which goes if anything fails."""
     try:
         with progress("saving rows") as tell:
@@ -204,23 +204,27 @@ def _put_back(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) 
     done: list[dict[str, Any]] = []
     left = False
     with open_store(paths.db) as store:
-        for log in orphans_of(paths):
+        for log in list_orphans(paths):
             with waiting(lambda log=log: f"reading {log.name}"):  # type: ignore[misc]
-                lacking = what_lacks(store, log)
+                missing = find_missing(store, log)
             if not as_json:
-                print("\n".join(lines_of(lacking)), flush=True)
-            document: dict[str, Any] = {"log": str(log), **counts_of(lacking), "put_back": False}
+                print("\n".join(_orphan_lines(missing)), flush=True)
+            document: dict[str, Any] = {
+                "log": str(log),
+                **_orphan_counts(missing),
+                "put_back": False,
+            }
             done.append(document)
-            if only_check or (lacking and not confirm_or_fail(f"Add them to {paths.db}?", yes)):
-                left = left or bool(lacking)
+            if only_check or (missing and not confirm_or_fail(f"Add them to {paths.db}?", yes)):
+                left = left or bool(missing)
                 continue
             with progress("putting back") as tell:
-                put_back(store, lacking, tell)
+                import_missing(store, missing, tell)
             document["put_back"] = True
-            if lacking.unreadable:
+            if missing.unreadable:
                 left = True  # kept under its name: somebody may know how to read the rest
                 continue
-            document["log"] = str(put_aside(log))
+            document["log"] = str(mark_imported(log))
             if not as_json:
                 print(f"  done; the log is {document['log']} now")
     if as_json or not done:
@@ -228,14 +232,37 @@ def _put_back(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) 
     return exit_codes.BROKEN if left else exit_codes.OK
 
 
-def _counts(report: Salvage) -> dict[str, Any]:
+def _orphan_counts(missing: MissingRows) -> dict[str, int]:
+    return {
+        "sessions": len(missing.sessions),
+        "messages": missing.message_count,
+        "present": missing.present,
+        "unreadable": missing.unreadable,
+    }
+
+
+def _orphan_lines(missing: MissingRows) -> Iterator[str]:
+    name = missing.orphan.name
+    if missing:
+        yield (
+            f"{name}: {count(len(missing.sessions), 'session')} and"
+            f" {count(missing.message_count, 'message')} are missing from the store;"
+            f" {count(missing.present, 'row')} present already"
+        )
+    else:
+        yield f"{name}: all {missing.present:,} rows are in the store"
+    if missing.unreadable:
+        yield f"  cannot be imported: {count(missing.unreadable, 'incomplete row')}"
+
+
+def _counts(report: SalvageReport) -> dict[str, Any]:
     return {
         "tables": [one._asdict() for one in report.tables],
         "messages": report.messages._asdict(),
     }
 
 
-def _lines(report: Salvage) -> list[str]:
+def _lines(report: SalvageReport) -> list[str]:
     lines = []
     for one in report.tables:
         lost = f", up to {one.lost:,} lost" if one.lost and one.table != "messages" else ""

@@ -15,6 +15,7 @@ from hermes_actor.cli.formatting import coloured, plain, print_json, styled
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.sessions._lookup import resolve_id
 from hermes_actor.config import Config, load
+from hermes_actor.store.counts import conversation_counts
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
 from hermes_actor.tools.resume import Ambiguous, Target, latest, resolve, split_words, target
 from hermes_actor.tools.timestamps import seconds_between
@@ -227,15 +228,11 @@ def _quoted(title: str) -> str:
 
 
 def _counted(conn: Connection, row: Row) -> dict[str, Any]:
-    total, users, last = conn.execute(
-        "SELECT COUNT(*), COALESCE(SUM(role = 'user'), 0), MAX(timestamp) FROM messages"
-        " WHERE session_id = ? AND role != 'session_meta'",
-        (row["id"],),
-    ).fetchall()[0]
-    end = row["ended_at"] or last or row["started_at"]
+    counts = conversation_counts(conn, row["id"])
+    end = row["ended_at"] or counts.last or row["started_at"]
     return {
-        "messages": total,
-        "user_messages": users,
+        "messages": counts.messages,
+        "user_messages": counts.user_messages,
         "tool_calls": row["tool_call_count"] or 0,
         "duration": seconds_between(row["started_at"], end),
     }

@@ -14,7 +14,7 @@ from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
-from hermes_actor.recovery.orphan_wal import orphans_of, removed
+from hermes_actor.recovery.orphan_wal import list_orphans, removed_store
 from hermes_actor.recovery.rescue import list_rescued
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_protocol.status import Phase, Status
@@ -65,7 +65,7 @@ def status(db: Path | None, as_json: bool) -> int:
         print(json.dumps(report.document()))
     else:
         _print(report)
-        for orphan in orphans_of(paths):
+        for orphan in list_orphans(paths):
             print(
                 f"  saved: {orphan.name}, before files were replaced: hermes-actor repair --orphans"
             )
@@ -84,7 +84,7 @@ def _print_silent(paths: StorePaths, phase: str, text: str, as_json: bool) -> No
 
 
 def _print_not_running(paths: StorePaths, as_json: bool) -> None:
-    saved, gone = list_rescued(), removed(paths)
+    saved, gone = list_rescued(), removed_store(paths)
     if as_json:
         saved += [gone.saved] if gone is not None and gone.saved is not None else []
         names = [str(copy) for copy in saved]

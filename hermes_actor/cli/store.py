@@ -1,8 +1,8 @@
-"""The store of a command that only looks: the file, read in this process.
+"""The store that a command works on: which file it is, and reading it in this process.
 
-Nothing is started and nothing is created for it. Only a file of an old version needs its owner
-first, who brings it up to date. Everything here is quick to import: `sessions list` should be there
-before you have finished reading its name.
+Reading starts no actor and creates no file. Only a file of an old version needs its owner first,
+which migrates it. Everything here is quick to import, because ``sessions list`` should feel
+instant; what can write is in :mod:`hermes_actor.cli.command_store`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from hermes_actor import limits
 from hermes_actor.cli.errors import fail
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import (
@@ -26,14 +27,10 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import StorePaths, check_not_hijacked, default_db_path, resolve_paths
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
-from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, OWN_SQL, SCHEMA_SQL
-from hermes_protocol.operations import MessageRow, SessionRow
+from hermes_actor.store.inspection import Identity, create_schema, identify
 
 __all__ = [
-    "DEFAULT_TIMEOUT_SECONDS",
     "ReadOnlyStore",
-    "check_content",
-    "check_file",
     "closing_store",
     "creatable_paths",
     "database_file",
@@ -46,111 +43,15 @@ __all__ = [
 R = TypeVar("R")
 S = TypeVar("S", bound="ReadOnlyStore")
 
-DEFAULT_TIMEOUT_SECONDS = 30.0
-"""How long a command waits for the actor."""
 
-_NEEDED = {
-    "sessions": frozenset(SessionRow.__struct_fields__),
-    "messages": frozenset(MessageRow.__struct_fields__) - {"calls"},
-}
-"""Columns that every file has once its owner has opened it."""
-
-
-class ReadOnlyStore:
-    """A store that is only read."""
-
-    _reader: Reader
-
-    def __init__(
-        self,
-        db: Path | None = None,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,
-        *,
-        may_be_new: bool = False,
-    ) -> None:
-        self.path = database_file(db)
-        self.paths = resolve_paths(self.path)
-        check_not_hijacked(self.paths)
-        if check_file(self.paths):
-            self._reader = Reader(self.paths)
-            if not self._reader.query(check_content, self.paths):
-                self._reader.close()
-                self._reader = _Empty(self.paths)
-            elif self._reader.query(_is_old):
-                self._bring_up_to_date(timeout)
-        elif may_be_new:
-            creatable_paths(db)
-            self._reader = _Empty(self.paths)
-        else:
-            fail_no_store(db, self.paths)
-
-    def _bring_up_to_date(self, timeout: float) -> None:
-        from hermes_actor.client.actor_client import acquire
-
-        acquire(self.paths, timeout).release()
-
-    def read(self, function: Callable[..., R], *arguments: Any) -> R:
-        """``function(connection, *arguments)`` in one state of the file."""
-        return self._reader.snapshot(function, *arguments)
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-def open_read_only(db: Path | None) -> contextlib.AbstractContextManager[ReadOnlyStore]:
-    """The store for the time of one command; one line if it cannot be opened."""
-    return closing_store(lambda: ReadOnlyStore(db))
-
-
-@contextlib.contextmanager
-def closing_store(open_: Callable[[], S]) -> Iterator[S]:
-    """What *open_* gives, closed at the end; refuses what cannot be opened or read."""
-    try:
-        store = open_()
-    except (OpenError, StorageError, OSError) as error:
-        fail(f"Could not open session database: {error}")
-    with contextlib.closing(store):
-        try:
-            yield store
-        except (OpenError, CannotOpen, CannotRead, NotADatabase) as error:
-            fail(f"Could not open session database: {error}")
-        except HermesActorError as error:
-            fail(str(error))
-
-
-def _is_old(conn: Connection) -> bool:
-    return any(
-        not needed <= {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
-        for table, needed in _NEEDED.items()
-    )
-
-
-class _Empty(Reader):
-    """Reads of a file that is empty, or not there yet: reading changes nothing."""
-
-    def _look(self) -> None:
-        pass
-
-    def _connect(self) -> Connection:
-        conn = connect_alone()
-        # With its indexes, which are complete: a search does not ask for an actor either.
-        for script in (SCHEMA_SQL, FTS_SQL, FTS_TRIGRAM_SQL, OWN_SQL):
-            conn.executescript(script)
-        return conn
-
-
-_EVERY_VERSION = {
-    "sessions": frozenset({"id", "source", "model_config", "started_at", "ended_at", "end_reason"}),
-    "messages": frozenset({"id", "session_id", "role", "content", "tool_calls", "timestamp"}),
-}
-"""By these columns a store of any version is told from the database of another program."""
+# --- which file ----------------------------------------------------------------------------------
 
 
 def database_file(db: Path | None) -> Path:
-    """*db*, else the file that ``sessiondb.dsn`` names, else ``HERMES_HOME/state.db``.
+    """Return *db*, else the file that ``sessiondb.dsn`` names, else ``HERMES_HOME/state.db``.
 
-    Refuses for a home whose sessions are on a server: the file beside its settings is at best what
-    they were before they moved.
+    Fails for a home whose sessions are on a server: a file beside its settings is at best a copy
+    from before the migration.
     """
     if db is not None:
         return db
@@ -164,59 +65,62 @@ def database_file(db: Path | None) -> Path:
         return file
     if chosen.file is None:
         fail(
-            f"the sessions of this home are on a server ({chosen.address}), and this command works"
-            f" on a file. Name one with --db, or make one with: hermes-actor migrate --to FILE"
+            f"the sessions of this home are on a server ({chosen.address}), but this command needs"
+            f" a file. Name one with --db, or create one with: hermes-actor migrate --to FILE"
         )
     return chosen.file
 
 
 def paths_for(db: Path | None) -> StorePaths:
-    """The place that an option ``--db`` means."""
+    """Return the paths of the store that ``--db`` selects, existing or not."""
     return resolve_paths(database_file(db))
 
 
 def existing_paths(db: Path | None) -> StorePaths:
-    """The place of a store that exists; refuses if there is none, or if the file is another thing.
+    """Return the paths of a store that exists; fail if there is none, or if it is another file.
 
-    A damaged file passes: what can be done about it is up to the command.
+    A damaged file passes: the command decides what can be done about it.
     """
     paths = paths_for(db)
-    if not check_file(paths):
+    if not _is_file(paths):
         fail_no_store(db, paths)
-    if not _has_content(paths):
-        fail(f"{paths.db} is empty: there is no store in it yet")
+    if _identify_file(paths).is_empty:
+        fail(f"{paths.db} is empty: it contains no store yet")
     return paths
 
 
 def creatable_paths(db: Path | None) -> StorePaths:
-    """The place of a store that exists or may be made, but no folder for ``--db``.
+    """Return the paths of a store that exists or may be created.
 
-    A path that was typed may be mistyped; the home of this user is known.
+    The folder of a path given with ``--db`` must exist: a path that was typed may be mistyped,
+    while the home of this user is known.
     """
     paths = paths_for(db)
-    if check_file(paths):
-        _has_content(paths)
+    if _is_file(paths):
+        _identify_file(paths)
     elif db is not None and not paths.db.parent.is_dir():
-        fail(f"there is no folder {paths.db.parent} for the store {paths.db.name}; make it first")
+        fail(f"cannot create {paths.db}: there is no folder {paths.db.parent}; create it first")
     return paths
 
 
 def fail_no_store(db: Path | None, paths: StorePaths) -> NoReturn:
-    """Refuse, and say what became of the file, or which setting led to one that is not there."""
-    from hermes_actor.recovery.orphan_wal import removed  # late: most commands find their store
+    """Fail, naming what happened to the file, or the setting that led to a missing one."""
+    from hermes_actor.recovery.orphan_wal import (
+        removed_store,  # late: most commands find their store
+    )
 
-    if (gone := removed(paths)) is not None:
+    if (gone := removed_store(paths)) is not None:
         fail(f"{gone.text}; {gone.advice}")
     if db is not None:
-        why = "named by --db"
+        why = "given with --db"
     else:
         home = os.environ.get("HERMES_HOME", "").strip()
         why = f"HERMES_HOME={home}" if home else "HERMES_HOME is not set"
     fail(f"there is no store at {paths.db} ({why})")
 
 
-def check_file(paths: StorePaths) -> bool:
-    """Whether there is a file. Refuses a folder, and a pipe or device, which no reader survives."""
+def _is_file(paths: StorePaths) -> bool:
+    """Return True if the file exists. Fails for a folder, and for a pipe, which blocks a reader."""
     try:
         mode = paths.db.stat().st_mode
     except FileNotFoundError:
@@ -228,20 +132,99 @@ def check_file(paths: StorePaths) -> bool:
     return True
 
 
-def _has_content(paths: StorePaths) -> bool:
+def _identify_file(paths: StorePaths) -> Identity:
     try:
         with contextlib.closing(connect_reader(paths.db)) as conn:
-            return check_content(conn, paths)
+            return _checked(identify(conn), paths)
     except sqlite3.Error:
-        return True
+        return Identity()
 
 
-def check_content(conn: Connection, paths: StorePaths) -> bool:
-    """Whether there is a store in the file: not in an empty one. Refuses that of other programs."""
-    tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
-    if not tables or "hermes_actor_meta" in tables:
-        return bool(tables)
-    for table, known in _EVERY_VERSION.items():
-        if not known <= {row[1].lower() for row in conn.execute(f"PRAGMA table_info({table})")}:
-            fail(f"{paths.db} is not a store: it has no table {table} of ours; it was not changed")
-    return True
+def _checked(identity: Identity, paths: StorePaths) -> Identity:
+    if identity.missing_table is not None:
+        fail(
+            f"{paths.db} is not a store: it has no table {identity.missing_table} with our columns;"
+            " it was not changed"
+        )
+    return identity
+
+
+# --- reading it ----------------------------------------------------------------------------------
+
+
+class ReadOnlyStore:
+    """A store that is only read."""
+
+    _reader: Reader
+
+    def __init__(
+        self,
+        db: Path | None = None,
+        timeout: float = limits.DEFAULT_TIMEOUT_SECONDS,
+        *,
+        may_be_new: bool = False,
+    ) -> None:
+        self.path = database_file(db)
+        self.paths = resolve_paths(self.path)
+        check_not_hijacked(self.paths)
+        if _is_file(self.paths):
+            self._reader = Reader(self.paths)
+            identity = _checked(self._reader.query(identify), self.paths)
+            if identity.is_empty:
+                self._reader.close()
+                self._reader = _EmptyReader(self.paths)
+            elif identity.is_outdated:
+                self._migrate(timeout)
+        elif may_be_new:
+            creatable_paths(db)
+            self._reader = _EmptyReader(self.paths)
+        else:
+            fail_no_store(db, self.paths)
+
+    def _migrate(self, timeout: float) -> None:
+        from hermes_actor.client.actor_client import acquire
+
+        # The actor migrates the file before it welcomes a client.
+        acquire(self.paths, timeout).release()
+
+    def read(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Return ``function(connection, *arguments)``, run in one snapshot."""
+        return self._reader.snapshot(function, *arguments)
+
+    def close(self) -> None:
+        """Close the connections of the reader."""
+        self._reader.close()
+
+
+def open_read_only(db: Path | None) -> contextlib.AbstractContextManager[ReadOnlyStore]:
+    """Open the store for one command; fail with one line if it cannot be opened."""
+    return closing_store(lambda: ReadOnlyStore(db))
+
+
+@contextlib.contextmanager
+def closing_store(open_: Callable[[], S]) -> Iterator[S]:
+    """Open a store with *open_* and close it after the block; fail if it cannot be read."""
+    try:
+        store = open_()
+    except (OpenError, StorageError, OSError) as error:
+        fail(f"Could not open session database: {error}")
+    with contextlib.closing(store):
+        try:
+            yield store
+        except (OpenError, CannotOpen, CannotRead, NotADatabase) as error:
+            fail(f"Could not open session database: {error}")
+        except HermesActorError as error:
+            fail(str(error))
+
+
+class _EmptyReader(Reader):
+    """Reader of a file that is empty or does not exist: it reads a new store in memory."""
+
+    def _look(self) -> None:
+        pass
+
+    def _connect(self) -> Connection:
+        conn = connect_alone()
+        # With complete indexes, so that a search does not ask for an actor either.
+        create_schema(conn)
+        return conn

@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.backup import copy_store, has_content
+from hermes_actor.cli.backup import copy_store
 from hermes_actor.cli.options import db_option, keep_option
 from hermes_actor.cli.output import print_error
 from hermes_actor.cli.store import creatable_paths, fail_no_store
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, NotRunning
+from hermes_actor.recovery.restore import has_content
 
 __all__ = ["update"]
 

@@ -25,15 +25,16 @@ from hermes_actor.client.control import has_owner
 from hermes_actor.errors import from_sqlite
 from hermes_actor.paths import StorePaths
 from hermes_actor.sqlite import connect_reader, sqlite3
+from hermes_actor.store.inspection import page_usage
+from hermes_actor.system.disk_speed import measure_write_speed
 
 __all__ = ["vacuum"]
 
 _ROOM = 2.2
-"""A VACUUM writes the content to a temporary file and then to the WAL; the rest is margin."""
+"""A VACUUM writes the content to a temporary file and to the WAL; the rest is margin."""
 
-_SAMPLE_BYTES = 8 * 1024 * 1024
 _WRITES = 3
-"""The content is written to the temporary file, to the WAL, and back into the file."""
+"""The content is written to the temporary file, to the WAL, and by a checkpoint to the file."""
 
 
 @click.command()
@@ -89,41 +90,20 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
 def _space(paths: StorePaths) -> dict[str, Any]:
     try:
         with contextlib.closing(connect_reader(paths.db)) as conn:
-            page, pages, free = (
-                conn.execute(f"PRAGMA {name}").fetchall()[0][0]
-                for name in ("page_size", "page_count", "freelist_count")
-            )
+            usage = page_usage(conn)
     except sqlite3.Error as error:
         raise from_sqlite(error, paths.db) from error
-    size = page * pages
+    size, unused = usage.page_bytes * usage.pages, usage.page_bytes * usage.free_pages
+    speed = measure_write_speed(paths.db.with_name(f".{paths.db.name}.trial-{os.getpid()}"))
     return {
         "database": str(paths.db),
         "bytes": size,
-        "unused_bytes": page * free,
+        "unused_bytes": unused,
         "wal_bytes": paths.wal.stat().st_size if paths.wal.exists() else 0,
         "free_bytes": shutil.disk_usage(paths.db.parent).free,
         "needed_bytes": int(_ROOM * size),
-        "pause_s": max(1, round(_WRITES * (size - page * free) / _speed(paths))),
+        "pause_s": max(1, round(_WRITES * (size - unused) / speed)),
     }
-
-
-def _speed(paths: StorePaths) -> float:
-    """Bytes a second that this disk takes, from a small trial beside the store."""
-    trial = paths.db.with_name(f".{paths.db.name}.trial-{os.getpid()}")
-    block = os.urandom(_SAMPLE_BYTES)
-    descriptor = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        began = time.perf_counter()
-        with open(descriptor, "wb", buffering=0) as file:
-            while block:
-                block = block[file.write(block) :]
-            os.fsync(descriptor)
-        return _SAMPLE_BYTES / max(time.perf_counter() - began, 1e-6)
-    except OSError as error:
-        error.filename = str(trial)  # a write does not name its file
-        raise
-    finally:
-        trial.unlink(missing_ok=True)
 
 
 def _vacuum(paths: StorePaths) -> None:

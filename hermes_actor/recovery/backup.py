@@ -1,7 +1,7 @@
-"""Copies of a store that is in use: complete, verified, and without holding anybody up.
+"""Backups of a store in use: complete, verified, and without blocking writers.
 
-The copy is made through a read-only connection inside one snapshot. Without the snapshot SQLite
-begins anew whenever somebody writes, so a paced copy of a busy store would never end.
+The copy is made by a read-only connection inside one snapshot. Without the snapshot SQLite restarts
+the copy after every commit, so a paced copy of a busy store would never end.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _SUFFIX = ".backup.db"
 
 
 def backup_path(db: Path, now: datetime | None = None) -> Path:
-    """Where the next copy of *db* goes: a name that sorts by time, in ``backups`` beside it.
+    """Return the path of the next backup of *db*: in ``backups`` beside it, sorted by time.
 
-    The time is UTC: a clock that is set back in autumn must not make the newest the oldest.
+    The time is UTC: the end of daylight saving time must not change the order.
     """
     return db.parent / "backups" / f"{db.stem}-{stamp(now)}{_SUFFIX}"
 
 
 def stamp(now: datetime | None = None) -> str:
-    """The time as a part of a file name, fine enough that no two are the same."""
+    """Return the time as a part of a file name, in microseconds so that names are unique."""
     return (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S-%f")
 
 
@@ -55,10 +55,11 @@ def create_backup(
     *,
     damaged: bool = False,
 ) -> None:
-    """Copy *db* to *target*, which appears when it is complete, synced and verified.
+    """Copy *db* to *target*, which appears once it is complete, verified and fsynced.
 
-    *progress* gets pages copied and pages in all. *damaged*: the copy is for the record, and not
-    verified. Raises a :class:`StorageError`; nothing is left behind then.
+    *progress* gets the pages that are copied, and their total. With *damaged* the copy is kept as
+    evidence and not verified. Raises a :class:`StorageError`, :class:`NotADatabase` for an empty
+    file, or :class:`Damaged`; no partial file is left behind.
     """
     part = target.with_name(f".{target.name}.part")
     try:
@@ -84,7 +85,7 @@ def create_backup(
 
 
 def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
-    def tell(left: int, total: int) -> None:
+    def on_step(left: int, total: int) -> None:
         progress(total - left, total)
         time.sleep(_PAUSE_SECONDS)
 
@@ -92,30 +93,30 @@ def _copy(db: Path, part: Path, progress: Callable[[int, int], None]) -> None:
         contextlib.closing(connect_reader(db)) as source,
         contextlib.closing(connect_alone(part)) as copy,
     ):
-        if not inside(_copy_pages, source, copy, tell):
-            # A copy of it would count as one, and push a good one out.
+        if not inside(_copy_pages, source, copy, on_step):
+            # An empty backup would count as one when older ones are pruned.
             words = "file is not a database"
             raise NotADatabase(
                 f"{words}: {db} is empty, there is nothing to copy", sqlite_message=words
             )
 
 
-def _copy_pages(source: Connection, copy: Connection, tell: Callable[[int, int], None]) -> bool:
-    """Whether there was anything to copy."""
+def _copy_pages(source: Connection, copy: Connection, on_step: Callable[[int, int], None]) -> bool:
+    """Copy all pages; return False if there are none."""
     source.execute("BEGIN")
     source.execute("SELECT 1 FROM sqlite_master").fetchone()
     if source.execute("PRAGMA page_count").fetchall() == [(0,)]:
         return False
     source.backup(
-        copy, pages=_PAGES, progress=lambda _status, left, total: outside(tell, left, total)
+        copy, pages=_PAGES, progress=lambda _status, left, total: outside(on_step, left, total)
     )
-    # A copy is one file: it needs no WAL beside it until somebody writes it.
+    # A backup is one file, without a WAL beside it.
     copy.execute("PRAGMA journal_mode = DELETE")
     return True
 
 
 def verify(copy: Path) -> None:
-    """Open *copy* and look at all of it. Raises :class:`Damaged` if it is not whole."""
+    """Open *copy* and check all of it. Raises :class:`Damaged` if it is not sound."""
     with contextlib.closing(connect_reader(copy)) as conn:
         found = inside(lambda: [text for (text,) in conn.execute("PRAGMA quick_check(3)")])
     if found != ["ok"]:
@@ -131,15 +132,15 @@ def _sync(path: Path) -> None:
 
 
 def list_backups(db: Path) -> list[Path]:
-    """The copies of *db* that are kept beside it, oldest first."""
-    # Exactly our own names: beside state.db there may be state-2.db, and files of people.
+    """Return the backups of *db* in ``backups`` beside it, oldest first."""
+    # Only names that backup_path() gives: there may be state-2.db, and files of the user.
     name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(_SUFFIX)}")
     found = db.parent.joinpath("backups").glob(f"*{_SUFFIX}")
     return sorted(copy for copy in found if name.fullmatch(copy.name))
 
 
 def prune_backups(db: Path, keep: int) -> list[Path]:
-    """Remove all but the newest *keep* copies of *db*; those that went."""
+    """Remove all but the newest *keep* backups of *db*, and return the removed ones."""
     copies = list_backups(db)
     gone = copies[: max(0, len(copies) - keep)]
     for copy in gone:

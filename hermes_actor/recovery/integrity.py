@@ -1,7 +1,7 @@
-"""Looking for damage in a store that is in use, table by table, by a reader.
+"""Integrity check of a store in use, table by table, by a reader.
 
-One table at a time: a look at all of a large file would hold one snapshot for minutes, and nobody
-could tell how far it is.
+One table at a time: checking all of a large file at once would hold one snapshot for minutes, and
+could not report progress.
 """
 
 from __future__ import annotations
@@ -16,46 +16,48 @@ from hermes_actor.errors import from_sqlite, is_storage_failure
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.system.fork import inside
 
-__all__ = ["Finding", "check", "is_of_an_index"]
+__all__ = ["Finding", "check"]
 
 _MOST = 5
-"""Findings of one table that are told; a damaged page gives thousands."""
+"""Findings reported for one table; a damaged page gives thousands."""
 
 _FULL_TEXT = re.compile(r"messages_fts(_trigram)?(_(data|idx|content|docsize|config))?")
 _OF_AN_INDEX = re.compile(r"missing from index|wrong # of entries in index|non-unique entry in")
 
 
 class Finding(NamedTuple):
-    """What is wrong, and where."""
+    """One inconsistency, and the table it is in."""
 
     table: str
     text: str
 
     @property
     def of_full_text(self) -> bool:
-        """Whether making the full-text indexes anew mends it."""
+        """True if rebuilding the full-text indexes repairs it."""
         return _FULL_TEXT.fullmatch(self.table) is not None
 
+    @property
+    def of_index(self) -> bool:
+        """True if only an ordinary index is wrong: ``REINDEX`` repairs it."""
+        return not self.of_full_text and _OF_AN_INDEX.search(self.text) is not None
 
-def is_of_an_index(finding: Finding) -> bool:
-    """Whether only an ordinary index is wrong, which can be built anew from its table."""
-    return not finding.of_full_text and _OF_AN_INDEX.search(finding.text) is not None
 
+def check(
+    db: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> list[Finding]:
+    """Return everything that SQLite finds wrong with *db*; an empty list if it is sound.
 
-def check(db: Path, tell: Callable[[int, int], None] = lambda _done, _total: None) -> list[Finding]:
-    """Everything that SQLite finds wrong with *db*; empty if it is sound.
-
-    *tell* gets how many tables have been looked at, and how many there are. Raises a typed error
-    if the file cannot be opened at all.
+    *progress* gets the tables that are checked, and their total. Raises a :class:`StorageError` or
+    :class:`NotADatabase` if the file cannot be opened at all.
     """
     try:
         with contextlib.closing(connect_reader(db)) as conn:
             tables = inside(_tables, conn)
             found: list[Finding] = []
             for number, table in enumerate(tables):
-                tell(number, len(tables))
-                found += inside(_look_at, conn, table)
-            tell(len(tables), len(tables))
+                progress(number, len(tables))
+                found += inside(_check_table, conn, table)
+            progress(len(tables), len(tables))
             return found
     except sqlite3.Error as error:
         raise from_sqlite(error, db) from error
@@ -66,14 +68,14 @@ def _tables(conn: sqlite3.Connection) -> list[str]:
     return [name for (name,) in conn.execute(sql).fetchall()]
 
 
-def _look_at(conn: sqlite3.Connection, table: str) -> list[Finding]:
+def _check_table(conn: sqlite3.Connection, table: str) -> list[Finding]:
     quoted = table.replace('"', '""')
     try:
-        # Not quick_check, which does not compare a table with its indexes. It ends after 100 rows.
+        # Not quick_check, which does not compare a table with its indexes. Returns up to 100 rows.
         rows = conn.execute(f'PRAGMA integrity_check("{quoted}")').fetchall()
     except sqlite3.DatabaseError as error:
         if not is_storage_failure(error) and "no such module" in str(error):
-            return []  # somebody's virtual table, which this SQLite cannot serve
+            return []  # a virtual table of another program, whose module is not loaded
         return [Finding(table, str(error))]
     # One row can hold dozens of lines, the first of which only names the database.
     lines = [

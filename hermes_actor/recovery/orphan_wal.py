@@ -1,8 +1,9 @@
-"""What an owner had acknowledged when its files were removed or replaced, back into the store.
+"""Import of changes that were acknowledged before the files of a store were removed or replaced.
 
-Such an owner saves its whole database as ``NAME.orphan-db.<epoch>``, or, if that is still in its
-place, its log as ``NAME.orphan-wal.<epoch>``. The rows that the store lacks are added by ordinary
-changes, so that nothing that was written since is touched.
+An owner whose files are replaced saves its whole database as ``NAME.orphan-db.<epoch>`` or, if the
+database is still in place, its write-ahead log as ``NAME.orphan-wal.<epoch>``. Both are called
+orphans. Rows that the store lacks are added by ordinary operations, so that nothing that was
+written since is touched.
 """
 
 from __future__ import annotations
@@ -11,59 +12,79 @@ import contextlib
 import glob
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from hermes_actor.paths import columns_of_orphan
-from hermes_actor.recovery.wal_reader import Cell, committed_pages
+from hermes_actor.recovery.wal_reader import WalRecord, committed_pages
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.tools.import_records import BadRecord, Record, make_record
 
 if TYPE_CHECKING:
-    from hermes_actor.cli.command_store import CommandStore
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
+    from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
-    "Lacking", "counts_of", "is_whole", "lines_of", "orphans_of", "put_aside", "put_back",
-    "removed", "what_lacks",
+    "ImportTarget", "MissingRows", "RemovedStore", "find_missing", "import_missing",
+    "is_whole_store", "list_orphans", "mark_imported", "removed_store",
 ]  # fmt: skip
 
 Row = dict[str, Any]
+R = TypeVar("R")
 
 _DATABASE, _LOG = ".orphan-db.", ".orphan-wal."
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 _RECOVERED = "recovered"
-"""The source of a session of which only messages are left."""
+"""Source of a session of which only messages are left."""
 
 
-class Lacking(NamedTuple):
-    """The rows of one log that the store does not have."""
+class ImportTarget(Protocol):
+    """The store that rows are imported into."""
 
-    log: Path
+    def read(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Return ``function(connection, *arguments)``, run in one snapshot."""
+        ...
+
+    def import_session(
+        self, session: SessionRow, messages: list[MessageRow], archived: bool
+    ) -> object:
+        """Add a session with its messages."""
+        ...
+
+    def append_row(self, session_id: str, row: MessageRow) -> int:
+        """Append a message as it is stored, and return its id."""
+        ...
+
+
+class MissingRows(NamedTuple):
+    """Rows of one orphan that the store lacks."""
+
+    orphan: Path
     sessions: list[Record]
-    """Whole sessions, with those of their messages that are in the log."""
+    """Whole sessions, with those of their messages that are in the orphan."""
     messages: list[Record]
     """More messages of sessions that the store has."""
     present: int
-    """Rows of the log that the store has, too."""
+    """Rows of the orphan that the store has, too."""
     unreadable: int
-    """Rows of which a part is not in the log, or that are not what they seem."""
+    """Rows of which a part is not in the orphan, or that fail validation."""
 
     def __bool__(self) -> bool:
         return bool(self.sessions or self.messages)
 
     @property
     def message_count(self) -> int:
+        """Number of missing messages, those of missing sessions included."""
         return sum(len(record.messages) for record in (*self.sessions, *self.messages))
 
 
-def orphans_of(paths: StorePaths) -> list[Path]:
-    """The logs and databases that were saved beside a store, oldest first.
+def list_orphans(paths: StorePaths) -> list[Path]:
+    """Return the logs and databases that were saved beside a store, oldest first.
 
-    Not those without a byte, which builds before this one have left: nothing was in them.
+    Empty files, which earlier builds left behind, are skipped.
     """
     name = glob.escape(paths.db.name)
     found = [
@@ -75,71 +96,81 @@ def orphans_of(paths: StorePaths) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def is_whole(orphan: Path) -> bool:
-    """Whether it is a whole store, and not only a log."""
+def is_whole_store(orphan: Path) -> bool:
+    """Return True if *orphan* is a whole store, False if it is only a log."""
     return _DATABASE in orphan.name
 
 
-class Removed(NamedTuple):
+class RemovedStore(NamedTuple):
     """A store whose file was removed while its owner had it open."""
 
     text: str
     advice: str
     saved: Path | None
-    """All that it held, if that could be saved."""
+    """Orphan with its whole content, if that could be saved."""
 
 
-def removed(paths: StorePaths) -> Removed | None:
-    """What is known of a store whose file is gone; ``None`` if it is there, or never was."""
+def removed_store(paths: StorePaths) -> RemovedStore | None:
+    """Describe a store whose file was removed; ``None`` if it exists, or never did."""
     if paths.db.exists():
         return None
-    warning = "before any program writes, which would begin an empty store"
-    for orphan in reversed(orphans_of(paths)):
-        if is_whole(orphan):
-            text = f"{paths.db} was removed while it was in use; all that it held is in {orphan}"
-            return Removed(text, f"hermes-actor restore {orphan}, {warning}", orphan)
+    warning = "before a program writes and creates an empty store"
+    for orphan in reversed(list_orphans(paths)):
+        if is_whole_store(orphan):
+            text = f"{paths.db} was removed while in use; its whole content was saved in {orphan}"
+            return RemovedStore(text, f"run hermes-actor restore {orphan} {warning}", orphan)
     if paths.wal.exists() and paths.wal.stat().st_size:
-        text = f"{paths.db} is gone, and its log {paths.wal.name} is still there"
-        return Removed(text, f"put the file back, or restore a copy, {warning}", None)
+        text = f"{paths.db} is missing, but its write-ahead log {paths.wal.name} is still there"
+        return RemovedStore(text, f"put the file back or restore a backup {warning}", None)
     return None
 
 
-def what_lacks(store: CommandStore, log: Path) -> Lacking:
-    """Compare the rows of *log* with the store. Changes nothing."""
-    return store.read(_compare, log)
+def find_missing(store: ImportTarget, orphan: Path) -> MissingRows:
+    """Compare the rows of *orphan* with the store and return those that it lacks.
+
+    Changes nothing. Raises :class:`NotADatabase` if *orphan* is neither a log nor a database.
+    """
+    return store.read(_compare, orphan)
 
 
-def put_back(
-    store: CommandStore,
-    lacking: Lacking,
-    tell: Callable[[int, int], None] = lambda _done, _total: None,
+def import_missing(
+    store: ImportTarget,
+    missing: MissingRows,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> None:
-    """Add what lacks. Running it again adds nothing twice: it is compared anew each time."""
-    total, done = lacking.message_count + len(lacking.sessions), 0
-    for record in lacking.sessions:
+    """Add *missing* to the store, under new message ids.
+
+    *progress* gets the rows that are done, and their total. After an interruption compare again
+    with :func:`find_missing`, which leaves out what was imported.
+    """
+    total, done = missing.message_count + len(missing.sessions), 0
+    for record in missing.sessions:
         store.import_session(record.session, record.messages, record.archived)
         done += 1 + len(record.messages)
-        tell(done, total)
-    for record in lacking.messages:
+        progress(done, total)
+    for record in missing.messages:
         for row in record.messages:
             store.append_row(record.session.id, row)
             done += 1
-            tell(done, total)
+            progress(done, total)
 
 
-def put_aside(log: Path) -> Path:
-    """Give a log that is done with another name, so that nobody asks about it again."""
-    if not is_whole(log):
-        columns_of_orphan(log).unlink(missing_ok=True)
-    return log.rename(log.with_name(log.name.replace(".orphan-", ".salvaged-")))
+def mark_imported(orphan: Path) -> Path:
+    """Rename an orphan whose rows are all in the store, and return its new path.
+
+    :func:`list_orphans` does not list it any more.
+    """
+    if not is_whole_store(orphan):
+        columns_of_orphan(orphan).unlink(missing_ok=True)
+    return orphan.rename(orphan.with_name(orphan.name.replace(".orphan-", ".salvaged-")))
 
 
 # --- comparing -------------------------------------------------------------------------------
 
 
-def _compare(conn: Connection, log: Path) -> Lacking:
-    read = _rows_of_database if is_whole(log) else _rows_of_log
-    sessions, messages, unreadable = read(conn, log)
+def _compare(conn: Connection, orphan: Path) -> MissingRows:
+    read = _rows_of_database if is_whole_store(orphan) else _rows_of_log
+    sessions, messages, unreadable = read(conn, orphan)
     new, more = list[Record](), list[Record]()
     present = 0
     for session_id in sorted({*sessions, *messages}, key=lambda one: _start(one, sessions)):
@@ -155,11 +186,11 @@ def _compare(conn: Connection, log: Path) -> Lacking:
             (more if is_there else new).append(record)
         except BadRecord:
             unreadable += 1 + len(kept)
-    return Lacking(log, new, more, present, unreadable)
+    return MissingRows(orphan, new, more, present, unreadable)
 
 
 def _start(session_id: str, sessions: dict[str, Row]) -> tuple[float, str]:
-    """Parents began before their children."""
+    """Sort key: parents started before their children."""
     return sessions.get(session_id, {}).get("started_at") or 0.0, session_id
 
 
@@ -168,7 +199,7 @@ def _has(conn: Connection, sql: str, values: tuple[Any, ...]) -> bool:
 
 
 def _has_message(conn: Connection, row: Row) -> bool:
-    # Not by its number: others may have used that since.
+    # Not by its id: another message may have it by now.
     return _has(
         conn,
         "SELECT 1 FROM messages WHERE session_id = ? AND timestamp = ? AND role = ?"
@@ -189,7 +220,7 @@ def _adopted(session_id: str, rows: list[Row]) -> Row:
 
 
 Rows = tuple[dict[str, Row], dict[str, list[Row]], int]
-"""Sessions by id, messages by session, and how many rows could not be read."""
+"""Sessions by id, messages by session, and the number of unreadable rows."""
 
 
 def _rows_of_database(_conn: Connection, orphan: Path) -> Rows:
@@ -207,71 +238,48 @@ def _rows_of_log(conn: Connection, log: Path) -> Rows:
         table: [row[1] for row in conn.execute(f"PRAGMA table_info({table})").fetchall()]
         for table in ("sessions", "messages")
     }
-    # Those of the file that was replaced: the order of columns is not the same in every file.
+    # Columns of the replaced file, if they were saved: their order differs between files.
     with contextlib.suppress(OSError, ValueError):
         columns |= json.loads(columns_of_orphan(log).read_text("utf-8"))
     sessions: dict[str, Row] = {}
     messages: dict[int, Row] = {}
     unreadable = 0
     with committed_pages(log) as pages:
-        for cell in pages.cells():
-            if cell.values is None:
-                unreadable += cell.columns in map(len, columns.values())
-            elif (row := _as_message(cell, columns["messages"])) is not None:
-                messages[cell.rowid] = row
-            elif (row := _as_session(cell, columns["sessions"])) is not None:
-                sessions[row["id"]] = max(row, sessions.get(row["id"], row), key=_how_far)
+        for record in pages.records():
+            if record.values is None:
+                unreadable += record.columns in map(len, columns.values())
+            elif (row := _as_message(record, columns["messages"])) is not None:
+                messages[record.rowid] = row
+            elif (row := _as_session(record, columns["sessions"])) is not None:
+                # A page that is no longer used may hold an earlier state of a session.
+                sessions[row["id"]] = max(row, sessions.get(row["id"], row), key=_message_count)
     grouped: dict[str, list[Row]] = {}
     for _, row in sorted(messages.items()):
         grouped.setdefault(row["session_id"], []).append(row)
     return sessions, grouped, unreadable
 
 
-def _how_far(session: Row) -> int:
-    """A page that is no longer used may hold an earlier state of a session."""
+def _message_count(session: Row) -> int:
     return session.get("message_count") or 0
 
 
-def _as_message(cell: Cell, columns: list[str]) -> Row | None:
-    row = _named(cell, columns)
-    if row is None or cell.values is None or cell.values[0] is not None:
+def _as_message(record: WalRecord, columns: list[str]) -> Row | None:
+    row = _named(record, columns)
+    if row is None or record.values is None or record.values[0] is not None:
         return None
     right = isinstance(row.get("session_id"), str) and isinstance(row.get("role"), str)
     return row if right and isinstance(row.get("timestamp"), int | float) else None
 
 
-def _as_session(cell: Cell, columns: list[str]) -> Row | None:
-    row = _named(cell, columns)
+def _as_session(record: WalRecord, columns: list[str]) -> Row | None:
+    row = _named(record, columns)
     if row is None or not isinstance(row.get("id"), str) or not isinstance(row.get("source"), str):
         return None
     return row if isinstance(row.get("started_at"), int | float) else None
 
 
-def _named(cell: Cell, columns: list[str]) -> Row | None:
+def _named(record: WalRecord, columns: list[str]) -> Row | None:
     # Fewer values than columns: the row is older than its last columns.
-    if cell.values is None or len(cell.values) > len(columns):
+    if record.values is None or len(record.values) > len(columns):
         return None
-    return dict(zip(columns, cell.values, strict=False))
-
-
-def counts_of(lacking: Lacking) -> dict[str, int]:
-    """What was found in a log, for scripts."""
-    return {
-        "sessions": len(lacking.sessions),
-        "messages": lacking.message_count,
-        "present": lacking.present,
-        "unreadable": lacking.unreadable,
-    }
-
-
-def lines_of(lacking: Lacking) -> Iterator[str]:
-    """What was found in a log, for people."""
-    if lacking:
-        yield (
-            f"{lacking.log.name}: the store lacks {len(lacking.sessions)} session(s) and"
-            f" {lacking.message_count} message(s) of it; {lacking.present} rows are there"
-        )
-    else:
-        yield f"{lacking.log.name}: the store has all {lacking.present} rows of it"
-    if lacking.unreadable:
-        yield f"  {lacking.unreadable} rows are not whole and cannot be saved"
+    return dict(zip(columns, record.values, strict=False))

@@ -1,7 +1,7 @@
-"""When the home is deleted under a running actor: one last copy, outside of it.
+"""Last copy of a store whose home is deleted under a running actor.
 
-The owner still holds the file open, so all of it can be read. Copies lie in the user's state
-folder, are listed by ``hermes-actor status``, and are removed after a week.
+The owner still has the file open, so all of it can be read. Copies are in the user's state folder,
+are listed by ``hermes-actor status``, and are removed after a week.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ _KEPT_SECONDS = 7 * 24 * 3600
 
 
 def rescue_folder() -> Path:
-    """``XDG_STATE_HOME`` or its default, which no home of an agent lies in."""
+    """Return the folder of the copies, below ``XDG_STATE_HOME`` and outside of any home."""
     state = os.environ.get("XDG_STATE_HOME", "").strip()
     base = Path(state) if state else Path.home() / ".local" / "state"
     return base / "hermes-actor" / "rescued"
 
 
 def rescue_path(paths: StorePaths) -> Path:
-    """Where the copy of *place* goes; the folders are in the name, so that people know it again."""
+    """Return the path for a copy of the store; its name contains the folders of the original."""
     name = "_".join((*paths.db.parent.parts[1:], paths.db.stem))
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return rescue_folder() / f"{name}-{stamp}-{os.getpid()}.db"
 
 
 def should_rescue(paths: StorePaths, size: int) -> bool:
-    """Whether a copy of *size* bytes makes sense: not of a temporary store, and only with room."""
+    """Return True if a copy of *size* bytes makes sense.
+
+    Not for a store in the folder for temporary files, and only if twice its size is free.
+    """
     temporary = Path(tempfile.gettempdir()).resolve()
     if paths.db.is_relative_to(temporary) or rescue_folder().is_relative_to(paths.db.parent):
         return False
@@ -49,7 +52,7 @@ def should_rescue(paths: StorePaths, size: int) -> bool:
 
 
 def list_rescued() -> list[Path]:
-    """The copies that are there, after those that are too old have been removed."""
+    """Return the copies that are younger than a week, and remove older ones."""
     kept = []
     with contextlib.suppress(OSError):
         for copy in sorted(rescue_folder().glob("*.db")):

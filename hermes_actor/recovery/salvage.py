@@ -1,8 +1,8 @@
-"""Reading what can be read of a damaged store into a new one.
+"""Copy of the readable rows of a damaged store into a new one.
 
-Tables are read in the order of their row numbers. Where a page is damaged, the rows behind it are
-asked for one by one until the next one answers. Indexes are not trusted; the full-text ones are
-left to the next owner, who fills them in slices.
+Tables are read in rowid order. Behind a damaged page, rowids are tried one by one until a row can
+be read. Indexes are not trusted; the full-text indexes are left to the next owner, which fills them
+in slices.
 """
 
 from __future__ import annotations
@@ -16,52 +16,53 @@ from hermes_actor.errors import Damaged, StorageError, from_sqlite
 from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import connect_reader, sqlite3
 
-__all__ = ["Missing", "Salvage", "Salvaged", "salvage"]
+__all__ = ["MissingMessages", "SalvageReport", "TableReport", "salvage"]
 
 _STEPS = 20_000
-"""Rows in a row that do not answer; beyond, steps double: row numbers may have large holes."""
+"""Unreadable rowids in sequence before the step doubles: rowids may have large gaps."""
 
 _OURS_ALONE = frozenset({"hermes_actor_meta", "hermes_actor_receipts", "hermes_actor_stage"})
 
-Tell = Callable[[int, int], None]
 
-
-class Salvaged(NamedTuple):
-    """What became of one table."""
+class TableReport(NamedTuple):
+    """Outcome for one table."""
 
     table: str
     read: int
     lost: int
-    """If a part of it cannot be read: row numbers without a row. Some may never have been used."""
+    """Rowids without a row, if a part of the table is unreadable. Some may never have been used."""
     skipped: int
-    """Rows that the new store does not take, such as a second one of the same id."""
+    """Rows that the new store rejects, such as a second one with the same id."""
 
 
-class Missing(NamedTuple):
-    """The messages that were there and were not saved, as far as the rest tells."""
+class MissingMessages(NamedTuple):
+    """Messages that could not be saved, as far as the saved rows show."""
 
     missing: int
-    """What the counts of the saved sessions tell; no more than there are unused message ids."""
+    """By the message counts of the saved sessions, and at most the unused message ids."""
     of: int
-    """Messages that were saved, and these."""
+    """Saved and missing messages together."""
     sessions: dict[str, int]
-    """Which sessions lack how many."""
+    """Session id → number of its missing messages."""
     perhaps_more: int
-    """Ids without a message that no count explains, where sessions were lost, too."""
+    """Further unused message ids, if sessions were lost as well: no count explains them."""
 
 
-class Salvage(NamedTuple):
-    """What became of a store."""
+class SalvageReport(NamedTuple):
+    """Outcome for a store."""
 
-    tables: list[Salvaged]
-    messages: Missing
+    tables: list[TableReport]
+    messages: MissingMessages
 
 
-def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> Salvage:
-    """Write what can be read of *db* into the new store *target*, which is one file.
+def salvage(
+    db: Path, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> SalvageReport:
+    """Write every readable row of *db* into the new store *target*, which is one file.
 
-    *tell* gets the tables that are done, and all. Raises a :class:`StorageError` if not even the
-    list of tables can be read.
+    *progress* gets the tables that are done, and their total. *db* is only read. Raises
+    :class:`Damaged` if not even the list of tables can be read, and another
+    :class:`StorageError` if *target* cannot be written; then *target* may exist in part.
     """
     from hermes_actor.engine.environment import Environment
     from hermes_actor.engine.fulltext import create_fulltext, drop_triggers
@@ -79,27 +80,27 @@ def salvage(db: Path, target: Path, tell: Tell = lambda _done, _total: None) -> 
                     drop_triggers(new, name)
                 report = []
                 for number, (table, sql) in enumerate(tables.items()):
-                    tell(number, len(tables))
+                    progress(number, len(tables))
                     report.append(_copy_table(source, new, table, sql))
                 adopted = _adopt_orphans(new)
-                numbered = _number_on(source, new)
+                numbered = _continue_ids(source, new)
                 missing = _missing(new, numbered, bool(adopted) or _has_lost(report, "sessions"))
                 for name in TABLES:
                     create_fulltext(new, name)
                 set_internal(new, "watermark", 0)
                 new.execute("COMMIT")
-                # Closing takes the log away with it then, whoever reads the file later.
+                # Leave one file: without this, the log would stay if a reader had it open.
                 new.execute("PRAGMA journal_mode = DELETE").fetchall()
     except sqlite3.Error as error:
         if isinstance(error, StorageError):
             raise
         raise from_sqlite(error, db) from error
-    tell(len(tables), len(tables))
-    return Salvage([*report, *adopted], missing)
+    progress(len(tables), len(tables))
+    return SalvageReport([*report, *adopted], missing)
 
 
 def _tables(source: sqlite3.Connection) -> dict[str, str]:
-    """Name and SQL of the tables that hold rows of people; sessions before their messages."""
+    """Return name and SQL of the tables that hold user data; sessions before their messages."""
     try:
         rows = source.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
@@ -109,7 +110,7 @@ def _tables(source: sqlite3.Connection) -> dict[str, str]:
     except sqlite3.Error as error:
         words = str(error)
         raise Damaged(
-            f"{words}: not even the list of tables can be read; restore a copy:"
+            f"{words}: not even the list of tables can be read; restore a backup:"
             f" hermes-actor restore --list",
             sqlite_message=words,
         ) from error
@@ -118,7 +119,7 @@ def _tables(source: sqlite3.Connection) -> dict[str, str]:
 
 def _copy_table(
     source: sqlite3.Connection, new: sqlite3.Connection, table: str, sql: str
-) -> Salvaged:
+) -> TableReport:
     columns = [row[1] for row in source.execute(f'PRAGMA table_info("{table}")').fetchall()]
     if not new.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall():
         new.execute(sql)
@@ -131,13 +132,13 @@ def _copy_table(
     names = ", ".join(f'"{column}"' for column in columns)
     marks = ", ".join("?" * len(columns))
     insert = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({marks})'
-    reading = _Reading(source, table, names)
-    taken = sum(new.execute(insert, row).rowcount for row in reading.rows())
-    return Salvaged(table, taken, reading.lost(), reading.read - taken)
+    reader = _TableReader(source, table, names)
+    taken = sum(new.execute(insert, row).rowcount for row in reader.rows())
+    return TableReport(table, taken, reader.lost(), reader.read - taken)
 
 
-class _Reading:
-    """The rows of one table, as far as they answer."""
+class _TableReader:
+    """Readable rows of one table."""
 
     def __init__(self, source: sqlite3.Connection, table: str, names: str) -> None:
         self._source = source
@@ -148,7 +149,7 @@ class _Reading:
         self._is_damaged = False
 
     def lost(self) -> int:
-        """If a part does not answer: the row numbers up to the highest known that have no row."""
+        """Count the rowids up to the highest known one that have no row, if a part is damaged."""
         if not self._is_damaged:
             return 0
         return max(1, (self._highest or 0) - self.read)
@@ -167,12 +168,12 @@ class _Reading:
                     yield row[1:]
                 return
             except sqlite3.OperationalError:
-                # A table without row numbers is read in its own order, until it stops.
+                # A table without rowids is read in its own order, up to the damage.
                 yield from self._plain()
                 return
             except sqlite3.DatabaseError:
                 self._is_damaged = True
-                found = self._next_that_answers(position)
+                found = self._next_readable(position)
             if found is None:
                 return
             position = found[0]
@@ -187,10 +188,10 @@ class _Reading:
         except sqlite3.DatabaseError:
             self._is_damaged = True
 
-    def _next_that_answers(self, position: int) -> tuple[Any, ...] | None:
+    def _next_readable(self, position: int) -> tuple[Any, ...] | None:
         rowid, step, tries = max(position, 0) + 1, 1, 0
         one = f'SELECT rowid, {self._names} FROM "{self._table}" WHERE rowid = ?'
-        # Where nothing tells the highest: as many rows as all pages together could hold.
+        # Without a known highest rowid, try as many as a large file could hold.
         while rowid <= (self._highest or 10_000_000):
             with contextlib.suppress(sqlite3.DatabaseError):
                 found: list[tuple[Any, ...]] = self._source.execute(one, (rowid,)).fetchall()
@@ -203,7 +204,7 @@ class _Reading:
         return None
 
     def _find_highest(self) -> int:
-        """The highest row number, from where it can be learned; 0 if nothing tells it."""
+        """Return the highest rowid that is recorded somewhere; 0 if none is."""
         found = _sequence(self._source, self._table)
         with contextlib.suppress(sqlite3.Error):
             rows = self._source.execute(f'SELECT MAX(rowid) FROM "{self._table}"').fetchall()
@@ -212,7 +213,7 @@ class _Reading:
 
 
 def _sequence(conn: sqlite3.Connection, table: str) -> int:
-    """The highest row number that was ever given out, where that is kept and can be read."""
+    """Return the highest rowid that was ever assigned, from ``sqlite_sequence``; 0 if unknown."""
     with contextlib.suppress(sqlite3.Error):
         sql = "SELECT MAX(seq) FROM sqlite_sequence WHERE name = ?"
         ((found,),) = conn.execute(sql, (table,)).fetchall()
@@ -220,37 +221,37 @@ def _sequence(conn: sqlite3.Connection, table: str) -> int:
     return 0
 
 
-def _number_on(source: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Have the new store give out no message id that was ever used; the highest of them."""
+def _continue_ids(source: sqlite3.Connection, new: sqlite3.Connection) -> int:
+    """Make the new store reuse no message id, and return the highest one that was used."""
     highest = max(_sequence(source, "messages"), _sequence(new, "messages"))
     new.execute("DELETE FROM sqlite_sequence WHERE name = 'messages'")
     new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('messages', ?)", (highest,))
     return highest
 
 
-def _missing(new: sqlite3.Connection, highest: int, lost_sessions: bool) -> Missing:
+def _missing(new: sqlite3.Connection, highest: int, lost_sessions: bool) -> MissingMessages:
     counted = new.execute(
         "SELECT s.id, s.message_count - COUNT(m.id) AS lacks FROM sessions s"
         " LEFT JOIN messages m ON m.session_id = s.id"
         " GROUP BY s.id HAVING lacks > 0 ORDER BY lacks DESC, s.id"
     ).fetchall()
     ((saved,),) = new.execute("SELECT COUNT(*) FROM messages WHERE id > 0").fetchall()
-    # A lost message leaves its id unused; so does a deleted one, which no session counts.
+    # A lost message leaves its id unused. So does a deleted one, but no session counts it.
     unused = max(0, highest - saved)
     missing = min(sum(lacks for _, lacks in counted), unused)
     more = unused - missing if lost_sessions else 0
-    return Missing(missing, saved + missing, dict(counted) if missing else {}, more)
+    return MissingMessages(missing, saved + missing, dict(counted) if missing else {}, more)
 
 
-def _has_lost(report: list[Salvaged], table: str) -> bool:
+def _has_lost(report: list[TableReport], table: str) -> bool:
     return any(one.lost for one in report if one.table == table)
 
 
-def _adopt_orphans(new: sqlite3.Connection) -> list[Salvaged]:
-    """Messages whose session was lost get one again, so that people can find them."""
+def _adopt_orphans(new: sqlite3.Connection) -> list[TableReport]:
+    """Create a session for messages that lost theirs, so that they can be found."""
     made = new.execute(
         "INSERT INTO sessions (id, source, started_at, message_count)"
         " SELECT session_id, 'recovered', MIN(timestamp), COUNT(*) FROM messages"
         " WHERE session_id NOT IN (SELECT id FROM sessions) GROUP BY session_id"
     ).rowcount
-    return [Salvaged("sessions made for messages without one", made, 0, 0)] if made else []
+    return [TableReport("sessions created for messages without one", made, 0, 0)] if made else []

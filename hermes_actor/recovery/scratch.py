@@ -1,7 +1,7 @@
-"""Stores that a command prepares among the side files, and what is left of those given up.
+"""Temporary stores that a command prepares in the side folder.
 
-A command that is killed leaves its file behind, which may be as large as the store. Each holds a
-shared ``flock`` on the folder while it works, so what lies there while nobody holds it may go.
+A command that is killed leaves its file behind, which may be as large as the store. Each command
+holds a shared ``flock`` on the folder while it works, so files may be removed when no lock is held.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _PREFIX = "restore-"
 
 @contextlib.contextmanager
 def scratch(paths: StorePaths) -> Iterator[Path]:
-    """A new name in the folder of the side files; what is there at the end of the block goes."""
+    """Give an unused path in the side folder for the block, and remove the store there after it.
+
+    Raises :class:`CannotOpen` or :class:`ReadOnly` if the folder cannot be used.
+    """
     try:
         paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_leftovers(paths)
@@ -44,7 +47,7 @@ def scratch(paths: StorePaths) -> Iterator[Path]:
 
 
 def remove_leftovers(paths: StorePaths) -> None:
-    """Remove what commands that were killed have left, unless one is at work now."""
+    """Remove files that killed commands left behind, unless a command is at work now."""
     with contextlib.suppress(OSError):
         held = _open_folder(paths)
         try:
@@ -56,7 +59,7 @@ def remove_leftovers(paths: StorePaths) -> None:
 
 
 def remove_store(db: Path) -> None:
-    """Remove a database that nobody uses, with its side files."""
+    """Remove a database that is not in use, with its side files."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         db.with_name(db.name + suffix).unlink(missing_ok=True)
 

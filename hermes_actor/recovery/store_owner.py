@@ -36,11 +36,11 @@ _SLICE_SECONDS = 0.5
 """Time between two reports of progress."""
 
 _FAILING_SECONDS = 3.0
-"""How long nothing but a text that has failed may be left: until after its third try."""
+"""Wait for a text whose indexing failed, when only that is left: until after its third try."""
 
 _TRIES = 3
-"""The first lets changes go on meanwhile. The others hold them; only a program that writes the file
-by itself can spoil those."""
+"""Attempts to replace the content. Changes go on during the first and are held during the others,
+so that only a foreign writer can make those fail."""
 
 
 def run_maintenance(paths: StorePaths, task: str, path: Path | None = None) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The rows that a write-ahead log holds, without the database that it belongs to.
+"""Reader of the rows in a write-ahead log, without the database that it belongs to.
 
 A log has whole pages, as its transactions left them. Every page that a transaction wrote is there,
-so each row that it inserted is complete, with all its parts. That does not depend on what became of
-the database, and it is why rows are taken from the pages themselves: laid over a database that has
-changed since, the log would give rows that are half of one and half of another.
+so each row that it inserted is complete, with its overflow pages. Rows are therefore read from the
+pages themselves: applied to a database that has changed since, the log would give rows that are
+half of one state and half of another.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import IO, Any, NamedTuple
 
 from hermes_actor.errors import NotADatabase
 
-__all__ = ["Cell", "Pages", "committed_pages"]
+__all__ = ["WalPages", "WalRecord", "committed_pages"]
 
 _ORDERS = {0x377F0682: "<", 0x377F0683: ">"}
-"""The first word of a log tells how the words are read that are summed up."""
+"""Magic number of a log → byte order of its checksums."""
 _PAGE_SIZES = frozenset(2**n for n in range(9, 17))
 _HEADER, _FRAME = 32, 24
 _LEAF_OF_A_TABLE = 0x0D
 _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
-class Cell(NamedTuple):
-    """A row as it is stored: values in the order of the columns, a row number as ``None``."""
+class WalRecord(NamedTuple):
+    """A row as it is stored: values in column order, a rowid alias as ``None``."""
 
     rowid: int
     columns: int
@@ -35,29 +35,32 @@ class Cell(NamedTuple):
     """``None`` if a part of it lies on a page that the log does not have."""
 
 
-class Pages:
-    """The pages of a log, each as the last transaction left it."""
+class WalPages:
+    """The pages of a log, each as the last committed transaction left it."""
 
-    def __init__(self, file: IO[bytes], size: int, places: dict[int, int]) -> None:
+    def __init__(self, file: IO[bytes], size: int, offsets: dict[int, int]) -> None:
         self._file = file
         self._size = size
-        self._places = places
+        self._offsets = offsets
 
-    def cells(self) -> Iterator[Cell]:
-        """Every row on every page that is a leaf of a table."""
-        for number in sorted(self._places.keys() - self._free()):
+    def records(self) -> Iterator[WalRecord]:
+        """Yield every row on every page that is a leaf of a table.
+
+        A page of text may look like a leaf, so callers must check what they get.
+        """
+        for number in sorted(self._offsets.keys() - self._free()):
             page = self._page(number)
             start = 100 if number == 1 else 0
             if page is None or page[start] != _LEAF_OF_A_TABLE:
                 continue
             (count,) = struct.unpack_from(">H", page, start + 3)
             for place in range(start + 8, start + 8 + 2 * count, 2):
-                # A page of text may look like a leaf: what cannot be read is none.
+                # Not a leaf after all, if it cannot be parsed.
                 with contextlib.suppress(IndexError, struct.error, ValueError, OverflowError):
-                    yield self._cell(page, struct.unpack_from(">H", page, place)[0])
+                    yield self._record(page, struct.unpack_from(">H", page, place)[0])
 
     def _free(self) -> set[int]:
-        """Pages that the last transaction left unused: their rows were deleted."""
+        """Return the pages on the free list: their rows were deleted."""
         found: set[int] = set()
         first = self._page(1)
         number = 0 if first is None else struct.unpack_from(">I", first, 32)[0]
@@ -69,12 +72,12 @@ class Pages:
         return found
 
     def _page(self, number: int) -> bytes | None:
-        if number not in self._places:
+        if number not in self._offsets:
             return None
-        self._file.seek(self._places[number])
+        self._file.seek(self._offsets[number])
         return self._file.read(self._size)
 
-    def _cell(self, page: bytes, place: int) -> Cell:
+    def _record(self, page: bytes, place: int) -> WalRecord:
         length, place = _varint(page, place)
         rowid, place = _varint(page, place)
         local = self._local(length)
@@ -84,12 +87,12 @@ class Pages:
             (following,) = struct.unpack_from(">I", page, place + local)
             rest = self._overflow(following, length - local)
             if rest is None:
-                return Cell(rowid, len(kinds), None)
+                return WalRecord(rowid, len(kinds), None)
             payload += rest
-        return Cell(rowid, len(kinds), _values(payload, kinds, body))
+        return WalRecord(rowid, len(kinds), _values(payload, kinds, body))
 
     def _local(self, length: int) -> int:
-        """How much of a payload is on its leaf; the file format says so."""
+        """Return the bytes of a payload that are on its leaf, by the rule of the file format."""
         most, least = self._size - 35, (self._size - 12) * 32 // 255 - 23
         if length <= most:
             return length
@@ -97,8 +100,8 @@ class Pages:
         return fitting if fitting <= most else least
 
     def _overflow(self, number: int, length: int) -> bytes | None:
-        if length > len(self._places) * self._size:
-            return None  # or a page that is no leaf would send us round in a circle
+        if length > len(self._offsets) * self._size:
+            return None  # a page that is not a leaf; following it could loop
         parts = bytearray()
         while len(parts) < length:
             page = self._page(number)
@@ -106,29 +109,32 @@ class Pages:
                 return None
             (number,) = struct.unpack_from(">I", page)
             parts += page[4:]
-        # A chain that goes on is another one: these pages were used again.
+        # A chain that continues is another one: its pages were reused.
         return bytes(parts[:length]) if number == 0 else None
 
 
 @contextlib.contextmanager
-def committed_pages(log: Path) -> Iterator[Pages]:
-    """The pages of all complete transactions of *log*. Raises :class:`NotADatabase`."""
+def committed_pages(log: Path) -> Iterator[WalPages]:
+    """Open the pages of all committed transactions of *log*, for the block.
+
+    Raises :class:`NotADatabase` if it is not a write-ahead log.
+    """
     with log.open("rb") as file:
-        yield Pages(file, *_frames(file, log))
+        yield WalPages(file, *_frames(file, log))
 
 
 def _frames(file: IO[bytes], log: Path) -> tuple[int, dict[int, int]]:
-    """The page size of a log, and where the last committed version of each page begins."""
+    """Return the page size of a log, and the offset of the last committed version of each page."""
     found: dict[int, int] = {}
     open_: dict[int, int] = {}
     header = file.read(_HEADER)
-    if not header:  # everything had been moved into the database
+    if not header:  # truncated by a checkpoint
         return 0, found
     magic, _, size = struct.unpack_from(">III", header.ljust(_HEADER, b"\0"))
     if len(header) < _HEADER or magic not in _ORDERS or size not in _PAGE_SIZES:
         raise NotADatabase(f"{log} is not a write-ahead log")
     order, check = _ORDERS[magic], struct.unpack_from(">II", header, 24)
-    # Behind the last frame lie older ones: their salt is another, or their sum does not follow.
+    # Older frames follow the last one; their salt differs, or their checksum does not continue.
     while len(frame := file.read(_FRAME + size)) == _FRAME + size and frame[8:16] == header[16:24]:
         check = _sum(_sum(check, frame[:8], order), frame[_FRAME:], order)
         if check != struct.unpack_from(">II", frame, 16):
@@ -164,7 +170,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _kinds(payload: bytes) -> tuple[list[int], int]:
-    """The kinds of the values of a record, and where the values begin."""
+    """Return the serial types of a record, and the offset of its first value."""
     end, place = _varint(payload, 0)
     kinds = []
     while place < end:

@@ -55,9 +55,9 @@ def _window(window: Any) -> int:
 
 
 def _browse(db: StoreMethods, limit: int, current: str | None) -> Row:
-    from hermes_actor.tools.session_search import _recent
+    from hermes_actor.tools.session_search import recent_sessions
 
-    return {**_recent(db, limit, current), "mode": "browse"}
+    return {**recent_sessions(db, limit, current), "mode": "browse"}
 
 
 def _discover(

@@ -27,7 +27,7 @@ from hermes_actor.tools.transcript import transcript
 if TYPE_CHECKING:
     from hermes_actor.api.provider import StoreMethods
 
-__all__ = ["as_limit", "root_of", "session_search", "when"]
+__all__ = ["as_limit", "recent_sessions", "root_of", "session_search", "when"]
 
 HIDDEN = ["tool", "subagent"]
 """Sources whose conversations are not a memory of the user's."""
@@ -81,7 +81,7 @@ def session_search(
             found = look(db, query, role_filter, limit, current_session_id, session_id,
                          around_message_id, sort, window)  # fmt: skip
         elif not isinstance(query, str) or not query.strip():
-            found = _recent(db, as_limit(limit), current_session_id)
+            found = recent_sessions(db, as_limit(limit), current_session_id)
         else:
             found = _found(db, query.strip(), roles_of(role_filter), as_limit(limit),
                            current_session_id, max_concurrency, summary_seconds)  # fmt: skip
@@ -112,7 +112,8 @@ def root_of(db: StoreMethods, session_id: str) -> str:
     return db._session_lineage_root_to_tip(session_id)[0]
 
 
-def _recent(db: StoreMethods, limit: int, current: str | None) -> Row:
+def recent_sessions(db: StoreMethods, limit: int, current: str | None) -> Row:
+    """Return the newest conversations, without that of *current*."""
     excluded = {current, root_of(db, current)} if current else set()
     rows = db.list_sessions_rich(exclude_sources=HIDDEN, limit=limit + 5, order_by_last_active=True)
     results = [

@@ -23,7 +23,7 @@ from harness.client import Order
 from harness.job import Job
 from harness.sandbox import Sandbox
 
-__all__ = ["OUT_OF_TIME", "Workload", "run_clients", "judge", "new_sandbox"]
+__all__ = ["OUT_OF_TIME", "Workload", "judge", "new_sandbox", "run_clients"]
 
 _CLIENT = ROOT / "stress" / "harness" / "client.py"
 _CHECK = ROOT / "stress" / "check_history.py"

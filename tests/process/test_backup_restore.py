@@ -187,7 +187,7 @@ def test_what_is_no_store_changes_nothing(path, tmp_path):
     with contextlib.closing(sqlite3.connect(other)) as conn:
         conn.execute("CREATE TABLE t (x)")
     for words, said in (
-        ([other], "is no store"),
+        ([other], "is not a store"),
         ([tmp_path / "nowhere"], "there is no copy at"),
         ([], "there is no copy at"),
     ):

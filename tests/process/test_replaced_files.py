@@ -287,7 +287,7 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, paths, client, o
         (orphan,) = orphans(path)
 
         code, out = command(path, "repair", "--orphans", "--check")
-        told = re.match(r"(\S+): the store lacks 1 session\(s\) and (\d+) message", out)
+        told = re.match(r"(\S+): 1 session and (\d+) messages are missing from the store", out)
         assert told is not None
         assert (code, told[1]) == (exit_codes.BROKEN, orphan.name)
         assert command(path, "repair", "--orphans")[0] == exit_codes.USAGE

@@ -14,7 +14,8 @@ from support.processes import run_python
 
 import hermes_actor
 import hermes_protocol
-from hermes_actor import errors
+from hermes_actor import cli, errors
+from hermes_actor.cli import sessions
 from hermes_actor.store import dispatch
 from hermes_actor.store.registry import APPLY
 from hermes_protocol import operations as ops
@@ -229,8 +230,6 @@ def test_descriptors_of_any_number_are_waited_for():
 
 
 FILES_OF_THEIR_OWN = {
-    "vacuum": "the trial of the disk, under a name that is free",
-    "restore": "a damaged store is moved aside",
     "_export_documents": "the manifest is added to",
     "output_files": "what people name",
 }
@@ -247,6 +246,85 @@ def test_files_that_people_name_are_written_in_one_place():
         and re.search(f"{shape}|{opened}", file.read_text("utf-8"))
     }
     assert writes - set(FILES_OF_THEIR_OWN) == set(), "use hermes_actor.cli.output_files"
+
+
+def test_commands_hold_no_sql():
+    """What a command reads is a function of ``store`` or ``recovery``, which others can use."""
+    sql = re.compile(
+        r"""\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|PRAGMA|VACUUM|CREATE (TABLE|INDEX))\b"""
+    )
+    wrong = [
+        f"{module}:{node.lineno}"
+        for module, file in modules().items()
+        if layer_of(module) == "cli"
+        for node in strings_of(file)
+        if sql.search(node.value)
+    ]
+    assert wrong == []
+
+
+def strings_of(file):
+    """The strings of a module that are not docstrings, those inside f-strings included."""
+    tree = ast.parse(file.read_text("utf-8"))
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
+    ]
+
+
+def all_imports(module, file):
+    """(imported module, name, line) of every import, those for type checkers included."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.module, alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "", node.lineno) for alias in node.names)
+
+
+def test_only_the_program_imports_the_command_line():
+    wrong = [
+        f"{module}:{line}"
+        for module, file in modules().items()
+        if layer_of(module) not in {"cli", "__main__"}
+        for name, _, line in all_imports(module, file)
+        if name == "hermes_actor.cli" or name.startswith("hermes_actor.cli.")
+    ]
+    assert wrong == []
+
+
+def test_private_names_are_not_imported_by_other_modules():
+    wrong = [
+        f"{module}:{line} imports {name} of {source}"
+        for module, file in modules().items()
+        for source, name, line in all_imports(module, file)
+        if source.startswith(tuple(PACKAGES))
+        and name.startswith("_")
+        and not name.startswith("__")
+        and f"{source}.{name}" not in modules()
+    ]
+    assert wrong == []
+
+
+def test_modules_of_commands_are_named_like_the_commands():
+    """Others begin with an underscore, or are the helpers of all commands."""
+    helpers = {"command_store", "errors", "formatting", "lazy", "options", "output"}
+    helpers |= {"output_files", "store", "checks", "systemd", "launchd"}
+    for group, folder in ((cli.COMMANDS, ""), (sessions.COMMANDS, "sessions.")):
+        named = {one.location.partition(":")[0].split(".")[-1] for one in group.values()}
+        named |= {one.location.partition(":")[0].split(".")[2] for one in group.values()}
+        found = {
+            name
+            for module in modules()
+            if module.startswith(f"hermes_actor.cli.{folder}")
+            and "." not in (name := module.removeprefix(f"hermes_actor.cli.{folder}"))
+        }
+        assert {name for name in found if not name.startswith("_")} - helpers <= named
+        for name, one in group.items():
+            words = {name.replace("-", "_"), name.replace("-", "_") + "_"}
+            module = one.location.partition(":")[0]
+            assert words & set(module.split(".")) or name == "sessiondb", name
 
 
 def test_sqlite3_is_imported_somewhere():

@@ -46,7 +46,6 @@ NOT_YET = {
     "embedded",
     "engine",
     "providers",
-    "recovery",
     "system",
     "testing",
 }

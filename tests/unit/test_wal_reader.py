@@ -44,7 +44,7 @@ def log(request, tmp_path):
 
 def carved(path):
     with committed_pages(path) as pages:
-        return list(pages.cells())
+        return list(pages.records())
 
 
 def test_every_row(log):
@@ -71,9 +71,11 @@ def test_rows_that_were_deleted_do_not_come_back(tmp_path, big):
             conn.execute("INSERT INTO t (a, b) VALUES (9, ?)", (f"new{n} " * big,))
         rows = {row[0]: list(row[1:]) for row in conn.execute("SELECT id, a, b FROM t")}
         shutil.copy(f"{path}-wal", tmp_path / "log")
-    cells = [cell for cell in carved(tmp_path / "log") if cell.columns == 3 and cell.values]
-    assert {cell.rowid: cell.values[1:] for cell in cells} == rows
-    assert len(cells) == len(rows)
+    records = [
+        record for record in carved(tmp_path / "log") if record.columns == 3 and record.values
+    ]
+    assert {record.rowid: record.values[1:] for record in records} == rows
+    assert len(records) == len(rows)
 
 
 def test_what_is_not_committed_is_not_there(log):
@@ -86,7 +88,7 @@ def test_what_is_not_committed_is_not_there(log):
         path.write_bytes(broken)
         assert len(carved(path)) <= len(rows) + 60
         with committed_pages(path) as pages:
-            assert max(pages._places.values()) < 32 + last * (24 + size)
+            assert max(pages._offsets.values()) < 32 + last * (24 + size)
 
 
 def test_row_with_a_part_elsewhere_is_told(tmp_path):

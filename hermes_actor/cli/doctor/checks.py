@@ -27,7 +27,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import StorePaths, check_not_hijacked, check_ownership
 from hermes_actor.recovery.backup import list_backups
-from hermes_actor.recovery.orphan_wal import is_whole, orphans_of, removed
+from hermes_actor.recovery.orphan_wal import is_whole_store, list_orphans, removed_store
 from hermes_actor.recovery.rescue import list_rescued
 from hermes_actor.settings import ALL, OWN_SECTIONS, unknown_keys
 from hermes_actor.sqlite import sqlite3, wal_reset_safe
@@ -68,7 +68,7 @@ def environment(paths: StorePaths) -> Findings:
     home = os.environ.get("HERMES_HOME", "").strip()
     said = f"HERMES_HOME is {home}" if home else "HERMES_HOME is not set: ~/.hermes"
     yield Finding("ok", "home", f"{said}; the store is {paths.db}")
-    if (gone := removed(paths)) is not None:
+    if (gone := removed_store(paths)) is not None:
         yield Finding("broken", "home", gone.text, gone.advice)
     elif not paths.db.exists():
         yield Finding(
@@ -320,8 +320,8 @@ def leftovers(paths: StorePaths) -> Findings:
     for copy in list_rescued():
         text = f"a store that was saved when its home was deleted: {copy}"
         yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or rm {copy}")
-    for orphan in orphans_of(paths) if paths.db.exists() else ():
-        what = "the whole store" if is_whole(orphan) else "changes that were acknowledged"
+    for orphan in list_orphans(paths) if paths.db.exists() else ():
+        what = "the whole store" if is_whole_store(orphan) else "changes that were acknowledged"
         text = f"{what} before the files were removed or replaced: {orphan}"
         yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
     for kept in sorted(paths.db.parent.glob(f"{paths.db.name}.damaged-*")):

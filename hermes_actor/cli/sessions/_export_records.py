@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hermes_actor.store import lineage
 from hermes_actor.store import messages as stored
 from hermes_actor.store.archive import is_archived
-from hermes_actor.store.rows import scalar
+from hermes_actor.store.counts import last_active
 from hermes_actor.store.sessions import get_session
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def with_activity(conn: Connection, session_id: str) -> Row | None:
     if row is None:
         return None
     texts = row.pop("messages")
-    latest = scalar(conn, "SELECT MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,))
+    latest = last_active(conn, session_id)
     row["last_active"] = row["started_at"] if latest is None else latest
     row["messages"] = texts
     return row

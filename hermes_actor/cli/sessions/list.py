@@ -14,6 +14,7 @@ from hermes_actor.cli.formatting import fit, page, print_json, relative_time, st
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.store import ReadOnlyStore, open_read_only
 from hermes_actor.store import listing
+from hermes_actor.store.inspection import has_column
 
 if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
@@ -65,7 +66,7 @@ def rows_of(
     """The rows that a list of sessions shows."""
 
     def read(conn: Connection) -> list[Row]:
-        if workspace is not None and "git_repo_root" not in _columns(conn):
+        if workspace is not None and not has_column(conn, "sessions", "git_repo_root"):
             fail(
                 f"{store.path} does not record workspaces (it has no column git_repo_root);"
                 " list without --workspace"
@@ -74,10 +75,6 @@ def rows_of(
         return listing.list_rich(conn, shown, True, False, workspace)
 
     return store.read(read)
-
-
-def _columns(conn: Connection) -> set[str]:
-    return {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
 
 
 def table(rows: list[Row], *, by_workspace: bool = False) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +11,8 @@ from hermes_actor import limits
 from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import confirm
+from hermes_actor.cli.sessions.stats import MIB, size_of
 from hermes_actor.cli.store import existing_paths
-
-if TYPE_CHECKING:
-    pass
-from hermes_actor.cli.sessions.stats import _MIB, _size
 
 __all__ = ["optimize"]
 
@@ -45,14 +41,14 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
         confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
         # To standard error with --json: whoever waits wants to see it, whoever parses does not.
         print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)
-        before = _size(store.paths.db) + _size(store.paths.wal)
+        before = size_of(store.paths.db) + size_of(store.paths.wal)
         merged = store.merge_indexes()
         store.vacuum()
-        after = _size(store.paths.db) + _size(store.paths.wal)
+        after = size_of(store.paths.db) + size_of(store.paths.wal)
     if as_json:
         print_json({"indexes": merged, "bytes_before": before, "bytes_after": after})
         return
     print(f"Optimized {merged} FTS index(es).")
-    old, new = f"{before / _MIB:.1f}", f"{after / _MIB:.1f}"
-    freed = f"{(before - after) / _MIB:.1f}"
+    old, new = f"{before / MIB:.1f}", f"{after / MIB:.1f}"
+    freed = f"{(before - after) / MIB:.1f}"
     print(f"Database size: {old} MB -> {new} MB (reclaimed {freed} MB)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from hermes_actor.cli.output import progress
 from hermes_actor.cli.sessions._bulk import confirm_bulk
 from hermes_actor.cli.sessions._filters import TIME_FLAGS, filter_options, filters_of, find
 from hermes_actor.store.deletion import with_delegates
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["prune"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.connection import ServerConnection
     from hermes_actor.providers.sql.query_tree import Node
 
-__all__ = ["Classification", "Cursor", "ServerDialect", "Settings", "Step", "RetryAction"]
+__all__ = ["Classification", "Cursor", "RetryAction", "ServerDialect", "Settings", "Step"]
 
 Cursor: TypeAlias = tuple[int, ...]
 """A place in the order of changes; what it is made of is the dialect's business."""

@@ -1,0 +1,77 @@
+"""Counts of sessions and messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema_features import features_of
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = [
+    "ConversationCounts", "StoreCounts", "conversation_counts", "last_active", "store_counts",
+    "visible_counts",
+]  # fmt: skip
+
+
+class StoreCounts(NamedTuple):
+    """Everything in a store, archived sessions included."""
+
+    sessions: int
+    messages: int
+
+
+class ConversationCounts(NamedTuple):
+    """Messages of one session, without what only describes it."""
+
+    messages: int
+    user_messages: int
+    last: float | None
+    """Time of the newest message."""
+
+
+def store_counts(conn: Connection) -> StoreCounts:
+    """Count all sessions and messages."""
+    return StoreCounts(
+        scalar(conn, "SELECT COUNT(*) FROM sessions"), scalar(conn, "SELECT COUNT(*) FROM messages")
+    )
+
+
+def visible_counts(conn: Connection) -> tuple[dict[str, int], int]:
+    """Return sessions by source, most frequent first, and messages; neither counts archived ones.
+
+    All messages are counted from one index, and those of the few archived sessions subtracted.
+    """
+    archived = features_of(conn).is_archived
+    sources = conn.execute(
+        f"SELECT s.source, COUNT(*) AS n FROM sessions s WHERE NOT {archived}"
+        " GROUP BY s.source ORDER BY n DESC, s.source"
+    ).fetchall()
+    messages = scalar(conn, "SELECT COUNT(*) FROM messages")
+    if scalar(conn, f"SELECT EXISTS (SELECT 1 FROM sessions s WHERE {archived})"):
+        messages -= scalar(
+            conn,
+            "SELECT COUNT(*) FROM messages m JOIN sessions s ON s.id = m.session_id"
+            f" WHERE {archived}",
+        )
+    return dict(sources), messages
+
+
+def conversation_counts(conn: Connection, session_id: str) -> ConversationCounts:
+    """Count the messages of a session, without its ``session_meta`` rows."""
+    rows = conn.execute(
+        "SELECT COUNT(*), COALESCE(SUM(role = 'user'), 0), MAX(timestamp) FROM messages"
+        " WHERE session_id = ? AND role != 'session_meta'",
+        (session_id,),
+    ).fetchall()
+    return ConversationCounts(*rows[0])
+
+
+def last_active(conn: Connection, session_id: str) -> float | None:
+    """Return the time of the newest message of a session; ``None`` if it has none."""
+    newest: float | None = scalar(
+        conn, "SELECT MAX(timestamp) FROM messages WHERE session_id = ?", (session_id,)
+    )
+    return newest

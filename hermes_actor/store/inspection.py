@@ -1,0 +1,124 @@
+"""Inspection of a database file: is it a store, of which shape, and how much of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_actor.store.rows import scalar
+from hermes_actor.store.schema import (
+    DEFERRED_INDEX_SQL,
+    FTS_SQL,
+    FTS_TRIGRAM_SQL,
+    OWN_INDEXES,
+    OWN_SQL,
+    SCHEMA_SQL,
+    statements,
+)
+from hermes_protocol.operations import MessageRow, SessionRow
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = [
+    "Identity", "PageUsage", "SchemaObject", "create_schema", "has_column", "identify",
+    "page_usage", "schema_objects",
+]  # fmt: skip
+
+_EVERY_VERSION = {
+    "sessions": frozenset({"id", "source", "model_config", "started_at", "ended_at", "end_reason"}),
+    "messages": frozenset({"id", "session_id", "role", "content", "tool_calls", "timestamp"}),
+}
+"""Columns that tell a store of any version from the database of another program."""
+
+_CURRENT = {
+    "sessions": frozenset(SessionRow.__struct_fields__),
+    "messages": frozenset(MessageRow.__struct_fields__) - {"calls"},
+}
+"""Columns that every file has once its owner has opened it."""
+
+_OBJECTS = """
+SELECT type, name, tbl_name, sql FROM sqlite_master
+WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*' AND (
+    type <> 'table' OR sql LIKE 'CREATE VIRTUAL%' OR NOT EXISTS (
+        SELECT 1 FROM sqlite_master AS v
+        WHERE v.sql LIKE 'CREATE VIRTUAL%' AND sqlite_master.name GLOB v.name || '_*'
+          AND substr(sqlite_master.name, length(v.name) + 2)
+              IN ('data', 'idx', 'content', 'docsize', 'config')))
+ORDER BY type = 'trigger', type = 'index', rowid
+"""
+"""All but what SQLite creates by itself: its own tables, and the shadow tables of virtual ones."""
+
+
+class Identity(NamedTuple):
+    """Kind and version of a file."""
+
+    is_empty: bool = False
+    missing_table: str | None = None
+    """Table that the file lacks to be a store: it belongs to another program."""
+    is_outdated: bool = False
+    """Only its owner can read it, after a migration."""
+
+
+class PageUsage(NamedTuple):
+    """Size of a database in pages."""
+
+    page_bytes: int
+    pages: int
+    free_pages: int
+
+
+class SchemaObject(NamedTuple):
+    """A table, index or trigger, with the SQL that creates it."""
+
+    type: str
+    name: str
+    table: str
+    sql: str
+
+
+def identify(conn: Connection) -> Identity:
+    """Return what the file is, from the names of its tables and columns."""
+    tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    if not tables:
+        return Identity(is_empty=True)
+    missing = None
+    if "hermes_actor_meta" not in tables:
+        missing = next((table for table in _EVERY_VERSION if not _has(conn, table)), None)
+    outdated = missing is None and not all(_has(conn, table, _CURRENT) for table in _CURRENT)
+    return Identity(missing_table=missing, is_outdated=outdated)
+
+
+def has_column(conn: Connection, table: str, column: str) -> bool:
+    """Return True if *table* has *column*, whose case does not matter."""
+    return column.lower() in _columns(conn, table)
+
+
+def _has(
+    conn: Connection, table: str, columns: Mapping[str, frozenset[str]] = _EVERY_VERSION
+) -> bool:
+    return columns[table] <= _columns(conn, table)
+
+
+def _columns(conn: Connection, table: str) -> set[str]:
+    return {row[1].lower() for row in conn.execute(f"PRAGMA table_info({table})")}
+
+
+def page_usage(conn: Connection) -> PageUsage:
+    """Return the size of the database in this snapshot."""
+    names = ("page_size", "page_count", "freelist_count")
+    return PageUsage(*(scalar(conn, f"PRAGMA {name}") for name in names))
+
+
+def schema_objects(conn: Connection) -> list[SchemaObject]:
+    """Return tables, then indexes, then triggers, in the order in which they were created."""
+    return [SchemaObject(*row) for row in conn.execute(_OBJECTS)]
+
+
+def create_schema(conn: Connection) -> None:
+    """Create everything that a new store has, with its indexes, in an empty database."""
+    for script in (SCHEMA_SQL, DEFERRED_INDEX_SQL, FTS_SQL, FTS_TRIGRAM_SQL, OWN_SQL):
+        for statement in statements(script):
+            conn.execute(statement)
+    for name, target in OWN_INDEXES.items():
+        conn.execute(f"CREATE INDEX {name} ON {target}")
