@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,17 +43,25 @@ _log = logging.getLogger("hermes_actor.engine")
 
 
 def maintain(
-    writer: Writer, task: str, path: str, deadline: float, expected: str = ""
+    writer: Writer,
+    task: str,
+    path: str,
+    deadline: float,
+    expected: str = "",
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> dict[str, Any]:
-    """Do *task*; what became of it. Raises a typed error, and nothing has changed then."""
+    """Do *task*; what became of it. Raises a typed error, and nothing has changed then.
+
+    *is_wanted* tells whether the caller is still there, while content that it replaces is locked.
+    """
     if task == "state":
         return _state(writer, deadline)
     if task == "restore":
-        return _replace(writer, Path(path), deadline, "")
+        return _replace(writer, Path(path), deadline, "", is_wanted)
     if task == "replace":
         if not expected:
             raise BadValue("a replacement needs the state that it expects")
-        return _replace(writer, Path(path), deadline, expected)
+        return _replace(writer, Path(path), deadline, expected, is_wanted)
     if task == "rebuild-index":
         writer.rebuild_index()
         return {"newest": writer.newest}
@@ -102,7 +110,9 @@ def _explained(core: WriteConnection) -> Iterator[None]:
         raise core.explain(error) from error
 
 
-def _replace(writer: Writer, copy: Path, deadline: float, expected: str) -> dict[str, Any]:
+def _replace(
+    writer: Writer, copy: Path, deadline: float, expected: str, is_wanted: Callable[[], bool]
+) -> dict[str, Any]:
     core = writer.core
     if copy.parent != core.paths.folder:
         # Notes of ours are written into it: it must not be anybody's file.
@@ -112,7 +122,7 @@ def _replace(writer: Writer, copy: Path, deadline: float, expected: str) -> dict
     try:
         with contextlib.closing(_open_copy(copy)) as source:
             _make_new(source, core.epoch, core.commit_no)
-            core.replace_content(source, deadline, expected)
+            core.replace_content(source, deadline, expected, is_wanted)
     except sqlite3.Error as error:
         if isinstance(error, HermesActorError):
             raise  # of the store, and not of the copy

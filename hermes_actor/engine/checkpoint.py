@@ -6,6 +6,7 @@ are judged by frames moved and never by the busy flag.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -108,8 +109,16 @@ def decide(state: CheckpointState, now: float, *, waiting: bool) -> Action:
     return Action.NOTHING
 
 
-def run_checkpoint(conn: Connection, action: Action, env: Environment, budget: float) -> WalResult:
+def run_checkpoint(
+    conn: Connection,
+    action: Action,
+    env: Environment,
+    budget: float,
+    leave_by: Callable[[], float] = lambda: float("inf"),
+) -> WalResult:
     """Run *action*; RESTART and TRUNCATE are tried until *budget* seconds have passed.
+
+    *leave_by* is asked each time, as in :func:`~hermes_actor.engine.retry.retry_busy`.
 
     The loop is ours: with a busy timeout SQLite would sleep for up to 100 ms between tries and
     hold up every writer meanwhile.
@@ -117,7 +126,9 @@ def run_checkpoint(conn: Connection, action: Action, env: Environment, budget: f
     give_up = env.monotonic() + budget
     while True:
         result = _once(conn, action)
-        if result.complete or action is Action.PASSIVE or env.monotonic() >= give_up:
+        if result.complete or action is Action.PASSIVE:
+            return result
+        if env.monotonic() >= min(give_up, leave_by()):
             return result
         env.sleep(0.0002)
 

@@ -266,7 +266,9 @@ class _Loop:
         """What the caller has given up is not begun: its next step builds on that."""
         if self._clock() > job.deadline or not job.is_wanted():
             raise DeadlineExceeded(f"{job.task} was given up before it began")
-        result = maintain(self._writer, job.task, job.path, job.deadline, job.expected)
+        result = maintain(
+            self._writer, job.task, job.path, job.deadline, job.expected, job.is_wanted
+        )
         if self._writer.core.broken is not None:
             self._on_broken()
         return result

@@ -61,8 +61,8 @@ def run_startup_recovery(
         budget = min(BARRIER_SECONDS, budget)
     env.failpoint("barrier.before")
     if after_failure:
-        _write_wal_again(conn, env, deadline, paths)
-    folded = run_checkpoint(conn, Action.TRUNCATE, env, budget)
+        _write_wal_again(conn, env, deadline, paths, leave_by)
+    folded = run_checkpoint(conn, Action.TRUNCATE, env, budget, leave_by)
     if after_failure and not folded.complete:
         readers = ", ".join(f"pid {pid}" for pid in wal_read_lock_pids(paths.shm)) or "unknown"
         raise Busy(
@@ -86,10 +86,14 @@ def run_startup_recovery(
 
 
 def _write_wal_again(
-    conn: Connection, env: Environment, deadline: float, paths: StorePaths
+    conn: Connection,
+    env: Environment,
+    deadline: float,
+    paths: StorePaths,
+    leave_by: Callable[[], float],
 ) -> None:
     """Under the write lock, so that nobody adds to the WAL or begins it anew meanwhile."""
-    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline)
+    retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline, leave_by)
     try:
         env.write_again(str(paths.wal))
     finally:

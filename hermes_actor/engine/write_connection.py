@@ -483,7 +483,9 @@ class WriteConnection:
         """
         self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
         try:
-            retry_busy(lambda: self.conn.execute("VACUUM"), self.env, deadline)
+            retry_busy(
+                lambda: self.conn.execute("VACUUM"), self.env, deadline, lambda: self.leave_by
+            )
         except sqlite3.Error as error:
             self._fail_with(error)
             raise
@@ -513,11 +515,16 @@ class WriteConnection:
             raise self.explain(error) from error
 
     def replace_content(
-        self, source: sqlite3.Connection, deadline: float, expected: str = ""
+        self,
+        source: sqlite3.Connection,
+        deadline: float,
+        expected: str = "",
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         """Write every page of *source* into the file, as one transaction; the inode stays.
 
-        *expected* is the only state that may be replaced; without it, any. Raises a typed error,
+        *expected* is the only state that may be replaced; without it, any. A foreign lock is waited
+        for until *deadline*, and no longer than *is_wanted* says so. Raises a typed error,
         after which the file is as it was, unless the writer is broken. Once it returns, the new
         content is durable; to fold it into the file is upkeep.
         """
@@ -538,8 +545,12 @@ class WriteConnection:
                         # The write lock is ours by now, so what the witness sees is what goes.
                         if expected and _has_changed(witness, seen):
                             raise self._state_changed()
-                    elif status != sqlite3.SQLITE_DONE and self.env.monotonic() > deadline:
-                        raise Busy(f"another program is writing {self.paths.db}")
+                    elif status != sqlite3.SQLITE_DONE:
+                        # The deadline is that of a command, an hour: neither a drain waits for that
+                        # nor is the content replaced then for a caller that is gone.
+                        late = self.env.monotonic() >= min(deadline, self.leave_by)
+                        if late or not is_wanted():
+                            raise Busy(f"another program is writing {self.paths.db}")
 
                 # Page by page, so that the witness is asked before the last one, which commits.
                 # The first step locks the file until the end, and the source stays as it is.

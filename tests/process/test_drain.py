@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
+from support.actor_process import served
 from support.actors import (
     actor_pid,
     actors_of,
@@ -21,10 +22,9 @@ from support.actors import (
     wait_for,
     wait_gone,
 )
-from support.fake_builds import around, command, serving, wait_until
+from support.fake_builds import around, command, serving, touch, wait_until
 from support.files import query, write_lock
 from support.load import check_owners, load
-from support.served import served
 from support.signals import ENDS
 from support.wire import Wire, append, create, request, select
 
@@ -304,3 +304,24 @@ def test_actor_hears_signals_that_its_starter_has_blocked(path, number):
         os.kill(actor.pid, number)
         assert actor.exit_code() == 0
     check_in_order(path)
+
+
+def test_drain_does_not_wait_for_a_vacuum_behind_a_foreign_lock(path, tmp_path):
+    """The lock is taken when the vacuum has looked at the epoch, and before it begins."""
+    here, go = tmp_path / "here", tmp_path / "go"
+    prelude = around(
+        "hermes_actor.engine.write_connection:WriteConnection.vacuum",
+        before=f"{touch(here)}\n{wait_until(go)}",
+    )
+    with serving(path, prelude=prelude) as actor, Wire(path) as wire:
+        wire.send(request(1, {"op": "upkeep.vacuum"}, patience=3600.0))
+        wait_for(here.exists)
+        with write_lock(path):
+            go.touch()
+            os.kill(actor.pid, signal.SIGTERM)
+            assert actor.exit_code() == 0
+        told = {message["t"]: message for message in wire.until_end()}
+        assert told.keys() == {"failed", "goaway"}
+        assert (told["failed"]["code"], told["failed"].get("executed", "no")) == ("busy", "no")
+    assert lock_is_free(path)
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]

@@ -11,7 +11,7 @@ from support.actors import contents, own, wait_for
 from support.files import raw
 from support.fsync_shim import prelude, sign_for
 from support.processes import run_python
-from support.wire import Wire, append, create, request, status
+from support.wire import Wire, admitted, append, create, request, status
 
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import Busy, DeadlineExceeded
@@ -225,6 +225,20 @@ def test_impatient_write_meanwhile_is_not_executed(path, paths, client, pinned):
         assert caught.value.executed == "no"
         pinned.rollback()
         wait_for(lambda: status(path).is_serving)
+    assert contents(path, "s") == [*OURS, "last"]
+
+
+def test_drain_after_a_failed_sync_does_not_wait_for_the_reader(path, paths, pinned):
+    """Nor for as long as the caller of a change would wait, which is admitted and not taken."""
+    paths.fsync_failed.touch()
+    with served(path, SOON) as actor, Wire(path) as wire:
+        wire.send(request(1, append("s", "too late"), patience=3600.0))
+        wait_for(lambda: admitted(path) == 1)
+        os.kill(actor.pid, signal.SIGTERM)
+        assert actor.exit_code() == 0
+        told = {message["t"]: message for message in wire.until_end()}
+        assert told["failed"].get("executed", "no") == "no"
+        assert paths.fsync_failed.exists()
     assert contents(path, "s") == [*OURS, "last"]
 
 

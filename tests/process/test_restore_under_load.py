@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from support.actors import contents, folder_of, wait_for
-from support.fake_builds import command, serving
-from support.files import query
-from support.wire import Wire, append, create
+from support.fake_builds import around, command, serving, touch
+from support.files import query, write_lock
+from support.wire import Wire, append, create, request
 
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.testing import history
@@ -386,3 +386,46 @@ def test_maintenance_is_not_begun_after_its_time(path):
             refused = client.receive()
             assert (refused["code"], refused.get("executed", "no")) == ("deadline", "no")
         assert actor.lives
+
+
+# --- behind a foreign lock -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def behind_a_lock(path, tmp_path):
+    """An actor whose restore, asked for on the first wire, waits for a foreign writer."""
+    here = tmp_path / "here"
+    prelude = around(
+        "hermes_actor.engine.write_connection:WriteConnection.replace_content", before=touch(here)
+    )
+    with serving(path, prelude=prelude) as actor, Wire(path) as client, Wire(path) as other:
+        assert other.do(1, create("s"))["t"] == "ok"
+        copy = prepared_copy(path)
+        assert other.do(2, append("s", "after the copy"))["t"] == "ok"
+        with write_lock(path) as foreign:
+            client.send(ask(-1, "restore", path=str(copy), patience=3600.0))
+            wait_for(here.exists)
+            yield actor, client, other, foreign
+
+
+def test_drain_does_not_wait_for_a_restore_behind_a_foreign_lock(path, behind_a_lock):
+    actor, client, _, foreign = behind_a_lock
+    os.kill(actor.pid, signal.SIGTERM)
+    assert actor.exit_code() == 0
+    told = {message["t"]: message for message in client.until_end()}
+    assert told.keys() == {"failed", "goaway"}
+    assert (told["failed"]["code"], told["failed"].get("executed", "no")) == ("busy", "no")
+    foreign.rollback()
+    assert contents(path, "s") == ["after the copy"]
+
+
+def test_restore_behind_a_foreign_lock_is_given_up_with_its_caller(path, behind_a_lock):
+    """It is not made when the lock is free, an hour later perhaps."""
+    _, client, other, foreign = behind_a_lock
+    client.close()
+    # Taken only when the restore is over; before, the writer waits for the same lock.
+    other.send(request(3, append("s", "later"), patience=1.0))
+    assert other.receive()["code"] in {"busy", "deadline"}
+    foreign.rollback()
+    assert other.do(4, append("s", "at last"))["t"] == "ok"
+    assert contents(path, "s") == ["after the copy", "at last"]
