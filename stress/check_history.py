@@ -16,9 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from harness.records import Final, final_state, judge, load, without_places
 from harness.saved_wal import without_saved
 from harness.synthetic_history import MadeUp
+
+from hermes_actor.testing.records import Final, final_state, judge, load, without_places
 
 
 def main() -> int:

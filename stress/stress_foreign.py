@@ -19,11 +19,12 @@ import time
 from harness import ROOT
 from harness.foreign_process import KINDS
 from harness.job import Job, run
-from harness.records import final_state, load
 from harness.sandbox import Sandbox
 from harness.workload import new_sandbox, run_clients
 from support.peer import FOLDER as PEER
 from support.peer import peer
+
+from hermes_actor.testing.records import final_state, load
 
 BESIDE_SECONDS = 3.0
 SHORT_SECONDS = 1.0

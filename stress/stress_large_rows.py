@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 
 from harness.job import Job, run
-from harness.records import load as load_history
 from harness.workload import new_sandbox, run_clients
+
+from hermes_actor.testing.records import load as load_history
 
 LARGEST_BYTES = 8_000_000
 SHORT_BYTES = 2_000_000

@@ -23,12 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.job import Job, run
-from harness.records import final_state, judge, load
 from harness.sandbox import Sandbox
 from harness.workload import run_clients
 from support.actors import wait_for
 
 from hermes_actor.testing.history import NEVER, Write
+from hermes_actor.testing.records import final_state, judge, load
 
 IMAGE_MB = 64
 CHANGES_PER_CUT = 10

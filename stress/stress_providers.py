@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from harness.job import Job, run
-from harness.records import load
 from harness.sandbox import Sandbox
 from harness.workload import Workload
 from support import servers
 
 from hermes_actor import SessionDB
 from hermes_actor.testing.history import Row, check
+from hermes_actor.testing.records import load
 
 WRITERS = 6
 DEPTH = 24

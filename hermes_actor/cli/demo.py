@@ -88,7 +88,7 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
 
 def _judge(show: Scenario, history: History) -> dict[str, Any]:
     """Everything that the show has found out, for scripts."""
-    looks, faults = show.crew.looks, [*show.faults, *history.faults]
+    looks, faults = show.pool.looks, [*show.faults, *history.faults]
     missing = [text for look in looks for text in look.missing]
     faults += [f"a reader did not see {text}" for text in missing[:3]]
     done = {kind: show.done(kind) for kind in ("handoff", "broken", "kill", "term")}
@@ -240,7 +240,7 @@ class _Picture:
         from rich.table import Table
         from rich.text import Text
 
-        now, looks = show.now, show.crew.looks
+        now, looks = show.now, show.pool.looks
         doing = Text(now.what, style=_STYLES[now.kind]) if now else Text("writing", style="green")
         rate = show.acknowledged / max(show.elapsed, 1e-3)
         compared = sum(look.compared for look in looks)

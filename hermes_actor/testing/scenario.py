@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Self
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError, NotRunning
 from hermes_actor.paths import resolve_paths
-from hermes_actor.testing.writer_pool import History, Record, WriterPool, check
+from hermes_actor.testing.history import Write
+from hermes_actor.testing.writer_pool import FOLLOW, History, WriterPool, check
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
@@ -42,6 +43,10 @@ _END_SECONDS = 10.0
 _HANDOFF_EVERY_SECONDS = 1.0
 _BREATH_SECONDS = 0.25
 """Between two events, so that each shows its own pause."""
+_PAUSE_SECONDS = 0.004
+"""Mean pause of a writer between two writes: they are many, and none of them is a benchmark."""
+_LIFETIME_SECONDS = 150.0
+"""Besides twice the time of the demonstration: a worker that is left behind ends by itself."""
 _MISSING = "hermes_actor.engine.writer"
 """The module that the broken build lacks."""
 
@@ -60,7 +65,7 @@ class Event:
     longest: float = 0.0
     """Seconds of the longest write that met it."""
 
-    def met(self, record: Record) -> None:
+    def met(self, record: Write) -> None:
         if record.ended >= self.began and (self.ended is None or record.began <= self.ended):
             self.longest = max(self.longest, record.ended - record.began)
 
@@ -89,8 +94,14 @@ class Scenario:
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
         self.paths = resolve_paths(self.home / "state.db")
-        self.crew = WriterPool(
-            self.paths.db, self.home / "records", self.seed, 2 * self.seconds + 60
+        # An actor that nothing else ends exits by itself.
+        idle_exit = os.environ.get("HERMES_ACTOR_IDLE_EXIT", "10")
+        self.pool = WriterPool(
+            self.paths.db,
+            self.home / "records",
+            seed=self.seed,
+            environment={"HERMES_HOME": str(self.home), "HERMES_ACTOR_IDLE_EXIT": idle_exit},
+            lifetime=2 * self.seconds + _LIFETIME_SECONDS,
         )
         self._rng = random.Random(self.seed)
         self._over = threading.Event()
@@ -112,7 +123,7 @@ class Scenario:
         former = [(number, signal.signal(number, signal.SIG_IGN)) for number in _INTERRUPTS]
         try:
             self._over.set()
-            self.crew.stop(2.0)
+            self.pool.stop(2.0)
             end_actors(self.paths)
             # Again if an actor that ends was about to write something.
             for _ in range(0 if self.keep else 5):
@@ -125,12 +136,14 @@ class Scenario:
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Bring the crew up. Raises ``TimeoutError``."""
-        self.crew.start(self.writers, self.readers)
+        """Start the writers and readers, and the director. Raises ``TimeoutError``."""
+        self.pool.add(self.writers, pause=_PAUSE_SECONDS)
+        self.pool.add(self.readers, FOLLOW, prefix="reader-")
+        self.pool.start()
         self._prepare_broken_build()
         self.pid = self._await_served()
         self.began = time.monotonic()
-        self.crew.go()
+        self.pool.go()
         self._director.start()
 
     @property
@@ -147,14 +160,14 @@ class Scenario:
         return self.events[-1] if self.events and self.events[-1].ended is None else None
 
     def poll(self) -> int:
-        """Take in what the crew has recorded; how many writes were acknowledged since."""
-        new = self.crew.poll()
+        """Read the new records; return how many writes were acknowledged since the last call."""
+        new = self.pool.poll()
         events = self.events[-4:]  # a write that ends now did not begin before those
         for record in new:
             self.longest = max(self.longest, record.ended - record.began)
             for event in events:
                 event.met(record)
-        good = sum(record.ident is not None for record in new)
+        good = sum(record.outcome == "ok" for record in new)
         self.acknowledged += good
         self.failed += len(new) - good
         return good
@@ -162,11 +175,11 @@ class Scenario:
     def finish(self) -> History:
         """End the crew and the actor in good order, and compare the file with the records."""
         self._director.join(_SERVE_SECONDS)
-        self.crew.stop()
+        if code := self.pool.stop():
+            self.faults.append(f"a worker has ended with {code}: {self.pool.last_words()[-300:]}")
         self.poll()
         end_actors(self.paths)
-        self.faults += self.crew.faults
-        return check(self.paths.db, self.crew.records)
+        return check(self.paths.db, self.pool.recorded)
 
     # --- the director ----------------------------------------------------------------------------
 

@@ -1,50 +1,45 @@
-"""Writers and readers of a history, each a process of its own.
+"""Work of the clients of a history, for the pool of writers.
 
-Run as a script with one JSON word. The process imports what it needs, forks its workers, says one
-byte for each that is ready, and lets all of them end when its standard input ends. Every worker
-appends to a file of its own in the folder of the history: a line before a request is sent, a line
-after its answer has been read. A line is one call of ``write``, so that a worker that is killed
-leaves whole lines.
+Writers send operations to the writer of the file, so that each answer has its place in the order of
+changes; readers take snapshots of that order. All of it is recorded as
+:mod:`hermes_actor.testing.records` says.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import resource
-import select
-import sys
 import threading
 import time
-import traceback
-import zlib
-from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SOURCE = "stress"
-"""The source of every session of a history."""
+from hermes_actor.testing.records import SOURCE, Recorder, checksum
+from hermes_actor.testing.worker import Worker
+
+__all__ = ["OPEN_SECONDS", "WORK", "Options", "look", "prepare", "read", "visit", "write"]
 
 OPEN_SECONDS = 60.0
-"""The timeout of everybody at the beginning, before their own begins to count."""
+"""The timeout of every client at the beginning, before its own begins to count."""
 
 WINDOW = 16
 """Of so many of the newest rows a read takes the digest."""
 
+WORK = {
+    "writers": ("w", "harness.client:write"),
+    "readers": ("r", "harness.client:read"),
+    "visitors": ("v", "harness.client:visit"),
+    "keepers": ("k", "harness.keeper:keep"),
+    "holders": ("h", "harness.holder:hold"),
+}
+"""The letter and the work of each kind of client."""
 
-class Order(NamedTuple):
-    """What the workers of one process are to do."""
 
-    db: str
-    folder: str
-    python: str
-    """What they start an actor with."""
-    name: str
-    seed: int
-    writers: int = 1
-    readers: int = 0
+class Options(NamedTuple):
+    """Options of the work of a client."""
+
     pause: float = 0.0
     """Mean seconds between two rounds of a writer."""
     depth: int = 1
@@ -64,95 +59,38 @@ class Order(NamedTuple):
     """Files that the process of a writer has open besides."""
     strikes: str = ""
     """While this file is there, exceptions strike writers, see :mod:`harness.strikes`."""
-    keepers: int = 0
-    """Clients that know what their sessions hold, see :mod:`harness.keeper`."""
     largest: int = 0
     """Texts of keepers have up to so many bytes; 0: a few words."""
-    visitors: int = 0
-    """Clients that connect, change one thing, and leave; again and again."""
-    holders: int = 0
-    """Clients that keep the writer to themselves, see :mod:`harness.holder`."""
 
 
-def main() -> int:
-    order = Order(**json.loads(sys.argv[1]))
-    sys.executable = order.python
+def prepare() -> None:
+    """Import what the clients need once, before they are forked, and break what is to be broken."""
     import hermes_actor.client.actor_client
     import hermes_actor.client.reader
-    import hermes_actor.testing.history  # noqa: F401 - once, before the forks
+    import hermes_actor.testing.history  # noqa: F401
     from harness.mutations import break_client
 
     break_client()
-    children = []
-    for kind, count, work in _kinds(order):
-        for number in range(count):
-            child = os.fork()
-            if not child:
-                _obey(order, f"{order.name}{kind}{number}", work)
-            children.append(child)
-    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
-
-
-Work = Callable[["Order", str, "Recorder"], None]
-
-
-def _kinds(order: Order) -> Iterator[tuple[str, int, Work]]:
-    """The letter, the number and the work of each kind of worker."""
-    yield "w", order.writers, write
-    yield "r", order.readers, read
-    yield "v", order.visitors, visit
-    if order.keepers:
-        from harness.keeper import keep
-
-        yield "k", order.keepers, keep
-    if order.holders:
-        from harness.holder import hold
-
-        yield "h", order.holders, hold
-
-
-def _obey(order: Order, name: str, work: Work) -> None:
-    code = 1
-    try:
-        work(order, name, Recorder(Path(order.folder) / name))
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-class Recorder:
-    """One file of a history."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-    def __call__(self, *words: Any) -> None:
-        os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
-
-
-def over(seconds: float) -> bool:
-    """Pause. True when it is time to end."""
-    return bool(select.select([0], [], [], seconds)[0])
 
 
 # --- writers -------------------------------------------------------------------------------------
 
 
-def write(order: Order, name: str, record: Recorder) -> None:
-    """Changes, one after the other or several at once, with all that was told about them."""
-    rng = random.Random(f"{order.seed} {name}")
-    kept_open = many_descriptors(order.descriptors)
-    writer = Writer(order, name, rng, record)
-    if order.quiet:
-        writer.be_quiet(order.quiet)
+def write(worker: Worker) -> None:
+    """Send changes, one after the other or several at once, and record every answer."""
+    options, rng = Options(**worker.options), worker.rng
+    kept_open = many_descriptors(options.descriptors)
+    writer = Writer(worker, options, worker.name, rng, worker.record)
+    if options.quiet:
+        writer.be_quiet(options.quiet)
     writer.create()
-    threads = [_beside(order, f"{name}t{number}") for number in range(order.threads)]
-    os.write(1, b".")
-    while not over(rng.expovariate(1 / order.pause) if order.pause else 0.0):
+    threads = [_beside(worker, options, number) for number in range(options.threads)]
+    worker.ready()
+    for thread in threads:
+        thread.start()
+    while not worker.pause():
         writer.round()
-        if order.forks and rng.random() < order.forks:
+        if options.forks and rng.random() < options.forks:
             writer.fork()
     for thread in threads:
         thread.join()
@@ -161,19 +99,18 @@ def write(order: Order, name: str, record: Recorder) -> None:
         os.close(descriptor)
 
 
-def _beside(order: Order, name: str) -> threading.Thread:
-    """A client in a thread of its own, on the connection that its process has already."""
-    rng = random.Random(f"{order.seed} {name}")
-    writer = Writer(order, name, rng, Recorder(Path(order.folder) / name))
+def _beside(worker: Worker, options: Options, number: int) -> threading.Thread:
+    """Return a client in a thread of its own, on the connection that its process has already."""
+    name = f"{worker.name}t{number}"
+    rng = random.Random(f"{worker.seed} {name}")
+    writer = Writer(worker, options, name, rng, Recorder(worker.folder / name))
     writer.create()
 
     def work() -> None:
-        while not over(rng.expovariate(1 / order.pause) if order.pause else 0.0):
+        while not worker.over(rng.expovariate(1 / options.pause) if options.pause else 0.0):
             writer.round()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
+    return threading.Thread(target=work)
 
 
 def many_descriptors(number: int) -> list[int]:
@@ -201,8 +138,8 @@ def _channel(db: str, timeout: float = OPEN_SECONDS) -> Any:
     return acquire(resolve_paths(Path(db)), timeout)
 
 
-def _paths(answer: Any, result: int) -> int:
-    """Where a change stands in the order; a server tells only the ids of messages, which grow."""
+def _place(answer: Any, result: int) -> int:
+    """Return the place of a change in the order; on a server the ids of messages, which grow."""
     steps = getattr(answer, "steps", None)
     return steps[-1].commit_no if steps else result
 
@@ -210,14 +147,22 @@ def _paths(answer: Any, result: int) -> int:
 class Writer:
     """One client, which numbers its changes."""
 
-    def __init__(self, order: Order, name: str, rng: random.Random, record: Recorder) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        options: Options,
+        name: str,
+        rng: random.Random,
+        record: Recorder,
+    ) -> None:
         from hermes_protocol import operations
 
-        self._order, self._name, self._rng, self._record = order, name, rng, record
+        self._worker, self._options = worker, options
+        self._name, self._rng, self._record = name, rng, record
         self._operations = operations
         self._number = 0
         self._forks = 0
-        self._channel = _channel(order.db)
+        self._channel = _channel(worker.store)
 
     def create(self) -> None:
         """The session; it leaves no line: only its messages are rows of a history."""
@@ -227,13 +172,13 @@ class Writer:
     def be_quiet(self, seconds: float) -> None:
         """Be connected, and send nothing that changes anything."""
         self._channel.statistics()
-        over(seconds)
+        self._worker.over(seconds)
 
     def _struck(self) -> AbstractContextManager[None]:
         """A block in which an exception may strike, if the order says so."""
         # Signals, and what a trace function raises, reach the main thread only.
         here = threading.current_thread() is threading.main_thread()
-        if not here or not self._order.strikes or not os.path.exists(self._order.strikes):
+        if not here or not self._options.strikes or not os.path.exists(self._options.strikes):
             return nullcontext()
         from harness.strikes import struck
 
@@ -243,20 +188,20 @@ class Writer:
         """Send some changes and wait for all answers."""
         rng = self._rng
         sent, texts = [], []
-        for _ in range(rng.randint(1, self._order.depth)):
+        for _ in range(rng.randint(1, self._options.depth)):
             self._number += 1
             size = rng.randrange(1, 80)
-            if rng.random() < self._order.large:
+            if rng.random() < self._options.large:
                 size = rng.randrange(1_100_000, 1_600_000)
             text = f"{self._name} {self._number} {'x' * size}"
             row = self._operations.MessageRow(role="user", timestamp=1.0, content=text)
             sent.append(self._operations.MessageAppend(session_id=self._name, message=row))
             texts.append((self._number, text))
         for number, text in texts:
-            self._record("i", number, time.monotonic(), zlib.crc32(text.encode()))
+            self._record("i", number, time.monotonic(), checksum(text))
         try:
             with self._struck():
-                answers = self._channel.send(sent, self._order.timeout)
+                answers = self._channel.send(sent, self._options.timeout)
         except BaseException as error:
             for number, _ in texts:
                 self._failed(number, error)
@@ -268,7 +213,7 @@ class Writer:
             except BaseException as error:
                 self._failed(number, error)
             else:
-                self._record("o", number, time.monotonic(), _paths(answer, result), result)
+                self._record("o", number, time.monotonic(), _place(answer, result), result)
 
     def _failed(self, number: int, error: BaseException) -> None:
         executed = getattr(error, "executed", "unknown")
@@ -285,7 +230,7 @@ class Writer:
             return
         name = f"{self._name}f{self._forks}"
         self._name, self._number = name, 0
-        self._record = Recorder(Path(self._order.folder) / name)
+        self._record = Recorder(self._worker.folder / name)
         code = 1
         try:
             self.create()
@@ -299,24 +244,25 @@ class Writer:
         self._channel.release()
 
 
-def visit(order: Order, name: str, record: Recorder) -> None:
-    """Connections of their own: a new one for each change. A line ``k`` for each call."""
+def visit(worker: Worker) -> None:
+    """Open a new connection for each change. A line ``k`` for each call."""
     from hermes_actor.errors import HermesActorError
     from hermes_protocol.operations import MetaSet
 
-    kept_open = many_descriptors(order.descriptors)
-    os.write(1, b".")
-    while not over(0.02):
+    options = Options(**worker.options)
+    kept_open = many_descriptors(options.descriptors)
+    worker.ready()
+    while not worker.over(0.02):
         began = time.monotonic()
         try:
-            channel = _channel(order.db, order.timeout)
+            channel = _channel(worker.store, options.timeout)
             try:
-                channel.submit(MetaSet(key=name, value="visited"), order.timeout)
+                channel.submit(MetaSet(key=worker.name, value="visited"), options.timeout)
             finally:
                 channel.release()
         except HermesActorError:
             pass  # that it comes back is all that is asked of it
-        record("k", began)
+        worker.record("k", began)
     for descriptor in kept_open:
         os.close(descriptor)
 
@@ -324,30 +270,30 @@ def visit(order: Order, name: str, record: Recorder) -> None:
 # --- readers -------------------------------------------------------------------------------------
 
 
-def read(order: Order, name: str, record: Recorder) -> None:
-    """Snapshots, one after the other: how far the order of changes is, and what is there."""
+def read(worker: Worker) -> None:
+    """Take snapshots, one after the other: how far the order of changes is, and what is there."""
     from hermes_actor.client.reader import Reader
     from hermes_actor.errors import HermesActorError
     from hermes_actor.paths import resolve_paths
 
-    path = Path(order.db)
+    path, options = Path(worker.store), Options(**worker.options)
     reader = Reader(resolve_paths(path))
-    os.write(1, b".")
-    while not over(order.look):
+    worker.ready()
+    while not worker.over(options.look):
         began = time.monotonic()
         try:
             seen = reader.snapshot(look) if path.exists() else None
         except HermesActorError as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            record("e", time.monotonic(), text[:300])
+            worker.record("e", time.monotonic(), text[:300])
             continue
         if seen is not None:
-            record("r", began, time.monotonic(), *seen)
+            worker.record("r", began, time.monotonic(), *seen)
     reader.close()
 
 
 def look(conn: Any) -> tuple[int, int, int, int] | None:
-    """Newest place, number of rows, length and digest of a window of the newest rows."""
+    """Return the newest place, number of rows, length and digest of a window of the newest rows."""
     from hermes_actor.testing.history import digest_of
 
     own = conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_meta'").fetchall()
@@ -362,9 +308,5 @@ def look(conn: Any) -> tuple[int, int, int, int] | None:
         " (SELECT id FROM sessions WHERE source = ?) ORDER BY id DESC LIMIT ?",
         (SOURCE, WINDOW),
     ).fetchall()
-    payloads = [zlib.crc32(text.encode()) for (text,) in reversed(last)]
+    payloads = [checksum(text) for (text,) in reversed(last)]
     return place, rows, len(payloads), digest_of(payloads)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

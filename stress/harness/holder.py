@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.client import OPEN_SECONDS, Order, Recorder, over
+from harness.client import OPEN_SECONDS
+from hermes_actor.testing.worker import Worker
 
 __all__ = ["hold"]
 
@@ -27,16 +28,16 @@ ENDLESS_CHANGE = (
 _INSERT = "INSERT INTO state_meta VALUES (?, 'here')"
 
 
-def hold(order: Order, name: str, record: Recorder) -> None:
+def hold(worker: Worker) -> None:
     """Calls, one after the other, until it is time to end. A line ``k`` for each that returns."""
     from hermes_actor import SessionDB
 
-    rng, number = random.Random(f"{order.seed} {name}"), 0
-    db = SessionDB(Path(order.db), mode="actor", timeout=OPEN_SECONDS)
+    rng, record, number = worker.rng, worker.record, 0
+    db = SessionDB(Path(worker.store), mode="actor", timeout=OPEN_SECONDS)
     # A process that was killed may have used the same name before.
-    name = f"{name} {os.getpid()}"
-    os.write(1, b".")
-    while not over(rng.uniform(0.0, 0.05)):
+    name = f"{worker.name} {os.getpid()}"
+    worker.ready()
+    while not worker.over(rng.uniform(0.0, 0.05)):
         number += 1
         key, began = f"{name} {number}", time.monotonic()
         try:

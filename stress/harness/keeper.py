@@ -8,13 +8,13 @@ may lack something while an index is damaged and filled again; it must be comple
 from __future__ import annotations
 
 import base64
-import os
 import random
 import time
 from pathlib import Path
 from typing import Any
 
-from harness.client import OPEN_SECONDS, Order, Recorder, over
+from harness.client import OPEN_SECONDS, Options
+from hermes_actor.testing.worker import Worker
 
 __all__ = ["keep"]
 
@@ -28,11 +28,11 @@ _COMPLETE_SECONDS = 100.0
 _PAUSE_SECONDS = 0.02
 
 
-def keep(order: Order, name: str, record: Recorder) -> None:
+def keep(worker: Worker) -> None:
     """Change and look until it is time to end. A line ``k`` for each whole look."""
-    keeper = Keeper(order, name, record)
-    os.write(1, b".")
-    while not over(_PAUSE_SECONDS):
+    keeper = Keeper(worker)
+    worker.ready()
+    while not worker.over(_PAUSE_SECONDS):
         try:
             keeper.change()
             keeper.look()
@@ -45,12 +45,12 @@ def keep(order: Order, name: str, record: Recorder) -> None:
 class Keeper:
     """The sessions of one client, and what is in them."""
 
-    def __init__(self, order: Order, name: str, record: Recorder) -> None:
+    def __init__(self, worker: Worker) -> None:
         from hermes_actor import SessionDB
 
-        self._order, self._name, self._record = order, name, record
-        self._rng = random.Random(f"{order.seed} {name}")
-        self._db = SessionDB(Path(order.db), mode="actor", timeout=OPEN_SECONDS)
+        self._options, self._name = Options(**worker.options), worker.name
+        self._record, self._rng = worker.record, worker.rng
+        self._db = SessionDB(Path(worker.store), mode="actor", timeout=OPEN_SECONDS)
         self._sessions: dict[str, list[tuple[str, str]]] = {}
         """The messages of each session: the word that only this one has, and its text."""
         self._number = 0
@@ -93,7 +93,7 @@ class Keeper:
     def _message(self) -> tuple[str, str]:
         self._number += 1
         word = f"{self._name}n{self._number}q"
-        return word, f"{word} {_text(self._rng, self._order.largest)} {word}"
+        return word, f"{word} {_text(self._rng, self._options.largest)} {word}"
 
     def look(self) -> None:
         """Everything is there, nothing else is, and searches find it."""

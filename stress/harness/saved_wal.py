@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from harness.records import Recorded, Row
+from hermes_actor.testing.records import Recorded, Row
 
 __all__ = ["committed_pages", "without_saved"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import select
 import sqlite3
 import subprocess
 import sys
@@ -16,66 +14,55 @@ from pathlib import Path
 from typing import Any
 
 from support.actors import own
-from support.load import check_owners
+from support.ownership_log import check_owners
 
 from harness import PYTHONPATH, ROOT
-from harness.client import Order
+from harness.client import WORK, Options
 from harness.job import Job
 from harness.sandbox import Sandbox
+from hermes_actor.testing.writer_pool import WriterPool
 
 __all__ = ["OUT_OF_TIME", "Workload", "judge", "new_sandbox", "run_clients"]
 
-_CLIENT = ROOT / "stress" / "harness" / "client.py"
 _CHECK = ROOT / "stress" / "check_history.py"
 
 OUT_OF_TIME = ("DeadlineExceeded", "OutcomeUnknown", "SpawnFailed")
 """What a change may end with while there are faults; each says whether it was executed."""
 
-_READY_SECONDS = 90.0
-_STOP_SECONDS = 60.0
-"""A worker may be in the middle of a call, whose timeout is 30 s."""
-
 
 class Workload:
     """Processes of writers and readers. Their records lie in the folder ``history``."""
 
-    def __init__(self, sandbox: Sandbox, seed: int, **options: Any) -> None:
-        """*options* are those of :class:`~harness.client.Order`."""
+    def __init__(self, sandbox: Sandbox, seed: int, *, name: str = "", **options: Any) -> None:
+        """*options*: numbers of clients by kind, and :class:`~harness.client.Options` of all."""
         self.sandbox = sandbox
         self.calm: float | None = None
-        self._records = sandbox.folder / "history"
-        self._records.mkdir(exist_ok=True)
-        self._errors = sandbox.folder / f"clients-{options.get('name', '')}.log"
-        order = Order(
-            str(sandbox.path), str(self._records), str(sandbox.python),
-            **{"name": "", "seed": seed, **options},
-        )  # fmt: skip
-        self._name = order.name
-        self._workers = sum(
-            (order.writers, order.readers, order.keepers, order.holders, order.visitors)
+        self._name, self._records = name, sandbox.folder / "history"
+        counts = {"writers": 1, **options}
+        options = {key: value for key, value in options.items() if key not in WORK}
+        Options(**options)  # refuses an option that there is not
+        self._pool = WriterPool(
+            sandbox.path,
+            self._records,
+            seed=seed,
+            actor_python=sandbox.python,
+            environment={"PYTHONPATH": PYTHONPATH},
+            setup="harness.client:prepare",
+            errors=sandbox.folder / f"clients-{name}.log",
         )
-        with self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_CLIENT), json.dumps(order._asdict())],
-                env={**os.environ, "PYTHONPATH": PYTHONPATH},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
-                start_new_session=True,
-            )  # fmt: skip
+        for kind, (letter, work) in WORK.items():
+            if counts.get(kind):
+                self._pool.add(counts[kind], work, prefix=f"{name}{letter}", **options)
+        self._pool.spawn()
 
     def ready(self) -> None:
-        """Wait until all of them work."""
-        give_up = time.monotonic() + _READY_SECONDS
-        assert self._process.stdout is not None
-        for _ in range(self._workers):
-            timeout = max(0.0, give_up - time.monotonic())
-            if not select.select([self._process.stdout], [], [], timeout)[0] or (
-                not self._process.stdout.read(1)
-            ):
-                raise TimeoutError(f"a client does not come up: {self.last_words()}")
+        """Wait until all of them are connected, and let them begin."""
+        self._pool.wait_ready()
+        self._pool.go()
 
     def last_words(self) -> str:
-        """The end of what these processes have said on standard error."""
-        return self._errors.read_text()[-2000:] or "it has said nothing"
+        """Return the end of what these processes have written to standard error."""
+        return self._pool.last_words()
 
     def goes_on(self, changes: int = 20, timeout: float = 60.0) -> None:
         """Wait until so many more changes are in the file."""
@@ -108,25 +95,15 @@ class Workload:
 
     def signal(self, number: int) -> None:
         """Send a signal to all of these processes."""
-        os.killpg(self._process.pid, number)
+        self._pool.signal(number)
 
     def stop_faults(self) -> None:
         """The faults are over: from now on everybody must be answered in time (rule 16)."""
         self.calm = time.monotonic()
 
     def stop(self) -> int:
-        """Let all of them finish; the worst of their exit codes."""
-        assert self._process.stdin is not None
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-        try:
-            return self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, 9)
-            return self._process.wait()
-        finally:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+        """Let all of them finish; return the worst of their exit codes."""
+        return self._pool.stop()
 
     def judge(self, job: Job, **options: Any) -> dict[str, Any]:
         """Stop clients and actors, then compare; violations go to the job. What was found.

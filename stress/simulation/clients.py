@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
-from harness.client import SOURCE, look
+from harness.client import look
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.protocol import client_protocol, encode
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.testing.history import NEVER, Read, Write
+from hermes_actor.testing.records import SOURCE
 from hermes_protocol.client import PendingReply
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 

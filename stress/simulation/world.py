@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import trio
 import trio.testing
 from disks.mutations import replace
-from harness.records import Recorded, final_state, judge
 
 from hermes_actor.sqlite import connect_reader, connect_writer, sqlite3
 from hermes_actor.testing.history import Read, Write
+from hermes_actor.testing.records import Recorded, final_state, judge
 from simulation.actor import HOUR, Actor, ActorEnd, Disk
 from simulation.programs import Program
 

@@ -1,14 +1,10 @@
-"""Bad weather for servers: writers that write down what they saw, crashes, cut connections."""
+"""Faults of servers: writers that record what they saw, crashes, cut connections."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 import time
 import zlib
@@ -18,107 +14,54 @@ import msgspec
 from sqlalchemy import select
 
 from hermes_actor.providers.sql import tables
-from hermes_actor.testing.history import Row, Write, check
-from support.processes import SCRIPTS
-
-WRITER = """
-    import json, os, select, sys, time, zlib
-    from hermes_actor import SessionDB
-    from hermes_actor.errors import HermesActorError
-    url, name, seen, timeout = sys.argv[1:5]
-    db = SessionDB(url, timeout=float(timeout))
-    db.ensure_session(name, "weather")
-    number = 0
-    with open(seen, "w", buffering=1) as history:
-        os.write(1, b"ready\\n")
-        while not select.select([0], [], [], 0)[0]:
-            number += 1
-            text = f"{name} {number} " + "x" * (number % 700)
-            began, place = time.monotonic(), None
-            try:
-                place, outcome, error = db.append_message(name, "user", text), "ok", ""
-            except HermesActorError as caught:
-                outcome = {"no": "failed", "unknown": "unknown"}[caught.executed]
-                error = type(caught).__name__
-            except BaseException as caught:
-                outcome, error = "unknown", f"untyped {caught!r}"
-            payload, ended = zlib.crc32(text.encode()), time.monotonic()
-            line = [number, payload, began, ended, outcome, place, error]
-            history.write(json.dumps(line) + "\\n")
-    db.close()
-"""
+from hermes_actor.testing.history import Row, check
+from hermes_actor.testing.writer_pool import WriterPool
 
 
-class Crew:
-    """Processes that write, each to a session of its own, until they are told to end."""
+class ServerWriters:
+    """Processes that write to a store on a server, each to a session of its own."""
 
     def __init__(self, url, count, timeout=30.0):
-        self.url = url
-        self.folder = Path(tempfile.mkdtemp(prefix="hermes-actor-weather-"))
-        self.names = [f"writer-{number}" for number in range(count)]
-        self.processes = [self._start(name, timeout) for name in self.names]
-        for process in self.processes:
-            assert process.stdout.readline() == b"ready\n", process.stderr.read()
-
-    def _start(self, name, timeout):
-        words = [self.url, name, str(self.folder / name), str(timeout)]
-        return subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WRITER), *words],
-            env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def lines(self, name):
-        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
-
-    def acknowledged(self):
-        return {name: sum(line[4] == "ok" for line in self.lines(name)) for name in self.names}
+        self._folder = tempfile.TemporaryDirectory(prefix="hermes-actor-server-faults-")
+        self._pool = WriterPool(url, Path(self._folder.name) / "records")
+        self._pool.add(count, timeout=timeout, words=100)
+        self._pool.start()
+        self._pool.go()
 
     def wait_for_more(self, more=3, timeout=90.0):
-        """Until everybody has got some more acknowledgements."""
-        wanted = {name: count + more for name, count in self.acknowledged().items()}
-        until = time.monotonic() + timeout
-        while any(count < wanted[name] for name, count in self.acknowledged().items()):
-            assert time.monotonic() < until, self.acknowledged()
-            time.sleep(0.02)
+        """Wait until every writer has got some more acknowledgements."""
+        self._pool.wait_for_more(more, timeout)
 
     def end(self):
-        """Have everybody finish; what they saw, and the names of the errors they met."""
-        for process in self.processes:
-            process.stdin.close()
-        for process in self.processes:
-            assert process.wait(timeout=100) == 0, process.stderr.read()
-            process.stdout.close()
-            process.stderr.close()
-        writes, errors = [], []
-        for name in self.names:
-            for number, payload, began, ended, outcome, result, error in self.lines(name):
-                writes.append(Write(name, number, payload, began, ended, outcome, None, result))
-                errors += [error] if error else []
-            (self.folder / name).unlink()
-        self.folder.rmdir()
-        return writes, errors
+        """Have all of them finish; return their changes, and the names of the errors they met."""
+        assert self._pool.stop(100.0) == 0, self._pool.last_words()
+        recorded = self._pool.recorded
+        self._folder.cleanup()
+        assert recorded.errors == []
+        # A refusal is "NAME NUMBER at TIME ERROR: text"; an error without a type has two words.
+        errors = [text.split(" ", 4)[4].partition(":")[0] for text in recorded.refusals]
+        return [write._replace(place=None) for write in recorded.writes], errors
 
 
 def violations(db, writes):
-    """What the rules of a history say to the store that the writers leave.
+    """Return what breaks the rules of a history in the store that the writers leave.
 
     Places are the numbers of the notes. They have gaps on a server, and readers of a snapshot do
     not see them; all other rules apply.
     """
     rows, orphans, wrong = db._port.database.read(_contents, (), 30.0, False)
-    places = {row.result: row.paths for row in rows}
-    told = [write._replace(paths=places.get(write.result)) for write in writes]
-    return check(told, rows, orphans=orphans, structure=wrong)
+    places = {row.result: row.place for row in rows}
+    placed = [write._replace(place=places.get(write.result)) for write in writes]
+    return check(placed, rows, orphans=orphans, structure=wrong)
 
 
 def _contents(conn):
-    """The rows, the numbers of notes without a row, and sessions that count wrong."""
+    """Return the rows, the numbers of notes without a row, and sessions that count wrong."""
     changes, messages, sessions = tables.changes.c, tables.messages.c, tables.sessions.c
     appended = changes.op == "message.append"
     notes = {
-        msgspec.msgpack.decode(result): paths
-        for paths, result in conn.tuples(select(changes.commit_no, changes.result).where(appended))
+        msgspec.msgpack.decode(result): place
+        for place, result in conn.tuples(select(changes.commit_no, changes.result).where(appended))
     }
     rows = [
         Row(notes.pop(ident, None), name, int(text.split()[1]), zlib.crc32(text.encode()), ident)

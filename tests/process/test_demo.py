@@ -18,8 +18,10 @@ from support.actors import wait_for
 from hermes_actor import SessionDB
 from hermes_actor.cli import demo, run
 from hermes_actor.testing import scenario as stage
+from hermes_actor.testing.history import Write
+from hermes_actor.testing.records import SOURCE, Recorded, checksum
 from hermes_actor.testing.scenario import Event
-from hermes_actor.testing.writer_pool import History, Look, Record, check
+from hermes_actor.testing.writer_pool import History, Look, check
 
 COMMAND = [sys.executable, "-m", "hermes_actor", "demo"]
 
@@ -81,7 +83,12 @@ def test_interrupted_show_leaves_nothing(number):
 
 
 def record(number, ident, text):
-    return Record(number, ident, f"{number} {text}", 0.0, 0.1)
+    payload = checksum(f"w {number} {text}")
+    return Write("w", number, payload, 0.0, 0.1, "ok", ident, ident)
+
+
+def recorded(writes, refusals=()):
+    return Recorded(writes, [], [], [], list(refusals))
 
 
 @pytest.fixture
@@ -89,57 +96,58 @@ def kept(tmp_path):
     """A store with what one writer has written, and its records."""
     path = tmp_path / "state.db"
     db = SessionDB(path, mode="embedded")
-    db.create_session("w", "cli")
-    records = [record(n, db.append_message("w", "user", f"{n} a"), "a") for n in range(4)]
+    db.create_session("w", SOURCE)
+    records = [record(n, db.append_message("w", "user", f"w {n} a"), "a") for n in range(4)]
     yield db, path, records
     db.close()
 
 
 def test_check_finds_nothing_wrong_in_a_good_history(kept):
     _, path, records = kept
-    assert check(path, {"w": records}) == History(4, 4, 0, 0, 0, 0, [])
+    assert check(path, recorded(records)) == History(4, 4, 0, 0, 0, 0, [])
 
 
 def test_check_finds_what_was_lost(kept):
     _, path, records = kept
     told = [*records, record(4, 999, "a")]
-    assert check(path, {"w": told}) == History(5, 4, 1, 0, 0, 0, [])
+    assert check(path, recorded(told)) == History(5, 4, 1, 0, 0, 0, [])
 
 
 def test_check_finds_what_has_another_text_or_another_place(kept):
     _, path, records = kept
-    told = [records[0], record(1, records[1].ident, "b"), records[2], record(3, 999, "a")]
-    assert check(path, {"w": told}).lost == 2
+    told = [records[0], record(1, records[1].result, "b"), records[2], record(3, 999, "a")]
+    assert check(path, recorded(told)).lost == 2
 
 
 def test_check_finds_what_is_doubled(kept):
     db, path, records = kept
-    db.append_message("w", "user", "1 a")
-    assert check(path, {"w": records}) == History(4, 5, 0, 1, 0, 0, [])
+    db.append_message("w", "user", "w 1 a")
+    assert check(path, recorded(records)) == History(4, 5, 0, 1, 0, 0, [])
 
 
 def test_check_finds_what_is_out_of_order(kept):
     db, path, records = kept
-    one, other = records[1].ident, records[2].ident
-    db._conn.execute("UPDATE messages SET content = '2 a' WHERE id = ?", (one,))
-    db._conn.execute("UPDATE messages SET content = '1 a' WHERE id = ?", (other,))
+    one, other = records[1].result, records[2].result
+    db._conn.execute("UPDATE messages SET content = 'w 2 a' WHERE id = ?", (one,))
+    db._conn.execute("UPDATE messages SET content = 'w 1 a' WHERE id = ?", (other,))
     told = [records[0], record(1, other, "a"), record(2, one, "a"), records[3]]
-    assert check(path, {"w": told}) == History(4, 4, 0, 0, 1, 0, [])
+    assert check(path, recorded(told)) == History(4, 4, 0, 0, 1, 0, [])
 
 
-def test_check_finds_what_nobody_was_told_of(kept):
+def test_check_finds_a_message_that_no_writer_sent(kept):
     db, path, records = kept
-    db.append_message("w", "user", "4 a")
-    assert check(path, {"w": records}).faults == [
+    db.append_message("w", "user", "w 4 a")
+    assert check(path, recorded(records)).faults == [
         "1 messages are there that no writer has an answer for"
     ]
 
 
 def test_failed_write_may_be_there_or_not_and_is_a_fault(kept):
     _, path, records = kept
-    unknown = Record(3, None, "OutcomeUnknown: x", 0.0, 0.1)
-    absent = Record(4, None, "Busy: y", 0.0, 0.1)
-    found = check(path, {"w": [*records[:3], unknown, absent]})
+    unknown = Write("w", 3, None, 0.0, 0.1, "unknown")
+    absent = Write("w", 4, None, 0.0, 0.1, "failed")
+    refusals = ["OutcomeUnknown: x", "Busy: y"]
+    found = check(path, recorded([*records[:3], unknown, absent], refusals))
     assert found[:6] == (3, 4, 0, 0, 0, 2)
     assert found.faults == ["a write has failed: OutcomeUnknown: x", "a write has failed: Busy: y"]
 
@@ -161,7 +169,7 @@ class Played:
 
     def __init__(self, seconds, writers, readers, seed):
         self.seconds, self.writers, self.readers, self.seed = seconds, writers, readers, seed
-        self.crew = SimpleNamespace(looks=[Look(10, [], 0.0, 0.002)])
+        self.pool = SimpleNamespace(looks=[Look(10, [], 0.0, 0.002)])
         self.events, self.faults, self.home = events(), [], Path("the home")
         self.acknowledged, self.failed, self.longest, self.began, self.elapsed = 10, 0, 0.5, 1.0, 9
         self.running, self.now, self.pid, self.keep = False, None, 4711, False
@@ -224,7 +232,7 @@ def test_planned_event_that_did_not_happen_is_a_bad_verdict(played, capsys):
 
 def test_read_that_missed_something_is_a_bad_verdict(played, monkeypatch, capsys):
     looks = [Look(10, ["writer-1 3 x"], 0.0, 0.002)]
-    start = lambda self: setattr(self.crew, "looks", looks)  # noqa: E731
+    start = lambda self: setattr(self.pool, "looks", looks)  # noqa: E731
     monkeypatch.setattr(Played, "start", start)
     assert run(["demo"]) == 1
     assert "WRONG a reader did not see writer-1 3 x" in capsys.readouterr().out
@@ -251,5 +259,5 @@ def test_panel_fits_a_small_terminal():
 def test_event_knows_the_longest_write_that_met_it():
     event = Event("kill", "kill -9", 10.0, 11.0)
     for began, ended in ((8.0, 9.9), (9.8, 10.1), (10.9, 11.5), (11.1, 19.0)):
-        event.met(Record(0, 1, "", began, ended))
+        event.met(Write("w", 0, None, began, ended, "ok"))
     assert event.longest == pytest.approx(0.6)

@@ -24,9 +24,10 @@ from support.actors import (
 )
 from support.fake_builds import around, command, serving, touch, wait_until
 from support.files import query, write_lock
-from support.load import check_owners, load
+from support.ownership_log import check_owners
 from support.signals import ENDS
 from support.wire import Wire, append, create, request, select
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 from hermes_actor.sqlite import connect_reader
@@ -110,7 +111,7 @@ def test_drain_does_not_wait_for_those_who_read(path):
 def test_clients_go_on_by_themselves(path):
     with closing(SessionDB(path)) as db:
         db.set_meta("k", "v")
-    with load(path, 4) as running:
+    with writer_load(path, 4) as running:
         for how in ("drain", signal.SIGTERM, signal.SIGINT):
             running.goes_on()
             pid = actor_pid(path)

@@ -9,8 +9,9 @@ from contextlib import closing
 import pytest
 from support.actors import actors_of, contents, descriptors, own, wait_for
 from support.fake_builds import NEWER, OURS, Build, command, serving
-from support.load import check_owners, load
+from support.ownership_log import check_owners
 from support.wire import status
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import request_handoff
@@ -36,7 +37,7 @@ def test_many_in_a_row_under_load(path):
     with serving(path) as first:
         pids = [first.pid, succeed(path)]
         before = held(pids[-1])
-        with load(path, 4) as running:
+        with writer_load(path, 4) as running:
             for _ in range(HANDOFFS - 1):
                 running.goes_on()
                 pids.append(succeed(path))
@@ -96,7 +97,7 @@ def test_without_an_actor_there_is_nothing_to_hand_over(path):
 
 
 def test_nobody_else_can_own_the_store_at_any_time(path):
-    with serving(path) as old, load(path, 2):
+    with serving(path) as old, writer_load(path, 2):
         for _ in range(2):
             new = succeed(path)
             second = command("serve", "--db", path)
@@ -133,7 +134,7 @@ def test_settings_are_handed_on(path):
 
 
 def test_search_and_reads_go_on(path):
-    with serving(path), closing(SessionDB(path)) as db, load(path, 2):
+    with serving(path), closing(SessionDB(path)) as db, writer_load(path, 2):
         db.create_session("s", "cli")
         for number in range(3):
             db.append_message("s", "user", f"walrus {number}")

@@ -28,8 +28,9 @@ from support.fake_builds import (
     while_there,
 )
 from support.files import names, write_lock
-from support.load import check_owners, kill, load, owners
+from support.ownership_log import check_owners, kill, owners
 from support.wire import Wire, append, create, hello, request, status
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status, request_handoff
@@ -184,7 +185,7 @@ def called(value):
 
 @pytest.mark.parametrize("wrong", NOT_READY, ids=called)
 def test_successor_that_does_not_get_ready_changes_nothing(path, build, wrong):
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         done = handoff(path, wrong if isinstance(wrong, str) else wrong(build))
         check_failed(path, old, done, *NOT_READY[wrong])
         assert own(path, "epoch") == 1
@@ -201,7 +202,7 @@ def test_successor_that_is_not_ready_in_time_is_ended(path, build, tmp_path, stu
     hurry.touch()
     with (
         serving(path, prelude=while_there(hurry, SUCCESSOR_READY_SECONDS=1.0)) as old,
-        load(path) as running,
+        writer_load(path) as running,
     ):
         done = handoff(path, build.python)
         check_failed(path, old, done, "was not ready in time")
@@ -217,7 +218,7 @@ def test_successor_that_is_not_ready_in_time_is_ended(path, build, tmp_path, stu
 def test_build_of_another_protocol_is_refused(path, build):
     """The clients that are there could not talk to it."""
     build.append("hermes_protocol.messages", "PROTOCOL = 2")
-    with serving(path) as old, load(path):
+    with serving(path) as old, writer_load(path):
         done = handoff(path, build.python)
         check_failed(path, old, done, "speaks protocol 2 to 2", refused=True)
         new = succeed(path)
@@ -227,7 +228,7 @@ def test_build_of_another_protocol_is_refused(path, build):
 def test_older_build_is_refused_unless_it_is_asked_for(path, build, monkeypatch):
     build.install(OLDER)
     monkeypatch.setenv("HERMES_ACTOR_UPGRADE", "never")
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         done = handoff(path, build.python)
         check_failed(path, old, done, OLDER, "older", "--allow-older", refused=True)
         running.goes_on()
@@ -245,7 +246,7 @@ def test_older_build_is_refused_unless_it_is_asked_for(path, build, monkeypatch)
 def test_newer_clients_do_not_undo_what_was_asked_for(path, build):
     """Whoever goes back after a bad update does not want it again with the next connection."""
     build.install(OLDER)
-    with serving(path), load(path) as running:
+    with serving(path), writer_load(path) as running:
         done = command("handoff", "--db", path, "--allow-older", build.python)
         assert done.returncode == 0
         older = actor_pid(path)
@@ -271,7 +272,7 @@ def test_wrapper_that_does_not_become_python_is_refused(path, build, tmp_path):
     wrapper = tmp_path / "wrapper"
     wrapper.write_text(f'#!/bin/sh\n{build.python} "$@"\n')
     wrapper.chmod(0o755)
-    with serving(path) as old, load(path):
+    with serving(path) as old, writer_load(path):
         done = handoff(path, wrapper)
         assert done.returncode == 1
         assert "exec" in done.stderr
@@ -308,7 +309,7 @@ def test_successor_that_does_not_come_to_serve_is_taken_back_from(path, build, f
     where, before, after = TAKEN[fault]
     build.append("hermes_actor.engine.open_database", OUTDATED)
     build.around(where, before, after)
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         running.goes_on()
         cause = "not like this" if fault == "fails to migrate" else "has ended"
         check_failed(path, old, handoff(path, build.python), cause)
@@ -334,7 +335,7 @@ def test_successor_that_is_stopped_is_ended_and_taken_back_from(
     hurry.touch()
     with (
         serving(path, prelude=while_there(hurry, SUCCESSOR_SERVING_SECONDS=0.5)) as old,
-        load(path) as running,
+        writer_load(path) as running,
     ):
         check_failed(path, old, handoff(path, build.python), "did not serve in time")
         assert names(path, "table", "half_done") == set()
@@ -350,7 +351,7 @@ def test_successor_that_is_told_to_end_before_it_serves_is_taken_back_from(path,
     here, go = tmp_path / "here", tmp_path / "go"
     build.append("hermes_actor.engine.open_database", OUTDATED)
     build.around(MIGRATE, before=f"{touch(here)}\n{wait_until(go)}")
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(here.exists)
             (successor,) = actors_of(path) - {old.pid}
@@ -384,7 +385,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
     prelude += "import subprocess\nsubprocess.Popen.kill = lambda *_: None\n"
     build.around(INHERIT, after=STOP)
     hurry.touch()
-    with serving(path, prelude=prelude) as old, load(path):
+    with serving(path, prelude=prelude) as old, writer_load(path):
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "cannot be ended"))
             (stuck,) = actors_of(path) - {old.pid}
@@ -409,7 +410,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
 
 
 def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         first = succeed(path)
         running.goes_on()
         kill(path, first)
@@ -429,7 +430,7 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
 def test_old_actor_takes_back_from_a_successor_that_ends_by_itself(path, build, end):
     """It has not said that it is about to: that it serves was the last that was heard."""
     build.around(TELL_SERVING, after=end)
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         assert handoff(path, build.python).returncode == 0
         wait_for(lambda: actor_pid(path) == old.pid and logged(path, "taking back"))
         running.goes_on()
@@ -461,7 +462,7 @@ def test_successor_that_is_stopped_while_it_serves_is_left_alone(path, tmp_path)
     hurry.touch()
     with (
         serving(path, prelude=while_there(hurry, HANDOFF_STAY_SECONDS=1.0)) as old,
-        load(path) as running,
+        writer_load(path) as running,
     ):
         new = succeed(path)
         os.kill(new, signal.SIGSTOP)
@@ -473,7 +474,7 @@ def test_successor_that_is_stopped_while_it_serves_is_left_alone(path, tmp_path)
 
 
 def test_third_in_a_row_with_the_middle_one_killed_while_it_stays(path):
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         second = succeed(path)
         third = succeed(path)
         kill(path, second)
@@ -491,7 +492,7 @@ def test_third_in_a_row_with_the_middle_one_killed_while_it_stays(path):
 def test_second_of_two_at_once_is_refused(path, build, tmp_path):
     go = tmp_path / "go"
     build.around(INHERIT, before=wait_until(go))
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as first:
             wait_for(lambda: logged(path, "started:"))
             second = handoff(path, sys.executable)
@@ -511,7 +512,7 @@ def test_second_of_two_at_once_is_refused(path, build, tmp_path):
 def test_handoff_outlives_whoever_asked_for_it(path, build, tmp_path):
     go = tmp_path / "go"
     build.around(INHERIT, before=wait_until(go))
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "started:"))
             process.kill()
@@ -549,7 +550,7 @@ def ask_for(python):
 
 def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, tmp_path):
     build.around(INHERIT, before=HANG)
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "started:"))
             os.kill(old.pid, signal.SIGTERM)
@@ -584,7 +585,7 @@ def test_drain_after_the_descriptors(path, build, tmp_path, end):
     """It is too late to keep the successor from serving; if it does not, the next one does."""
     here, go = tmp_path / "here", tmp_path / "go"
     build.around(INHERIT, after=f"{touch(here)}\n{wait_until(go)}\n{end}")
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(here.exists)
             os.kill(old.pid, signal.SIGTERM)
@@ -618,7 +619,7 @@ def test_handoff_waits_for_what_the_writer_is_doing(path, tmp_path, busy):
         BUSY[busy],
         before=f"if os.path.exists({str(armed)!r}):\n    {touch(here)}\n    {wait_until(go)}",
     )
-    with serving(path, prelude=prelude) as old, load(path, 2) as running:
+    with serving(path, prelude=prelude) as old, writer_load(path, 2) as running:
         running.goes_on()
         armed.touch()
         with closing(SessionDB(path)) as db:
@@ -647,16 +648,16 @@ def test_handoff_while_a_backup_runs(path, tmp_path):
 
     def hand_over_once(_done, _total):
         if not pids:
-            before.extend(contents(path, "writer 0"))
+            before.extend(contents(path, "writer-0"))
             pids.append(succeed(path))
             running.goes_on()
 
     before = []
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         running.goes_on()
         create_backup(path, copy, hand_over_once)
     assert check_owners(path) == [old.pid, *pids]
-    copied = contents(copy, "writer 0")
+    copied = contents(copy, "writer-0")
     # What it began with, whatever came after.
     assert copied == before[: len(copied)]
     assert copied

@@ -11,8 +11,9 @@ from contextlib import closing
 import pytest
 from support.actors import actor_pid, actors_of, contents, wait_for, wait_gone
 from support.fake_builds import DIE, KILL, NEWER, STOP, Build, around, serving, while_there
-from support.load import check_owners, kill, load
+from support.ownership_log import check_owners, kill
 from support.wire import status
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import request_handoff
@@ -56,7 +57,7 @@ def hand_over_to_the_end(path, python):
 
 @pytest.mark.parametrize("step", ALONE)
 def test_old_actor_is_killed_before_it_gave_anything_away(path, build, step):
-    with serving(path, prelude=ALONE[step]) as old, load(path) as running:
+    with serving(path, prelude=ALONE[step]) as old, writer_load(path) as running:
         hand_over_to_the_end(path, build.python)
         wait_gone(old.pid)
         running.goes_on()
@@ -70,7 +71,7 @@ def test_old_actor_is_killed_before_it_gave_anything_away(path, build, step):
 
 @pytest.mark.parametrize("step", TOGETHER)
 def test_old_actor_is_killed_after_it_gave_everything_away(path, build, step):
-    with serving(path, prelude=TOGETHER[step]) as old, load(path) as running:
+    with serving(path, prelude=TOGETHER[step]) as old, writer_load(path) as running:
         hand_over_to_the_end(path, build.python)
         wait_gone(old.pid)
         running.goes_on()
@@ -87,7 +88,7 @@ def test_old_actor_is_killed_while_it_takes_back(path, build):
     """Its successor has died already, so there is nobody left who holds anything."""
     build.around(INHERIT, after=DIE)
     prelude = around(f"{SUCCESSOR}.end", after=KILL)
-    with serving(path, prelude=prelude) as old, load(path) as running:
+    with serving(path, prelude=prelude) as old, writer_load(path) as running:
         hand_over_to_the_end(path, build.python)
         wait_gone(old.pid)
         running.goes_on()
@@ -99,7 +100,7 @@ def test_old_actor_is_killed_while_it_takes_back(path, build):
 def test_both_are_killed(path, build):
     build.around(TELL_SERVING, after=DIE)
     prelude = around(f"{HANDOFF}.stay", before=KILL)
-    with serving(path, prelude=prelude) as old, load(path) as running:
+    with serving(path, prelude=prelude) as old, writer_load(path) as running:
         hand_over_to_the_end(path, build.python)
         wait_gone(old.pid)
         wait_for(lambda: actor_pid(path) is not None)
@@ -155,7 +156,7 @@ def test_kills_of_either_side_at_random_moments(path):
     chance = random.Random(4)
     with closing(SessionDB(path)) as db:
         db.set_meta("k", "v")
-    with load(path) as running:
+    with writer_load(path) as running:
         for _ in range(KILLS):
             running.goes_on()
             words = [sys.executable, "-P", "-m", "hermes_actor", "handoff", "--db", str(path)]

@@ -17,8 +17,9 @@ from support.fake_builds import (
     failed_updates,
     serving,
 )
-from support.load import check_owners, load
+from support.ownership_log import check_owners
 from support.wire import Wire, status
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status, request_handoff
@@ -90,7 +91,7 @@ def test_newer_client_makes_the_actor_hand_over_to_its_build(path, newer, code):
         newer.append(
             "hermes_actor.client.connection", "handoff_request = lambda paths, protocol: b''"
         )
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         use(newer, path, code)
         serves(path, NEWER)
         running.goes_on()
@@ -108,7 +109,7 @@ def test_newer_client_that_may_not_ask_works_with_the_older_actor(
         path.with_name(setting).write_text("actor: {upgrade: never}")
     else:
         monkeypatch.setenv("HERMES_ACTOR_UPGRADE", setting)
-    with serving(path) as old, load(path, 1):
+    with serving(path) as old, writer_load(path, 1):
         use(newer, path)
         use(newer, path, session="t")
         found = status(path)
@@ -125,7 +126,7 @@ def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
     newer.around(
         "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit", before="os._exit(9)"
     )
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         for number in range(4):
             use(newer, path, session=str(number))
         wait_for(lambda: "hand-off: failed" in log(path))
@@ -143,7 +144,7 @@ def test_program_whose_code_on_disk_is_no_longer_its_own_changes_nothing(path, t
     """In memory it is newer; what its interpreter finds is not."""
     claims = Build(tmp_path / "claims", OURS)
     claims.append("hermes_actor.client.upgrade", f"__version__ = {NEWER!r}")
-    with serving(path) as old, load(path) as running:
+    with serving(path) as old, writer_load(path) as running:
         use(claims, path)
         wait_for(lambda: "hand-off: failed" in log(path))
         running.goes_on()
@@ -157,7 +158,10 @@ def test_program_whose_code_on_disk_is_no_longer_its_own_changes_nothing(path, t
 
 
 def test_older_client_works_with_a_newer_actor(path, newer, older):
-    with serving(path, python=newer.python) as actor, load(path, python=older.python) as running:
+    with (
+        serving(path, python=newer.python) as actor,
+        writer_load(path, python=older.python) as running,
+    ):
         use(older, path)
         running.goes_on()
         found = status(path)
@@ -188,7 +192,7 @@ def test_older_client_starts_its_own_actor_and_a_newer_one_takes_over(path, newe
 
 def test_other_code_of_the_same_version_is_handed_over_only_when_asked_for(path, tmp_path):
     checkout = Build(tmp_path / "checkout", OURS)
-    with serving(path) as old, load(path, 2) as running:
+    with serving(path) as old, writer_load(path, 2) as running:
         use(checkout, path)
         running.goes_on()
         found = status(path)
@@ -227,7 +231,7 @@ def test_three_versions_at_once_come_to_rest(path, tmp_path):
 
 def load_once(path, build):
     """Writers of one build; their sessions are named after it."""
-    return load(path, 1, python=build.python, name=build.python.parents[1].name)
+    return writer_load(path, 1, python=build.python, name=build.python.parents[1].name)
 
 
 # --- idleness (G12) ------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from support.actors import actor_pid, folder_of, wait_for
 from support.fake_builds import around, command, serving, wait_until
-from support.load import load
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.system.processes import ProcessEnd
@@ -119,7 +119,7 @@ def test_the_end_of_a_process_is_seen_without_pidfd(monkeypatch):
 
 def test_restart_under_load_loses_nothing(path):
     SessionDB(path).close()
-    with load(path, 2) as running:
+    with writer_load(path, 2) as running:
         old = actor_pid(path)
         done = command("restart", "--db", path, "--json")
         found = json.loads(done.stdout)

@@ -11,8 +11,9 @@ import pytest
 from support.actors import actor_pid, actors_of, contents, folder_of
 from support.fake_builds import NEWER, OLDER, OURS, Build, command, failed_updates, serving
 from support.files import query
-from support.load import check_owners, load
+from support.ownership_log import check_owners
 from support.wire import status
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 
@@ -65,7 +66,7 @@ def test_update_hands_over_to_the_new_code(path, installed, release):
         db.create_session("s", "cli")
         db.append_message("s", "user", "before")
     os.kill(actor_pid(path), 15)
-    with serving(path, python=installed.python) as old, load(path) as running:
+    with serving(path, python=installed.python) as old, writer_load(path) as running:
         assert status(path).version == OURS
         done = update(path, installed, "--", "sh", "-c", " ".join(install(release, installed)))
         assert done.returncode == 0, done.stderr
@@ -165,7 +166,7 @@ FAILING = {
 @pytest.mark.parametrize("how", FAILING)
 def test_command_that_fails_hands_nothing_over(path, installed, how):
     words, code = FAILING[how]
-    with serving(path, python=installed.python) as old, load(path, 2) as running:
+    with serving(path, python=installed.python) as old, writer_load(path, 2) as running:
         done = update(path, installed, "--", *words)
         assert done.returncode == code
         assert "nothing was handed over" in done.stderr
@@ -179,7 +180,7 @@ def test_broken_release_leaves_the_old_actor_as_it_is(path, installed, release):
     """Nothing of the new code gets into a process that runs the old one, whatever it does next."""
     for file in release.packages.joinpath("hermes_actor").rglob("*.py"):
         file.write_text("raise ImportError('a broken release')\n")
-    with serving(path, python=installed.python) as old, load(path) as running:
+    with serving(path, python=installed.python) as old, writer_load(path) as running:
         done = update(path, installed, "--", *install(release, installed))
         assert done.returncode == 1
         assert "could not take over" in done.stderr

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy
 from support import servers
 from support.processes import own_mounts
-from support.server_faults import Crew, Proxy, crash, violations
+from support.server_faults import Proxy, ServerWriters, crash, violations
 
 from hermes_actor import SessionDB
 from hermes_actor.errors import Busy, DiskFull, PermissionDenied, ReadOnly
@@ -95,13 +95,13 @@ def administrator(server):
 
 def test_a_server_that_crashes_under_load(server, url, open_):
     db = open_()
-    crew = Crew(url, 4)
+    writers = ServerWriters(url, 4)
     for _ in range(CRASHES):
-        crew.wait_for_more()
+        writers.wait_for_more()
         crash(server)
         server.start()
-    crew.wait_for_more()
-    writes, errors = crew.end()
+    writers.wait_for_more()
+    writes, errors = writers.end()
     assert violations(db, writes) == []
     # A crash is over long before anybody loses timeout.
     assert errors == []
@@ -109,14 +109,14 @@ def test_a_server_that_crashes_under_load(server, url, open_):
 
 def test_connections_that_are_cut_at_any_moment_under_load(server, url, open_):
     db = open_()
-    crew = Crew(url, 4)
+    writers = ServerWriters(url, 4)
     cuts = 0
     with administrator(server) as run:
         while cuts < 40:
             cuts += cut_all(server, run)
             time.sleep(0.02)
-    crew.wait_for_more()
-    writes, errors = crew.end()
+    writers.wait_for_more()
+    writes, errors = writers.end()
     assert violations(db, writes) == []
     assert errors == []
 
@@ -138,13 +138,13 @@ def cut_all(server, run):
 
 def test_writers_without_timeout_get_typed_errors_in_a_crash(server, url, open_):
     db = open_()
-    crew = Crew(url, 2, timeout=0.5)
-    crew.wait_for_more()
+    writers = ServerWriters(url, 2, timeout=0.5)
+    writers.wait_for_more()
     crash(server)
     time.sleep(1.5)
     server.start()
-    crew.wait_for_more()
-    writes, errors = crew.end()
+    writers.wait_for_more()
+    writes, errors = writers.end()
     assert violations(db, writes) == []
     assert set(errors) <= {"Unreachable", "OutcomeUnknown", "Busy"}
     assert errors
@@ -339,13 +339,13 @@ def test_another_server_takes_over_under_load(server):
         # The standby first: it answers, and is passed over for as long as it takes no changes.
         hosts = f"{standby.folder},{server.folder}"
         both = primary.replace(quote(str(server.folder), safe=""), quote(hosts, safe=""))
-        crew = Crew(both, 3)
-        crew.wait_for_more()
+        writers = ServerWriters(both, 3)
+        writers.wait_for_more()
         server.stop()
         with administrator(standby) as run:
             run("SELECT pg_promote(wait => false)")
-        crew.wait_for_more()
-        writes, errors = crew.end()
+        writers.wait_for_more()
+        writes, errors = writers.end()
         with contextlib.closing(SessionDB(both)) as db:
             assert violations(db, writes) == []
             assert db.message_count() == len(writes)

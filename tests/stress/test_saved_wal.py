@@ -5,10 +5,10 @@ import sqlite3
 import zlib
 
 import pytest
-from harness.records import Recorded, Row
 from harness.saved_wal import without_saved
 
 from hermes_actor.testing.history import Write
+from hermes_actor.testing.records import Recorded, Row
 
 TEXTS = [f"w0 {number} {'x' * 30}" for number in range(1, 4)]
 

@@ -68,7 +68,7 @@ ALLOWED = {
     },
     "hermes_actor": {"base", "protocol", "session_db"},
     "hermes_state": {"base", "store", "compat", "session_db"},
-    "testing": {"base", "client", "session_db"},
+    "testing": {"base", "client", "session_db", "msgspec"},
     "tools": {"base", "protocol", "store", "msgspec"},
     "cli": {"base", "protocol", "store", "client", "api", "session_db", "hermes_actor", "tools"}
     | {"recovery"}

@@ -1,0 +1,286 @@
+"""Worker processes of a :class:`~hermes_actor.testing.writer_pool.WriterPool`.
+
+``python -m hermes_actor.testing.worker ORDER`` forks one process per worker. A worker prepares,
+reports ready, waits for the word to go, and ends with its standard input, so also when the process
+that started it dies. Its work is a function ``work(worker)``, named as ``module:function``: those
+here append messages and look for them; a harness brings its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_actor.client.reader import Reader
+from hermes_actor.errors import HermesActorError
+from hermes_actor.paths import resolve_paths
+from hermes_actor.session_db import SessionDB
+from hermes_actor.system.descriptors import is_readable
+from hermes_actor.testing.records import SOURCE, Recorder, checksum
+
+if TYPE_CHECKING:
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["Group", "Order", "Worker", "follow", "main", "write"]
+
+WORD_BYTES = 64
+"""Length of the word to go, padded: one read of the gate is one whole word."""
+
+_FOLLOW_SECONDS = 0.02
+"""Between two looks of a follower."""
+
+_WORDS = ("actor", "batch", "commit", "drain", "epoch", "frame", "index", "mailbox", "owner")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Workers of one kind: ``prefix0``, ``prefix1`` and so on."""
+
+    prefix: str
+    count: int
+    work: str
+    """``module:function`` that is called with each :class:`Worker`."""
+    options: dict[str, Any]
+    """Of the work; must survive JSON."""
+
+
+@dataclass(slots=True)
+class Order:
+    """Everything that the process of a pool needs to know. It travels as JSON."""
+
+    store: str
+    """The database file, or the URL of a store on a server."""
+    folder: str
+    """The folder of the records."""
+    seed: str
+    groups: list[Group] = field(default_factory=list)
+    path: list[str] = field(default_factory=list)
+    """Folders from which the modules of the work are imported."""
+    actor_python: str = ""
+    """Interpreter with which clients start an actor; the worker's own if empty."""
+    setup: str = ""
+    """``module:function`` that is called once, before the workers are forked."""
+    lifetime: int = 0
+    """Seconds after which a worker is ended, whatever happens; 0: never."""
+
+
+class Worker:
+    """One process of a pool: its name, its options, its record, and when to begin and end."""
+
+    def __init__(self, order: Order, group: Group, number: int, gate: int) -> None:
+        self.name = f"{group.prefix}{number}"
+        """Also the session of a writer, and the name of its file of records."""
+        self.store, self.options, self.seed = order.store, group.options, order.seed
+        self.folder = Path(order.folder)
+        self.rng = random.Random(f"{order.seed} {self.name}")
+        self.record = Recorder(self.folder / self.name)
+        self._gate = gate
+
+    def ready(self) -> str:
+        """Report that everything is prepared, and wait for the word to go; return it.
+
+        Returns "" if the pool is stopped before it begins.
+        """
+        os.write(1, b".")
+        return os.read(self._gate, WORD_BYTES).decode().strip()
+
+    def done(self) -> None:
+        """Report a second time: see :meth:`WriterPool.wait_done`."""
+        os.write(1, b".")
+
+    def over(self, seconds: float) -> bool:
+        """Pause for *seconds*, or less if it is time to end; return True then."""
+        return is_readable(0, seconds)
+
+    def pause(self) -> bool:
+        """Pause for the option ``pause``, on average; return True if it is time to end."""
+        mean = self.options.get("pause", 0.0)
+        return self.over(self.rng.expovariate(1 / mean) if mean else 0.0)
+
+
+# --- work ----------------------------------------------------------------------------------------
+
+
+def write(worker: Worker) -> None:
+    """Append messages to a session of its own by :class:`SessionDB`, and record every outcome.
+
+    Options: ``timeout`` and ``mode`` of the store; ``pause``, mean seconds between two writes;
+    ``words``, of a message at most; ``reread``: after each acknowledgement the counter of the
+    session must show it. An error of another class than :class:`HermesActorError` is recorded as
+    ``untyped``.
+    """
+    options, name = worker.options, worker.name
+    db = SessionDB(_address(worker.store), **_given(options, "timeout", "mode"))
+    db.create_session(name, SOURCE)
+    number = acknowledged = 0
+    worker.ready()
+    while not worker.pause():
+        number += 1
+        words = worker.rng.choices(_WORDS, k=worker.rng.randint(2, options.get("words", 12)))
+        text = f"{name} {number} {' '.join(words)}"
+        worker.record("i", number, time.monotonic(), checksum(text))
+        try:
+            ident = db.append_message(name, "user", text)
+        except BaseException as error:
+            _failed(worker, number, error)
+            continue
+        worker.record("o", number, time.monotonic(), ident, ident)
+        acknowledged += 1
+        if options.get("reread") and acknowledged == number:
+            session = db.get_session(name) or {}
+            if session.get("message_count") != number:
+                worker.record("e", time.monotonic(), f"{number} acknowledged, read: {session}")
+    db.close()
+
+
+def _failed(worker: Worker, number: int, error: BaseException) -> None:
+    typed = isinstance(error, HermesActorError)
+    kind = "f" if typed and getattr(error, "executed", "unknown") == "no" else "u"
+    text = " ".join(f"{'' if typed else 'untyped '}{type(error).__name__}: {error}".split())
+    worker.record(kind, number, time.monotonic(), text[:300])
+
+
+def follow(worker: Worker) -> None:
+    """Look for every change that a writer has recorded as acknowledged: a read must see it.
+
+    What stands in the record was acknowledged before the read began. Option ``writers``: the
+    pattern of the names of their files.
+    """
+    acknowledged = _Acknowledged(worker.folder, worker.options.get("writers", "writer-*"))
+    reader = Reader(resolve_paths(Path(worker.store)))
+    worker.ready()
+    while not worker.over(_FOLLOW_SECONDS):
+        new = acknowledged.poll()
+        if new:
+            began = time.monotonic()
+            seen = reader.query(_messages, min(new), max(new))
+            missing = [f"{new[n][0]} {new[n][1]}" for n in new if not _same(seen.get(n), new[n])]
+            worker.record("l", began, time.monotonic(), len(new), json.dumps(missing))
+    reader.close()
+
+
+class _Acknowledged:
+    """Changes that were acknowledged since the last call, by the id of their message."""
+
+    def __init__(self, folder: Path, pattern: str) -> None:
+        self._folder, self._pattern = folder, pattern
+        self._read: dict[Path, int] = {}
+        self._sent: dict[tuple[str, str], int] = {}
+
+    def poll(self) -> dict[int, tuple[str, str, int]]:
+        """Return (writer, number, checksum) by id."""
+        new = {}
+        for path in self._folder.glob(self._pattern):
+            for kind, number, _, *words in self._lines(path):
+                if kind == "i":
+                    self._sent[path.name, number] = int(words[0])
+                elif kind == "o":
+                    new[int(words[1])] = path.name, number, self._sent.pop((path.name, number))
+        return new
+
+    def _lines(self, path: Path) -> Iterator[list[str]]:
+        with path.open("rb") as file:
+            file.seek(self._read.get(path, 0))
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read[path] = self._read.get(path, 0) + len(whole)
+        for line in whole.decode().splitlines():
+            if line[0] in "io":
+                yield line.split(" ")
+
+
+def _messages(conn: Connection, first: int, last: int) -> dict[int, tuple[str, str]]:
+    sql = "SELECT id, session_id, content FROM messages WHERE id BETWEEN ? AND ?"
+    return {ident: (session, text) for ident, session, text in conn.execute(sql, (first, last))}
+
+
+def _same(seen: tuple[str, str] | None, sent: tuple[str, str, int]) -> bool:
+    return seen is not None and (seen[0], checksum(seen[1])) == (sent[0], sent[2])
+
+
+def _address(store: str) -> str | Path:
+    return store if "://" in store else Path(store)
+
+
+def _given(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Fork the workers of one order; return the worst of their exit codes."""
+    words = json.loads(sys.argv[1])
+    order = Order(**{**words, "groups": [Group(**group) for group in words["groups"]]})
+    sys.path[:0] = order.path
+    if order.actor_python:
+        sys.executable = order.actor_python
+    if order.setup:
+        _named(order.setup)()
+    work = {group.work: _named(group.work) for group in order.groups}  # imported once
+    gate, opener = os.pipe()
+    children: dict[int, str] = {}
+    for group in order.groups:
+        for number in range(group.count):
+            child = os.fork()
+            if not child:
+                os.close(opener)
+                _work(order, group, number, gate, work[group.work])
+            children[child] = f"{group.prefix}{number}"
+    _pass_on_the_word(opener, len(children))
+    return _collect(children)
+
+
+def _named(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _work(
+    order: Order, group: Group, number: int, gate: int, work: Callable[[Worker], None]
+) -> None:
+    code = 1
+    try:
+        signal.alarm(order.lifetime)
+        work(Worker(order, group, number, gate))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _pass_on_the_word(opener: int, workers: int) -> None:
+    """Give every worker the word to go; at the end of the input they find the gate open instead."""
+    if word := os.read(0, WORD_BYTES):
+        os.write(opener, word * workers)
+    os.close(opener)
+
+
+def _collect(children: dict[int, str]) -> int:
+    worst = 0
+    for child, name in children.items():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code:
+            print(f"{name} has ended with {code}", file=sys.stderr)  # noqa: T201
+        worst = max(worst, abs(code))
+    return worst
+
+
+if __name__ == "__main__":
+    # Functions of this module are named by their full name: one module, not two.
+    from hermes_actor.testing import worker as this
+
+    sys.exit(this.main())
