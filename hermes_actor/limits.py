@@ -1,4 +1,7 @@
-"""Every number, with its unit in the name and its reason beside it."""
+"""Numbers that bound what a client, a file or a process may do, each with its unit and reason.
+
+A number that matters to one module only stands in that module.
+"""
 
 from __future__ import annotations
 

@@ -238,6 +238,29 @@ def test_terms_have_one_meaning():
     assert len(words) == len(set(words)) > 50
 
 
+OF_SQLITE = {"database is locked", "database or disk is full"}
+
+
+def said(cell):
+    """The fixed parts of a line of the log or the status, as the page shows it."""
+    return [
+        part.strip(" :") for part in re.split(r"…|\d[\d.]*|[()]|pid|SIG\w+", cell) if len(part) > 5
+    ]
+
+
+def test_lines_of_log_and_status_are_those_of_the_code():
+    code = "".join(file.read_text("utf-8") for file in (ROOT / "hermes_actor").rglob("*.py"))
+    code = re.sub(r'"\n *f?"', "", code)  # texts that go on in the next line
+    lines = [row[0] for row in rows_of(section("operations.md", "Log"))[1:]]
+    lines += [
+        row[1] for row in rows_of(section("operations.md", "Faults")) if "degraded:" in row[1]
+    ]
+    shown = [line.removeprefix("degraded: ") for cell in lines for line in names(cell)]
+    assert len(shown) > 15
+    parts = {part for line in shown for part in said(line)} - OF_SQLITE
+    assert [part for part in sorted(parts) if part not in code] == []
+
+
 # --- the service by hand ---------------------------------------------------------------------
 
 OF_THE_USER = {"User", "Environment", "ExecStart", "ExecReload"}

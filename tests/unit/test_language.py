@@ -53,11 +53,8 @@ NOT_YET = {
 
 NOT_YET_PAGES = {
     "CHANGELOG.md",
-    "README.md",
     "docs/design/verification.md",
     "docs/how-to/async.md",
-    "docs/how-to/demo.md",
-    "docs/how-to/drop-in.md",
     "docs/how-to/follow-changes.md",
     "docs/how-to/inspect.md",
     "docs/how-to/migrate.md",
@@ -67,7 +64,6 @@ NOT_YET_PAGES = {
     "docs/how-to/resume.md",
     "docs/how-to/sql.md",
     "docs/index.md",
-    "docs/operations.md",
     "docs/reference/commands/backup.md",
     "docs/reference/commands/doctor.md",
     "docs/reference/commands/repair.md",
