@@ -7,9 +7,8 @@ answer yet, connects to the actor, which is started if none is running.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.api.provider import StoreMethods
@@ -20,8 +19,7 @@ from hermes_actor.client.reader import Reader
 from hermes_protocol.operations import MessageAppend
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import Answer, ChangeStream, Lease, WriterPort
-    from hermes_actor.paths import StorePaths
+    from hermes_actor.client.interfaces import WriterPort
     from hermes_protocol.operations import MessageRow, Operation
 
 __all__ = ["CommandStore", "open_store"]
@@ -41,16 +39,13 @@ class CommandStore(ReadOnlyStore, StoreMethods):
     ) -> None:
         super().__init__(db, timeout, may_be_new=may_be_new)
         self._timeout = timeout
-        self._late = _LatePort(self.paths, self._reopen_reader)
-        self._port = self._late
-        self._queries: FileQueries = FileQueries(self._reader, self._late, timeout)
-
-    def _reopen_reader(self) -> None:
-        self._reader = self._queries.reader = Reader(self.paths)
+        self._port: WriterPort | None = None
+        self._queries: FileQueries = FileQueries(self._reader, self, timeout)
+        self._quiet = False
 
     def quiet(self) -> None:
         """Print no wait messages: a full-screen view owns the terminal."""
-        self._late.quiet = True
+        self._quiet = True
 
     def append_row(self, session_id: str, row: MessageRow) -> int:
         """Append a message as it is stored, with its own time, and return its id."""
@@ -61,9 +56,40 @@ class CommandStore(ReadOnlyStore, StoreMethods):
         """Folder in which hermes-agent keeps transcript files of these sessions."""
         return self.path.parent / "sessions"
 
+    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
+        """Have the actor bring the full-text indexes up to date; see :class:`IndexOwner`."""
+        port = self._connected(timeout)
+        with self._waiting():
+            port.catch_up(through, timeout, damaged=damaged)
+
+    def _submit(self, operation: Operation[R]) -> R:
+        self._opened_port()
+        with self._waiting():
+            return super()._submit(operation)
+
+    def _opened_port(self) -> WriterPort:
+        return self._connected(self._timeout)
+
+    def _connected(self, timeout: float) -> WriterPort:
+        """Return the port to the actor; connect when it is first used."""
+        if self._port is None:
+            from hermes_actor.client.actor_client import acquire
+
+            self.paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._waiting():
+                self._port = acquire(self.paths, timeout)
+            # The actor has created the file if there was none.
+            self._reader = self._queries.reader = Reader(self.paths)
+        return self._port
+
+    def _waiting(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._quiet else waiting_for(self.paths)
+
     def close(self) -> None:
+        """Close the reader, and the port to the actor if it was opened."""
         super().close()
-        self._late.release()
+        if self._port is not None:
+            self._port.release()
 
 
 def open_store(
@@ -74,52 +100,3 @@ def open_store(
     With *may_be_new* the file may be missing, and the first change creates it.
     """
     return closing_store(lambda: CommandStore(db, timeout, may_be_new=may_be_new))
-
-
-class _LatePort:
-    """Writer port that connects to the actor when it is first used."""
-
-    def __init__(self, paths: StorePaths, on_open: Callable[[], None]) -> None:
-        self._paths = paths
-        self._real: WriterPort | None = None
-        self._on_open = on_open
-        self.quiet = False
-
-    def _waiting(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.quiet else waiting_for(self._paths)
-
-    def open(self, timeout: float) -> WriterPort:
-        if self._real is None:
-            from hermes_actor.client.actor_client import acquire
-
-            self._paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._waiting():
-                self._real = acquire(self._paths, timeout)
-            self._on_open()
-        return self._real
-
-    def submit(self, operation: Operation[R], timeout: float) -> R:
-        port = self.open(timeout)
-        with self._waiting():
-            return port.submit(operation, timeout)
-
-    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
-        return self.open(timeout).send(operations, timeout)
-
-    def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
-        port = self.open(timeout)
-        with self._waiting():
-            port.catch_up(through, timeout, damaged=damaged)
-
-    def lease(self, timeout: float) -> Lease:
-        return self.open(timeout).lease(timeout)
-
-    def release(self) -> None:
-        if self._real is not None:
-            self._real.release()
-
-    def statistics(self) -> dict[str, Any]:
-        return {} if self._real is None else self._real.statistics()
-
-    def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
-        return self.open(timeout).subscribe(after, timeout)

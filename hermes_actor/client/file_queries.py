@@ -31,7 +31,7 @@ from hermes_actor.store.search import matches, merge
 from hermes_actor.store.search.coverage import read_indexes
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import WriterPort
+    from hermes_actor.client.interfaces import IndexOwner
     from hermes_actor.client.reader import Reader
     from hermes_actor.sqlite import Connection
     from hermes_actor.store.queries import Query
@@ -47,16 +47,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CATCH_UPS = 3
-"""How often a search has the indexes brought up to date. A restore or a rebuild can come between
+"""Requests of one search to bring the indexes up to date. A restore or a rebuild can come between
 the owner's answer and the snapshot, but not again and again."""
 
 
 class FileQueries:
-    """Answers queries from a reader of the file; *port* leads to the owner of the indexes."""
+    """Answers queries from a reader of the file; *owner* keeps its full-text indexes."""
 
-    def __init__(self, reader: Reader, port: WriterPort, timeout: float) -> None:
+    def __init__(self, reader: Reader, owner: IndexOwner, timeout: float) -> None:
         self.reader = reader
-        self._port = port
+        self._owner = owner
         self._timeout = timeout
 
     def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,7 +74,7 @@ class FileQueries:
         return self.reader.query(answer, *args)
 
     def close(self) -> None:
-        """Close the reader. The port belongs to the caller."""
+        """Close the reader."""
         self.reader.close()
 
     def with_complete_index(
@@ -108,7 +108,7 @@ class FileQueries:
             except Damaged as error:
                 if not self._is_index_damage(error, until):
                     raise
-            self._port.catch_up(0, max(0.0, until - time.monotonic()), damaged=schema)
+            self._owner.catch_up(0, max(0.0, until - time.monotonic()), damaged=schema)
             return self.reader.snapshot(check_and_run, through)
 
         behind, result = attempt()
@@ -126,7 +126,7 @@ class FileQueries:
                 time.sleep(limits.ASIDE_LOOK_SECONDS)
             catch_ups += 1
             try:
-                self._port.catch_up(through or 0, max(0.0, until - time.monotonic()))
+                self._owner.catch_up(through or 0, max(0.0, until - time.monotonic()))
             except OpenError:
                 if fallback is None:
                     raise

@@ -16,6 +16,7 @@ __all__ = [
     "AsyncChangeStream",
     "AsyncPort",
     "ChangeStream",
+    "IndexOwner",
     "Lease",
     "ReaderPort",
     "WriterPort",
@@ -65,16 +66,8 @@ class ChangeStream(Protocol):
         ...
 
 
-class WriterPort(Protocol):
-    """What a SessionDB needs of a writer. Safe to use from any thread."""
-
-    def submit(self, operation: Operation[R], timeout: float) -> R:
-        """Have *operation* applied; its result once it is committed and synced."""
-        ...
-
-    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
-        """Send several operations, in order, without waiting for any."""
-        ...
+class IndexOwner(Protocol):
+    """The writer, as far as a search needs it."""
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         """Return when both full-text indexes cover all messages up to *through*.
@@ -82,6 +75,18 @@ class WriterPort(Protocol):
         *damaged*: a search has found one of them damaged, under this number of the schema; they
         are rebuilt first, unless the schema has changed since.
         """
+        ...
+
+
+class WriterPort(IndexOwner, Protocol):
+    """The part of a writer that a SessionDB needs. Safe to use from any thread."""
+
+    def submit(self, operation: Operation[R], timeout: float) -> R:
+        """Have *operation* applied; its result once it is committed and synced."""
+        ...
+
+    def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
+        """Send several operations, in order, without waiting for any."""
         ...
 
     def lease(self, timeout: float) -> Lease:
@@ -100,7 +105,7 @@ class WriterPort(Protocol):
 
 
 class ReaderPort(Protocol):
-    """What a SessionDB needs to read a store. Safe to use from any thread."""
+    """The reads of a store that a SessionDB needs. Safe to use from any thread."""
 
     def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Answer *query* from a state that has every change acknowledged before the call."""
