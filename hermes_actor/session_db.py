@@ -1,11 +1,8 @@
-"""SessionDB: sessions and messages of an agent, as callers have always known them.
+"""SessionDB: sessions and messages of an agent in an SQLite file.
 
 Reads run in the calling process, on read-only connections. Every change becomes one operation
-and goes to the one writer of the file. This module takes the time, encodes values to their stored
-form, cleans titles and removes transcript files; it holds no SQL.
-
-Its fifty methods are thin and stand, by subject, in ``hermes_actor/api``; here are opening,
-closing, and what other programs reach for inside.
+and goes to the one writer of the file. The methods stand, by subject, in ``hermes_actor/api``;
+here are opening, closing, and the internals that other programs use.
 """
 
 from __future__ import annotations
@@ -147,17 +144,36 @@ class SessionDB(SessionDBProvider):
     def from_url(
         cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
+        """Open the store at *url* with the provider that its scheme names.
+
+        The settings of the home are not read.
+
+        Args:
+            url: Such as ``sqlite:////path/to/state.db`` or ``postgresql://user@host/database``.
+            settings: Accepted for all providers; a file has none.
+            timeout: As for :class:`SessionDB`.
+
+        Raises:
+            UnknownProvider: no provider has the scheme.
+            MissingDriver: the driver of the provider is not installed.
+            OpenError: the store cannot be reached or opened. No message repeats a password.
+        """
         from hermes_actor.providers.resolve import choose_by_url
 
         return choose_by_url(url).open(timeout)  # type: ignore[return-value]
 
     @property
     def capabilities(self) -> Capabilities:
+        """The promises of a file: synced changes that are pushed to followers, on one host."""
         kinds = frozenset({"words", "phrases", "prefixes", "cjk", "substrings"})
         return Capabilities("synced", "pushed", kinds, many_hosts=False, private_sql=True)
 
     def close(self) -> None:
-        """Stop using the store. Calling it again is harmless; other objects are not disturbed."""
+        """Stop using the store. Calling it again is harmless; other objects are not disturbed.
+
+        The last object of a process on a file closes the connection to the actor or, embedded, the
+        file. Later calls raise :class:`Closed`. A program that ends without it loses nothing.
+        """
         with self._lock:
             port, self._port, self._conn = self._port, None, None
         if port is not None:

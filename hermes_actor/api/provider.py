@@ -40,7 +40,7 @@ class Capabilities(NamedTuple):
     """``synced``: acknowledged means on disk. ``relaxed``: a crash of the server may take back the
     last acknowledged changes, though never a part of one."""
     changes: Literal["pushed", "polled", "none"]
-    """How followers of :meth:`SessionDBProvider.subscribe` hear of a change."""
+    """The way in which followers of :meth:`SessionDBProvider.subscribe` learn of a change."""
     search: frozenset[str]
     """Kinds of search: ``words``, ``phrases``, ``prefixes``, ``stems``, ``cjk``, ``substrings``,
     ``similarity``."""

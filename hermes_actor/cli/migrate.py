@@ -157,9 +157,9 @@ def _facts(choice: StoreSpec) -> StoreSummary | None:
     if file is None:
         from hermes_actor.providers.resolve import provider_class
 
-        look: Any = getattr(provider_class(choice.name), "look", None)
-        if look is not None:
-            found: StoreSummary | None = look(choice.url, settings=choice.settings)
+        summary: Any = getattr(provider_class(choice.name), "summary", None)
+        if summary is not None:
+            found: StoreSummary | None = summary(choice.url, settings=choice.settings)
             return found
     elif not file.exists():
         return None

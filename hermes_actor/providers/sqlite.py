@@ -26,6 +26,17 @@ class SQLiteSessionDBProvider(SessionDB):
     def from_url(
         cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
+        """Open the file that *url*, or a path without a scheme, names.
+
+        Args:
+            settings: Accepted for all providers; a file has none.
+            timeout: As for :class:`SessionDB`.
+
+        Raises:
+            BadConfig: the URL names no file, or has an unknown parameter.
+
+        Raises also what :class:`SessionDB` raises.
+        """
         parts = urlsplit(url)
         if parts.scheme == "" and url:
             return cls(Path(url), timeout=timeout)

@@ -39,7 +39,6 @@ NOT_YET = {
     "hermes_protocol",
     "top level",
     "actor",
-    "api",
     "cli",
     "client",
     "compat",

@@ -96,6 +96,15 @@ def parameters(function):
     return words
 
 
+def test_every_public_method_has_a_contract():
+    bare = [
+        name
+        for name, method in inspect.getmembers(SessionDB, callable)
+        if not name.startswith("_") and not (method.__doc__ or "").strip()
+    ]
+    assert bare == []
+
+
 class RefusesWal:
     """A connection whose file system cannot do WAL (and perhaps not even DELETE)."""
 

@@ -57,7 +57,7 @@ _SUBJECTS = (
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LOOK_SECONDS = 5.0
+_SUMMARY_SECONDS = 5.0
 
 
 class ServerQueries:
@@ -110,24 +110,30 @@ class ServerSessionDB(SessionDBProvider):
     def from_url(
         cls, url: str, *, settings: Mapping[str, Any] | None = None, timeout: float = 30.0
     ) -> Self:
+        """Open the store at *url*, and create its tables if there are none.
+
+        Raises:
+            OpenError: the server cannot be reached, or refuses the login.
+            BadConfig: a setting has a value that it cannot have.
+        """
         return cls(url, settings=settings, timeout=timeout)
 
     @classmethod
-    def look(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> StoreSummary | None:
+    def summary(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> StoreSummary | None:
         """Return a summary of the store without creating it; ``None`` if there is none yet."""
         dialect = cls._dialect(_settings(settings or {}))
         database = Database(dialect, dialect.engine(url))
         with closing(database):
-            return transfer.look(database, _LOOK_SECONDS)
+            return transfer.summary(database, _SUMMARY_SECONDS)
 
     @classmethod
     def status(cls, url: str, *, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the state and promises of the store at *url* without creating anything.
 
         Raises:
-            OpenError: the server cannot be reached, or does not let us in.
+            OpenError: the server cannot be reached, or refuses the login.
         """
-        facts = cls.look(url, settings=settings)
+        facts = cls.summary(url, settings=settings)
         dialect = cls._dialect(_settings(settings or {}))
         declared = dialect.capabilities()
         return {
@@ -144,7 +150,7 @@ class ServerSessionDB(SessionDBProvider):
         """Open the store at *url*, or the one that *engine*, which stays the caller's, leads to.
 
         Raises:
-            OpenError: the server cannot be reached, or does not let us in.
+            OpenError: the server cannot be reached, or refuses the login.
         """
         if self._port is not None:
             raise RuntimeError("the store is open already")
@@ -165,9 +171,18 @@ class ServerSessionDB(SessionDBProvider):
 
     @property
     def capabilities(self) -> Capabilities:
+        """The promises of this server with these settings.
+
+        Raises:
+            Closed: the store was closed, or not opened yet.
+        """
         return self._opened().database.dialect.capabilities()
 
     def close(self) -> None:
+        """Stop using the store. Calling it again is harmless; other objects are not disturbed.
+
+        Waits until the changes of pipelines are written. Later calls raise :class:`Closed`.
+        """
         with self._lock:
             port, self._port = self._port, None
         if port is not None:

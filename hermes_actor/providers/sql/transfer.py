@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.database import Database
     from hermes_actor.providers.sql.dialect import ServerDialect
 
-__all__ = ["build_search", "drop_search", "look"]
+__all__ = ["build_search", "drop_search", "summary"]
 
 _STREAMED_ROWS = 50
 """Rows that the driver holds at a time: each may have megabytes."""
@@ -193,7 +193,7 @@ def build_search(database: Database) -> None:
     _bulk(database.dialect).build_search(database)
 
 
-def look(database: Database, timeout: float) -> StoreSummary | None:
+def summary(database: Database, timeout: float) -> StoreSummary | None:
     """Return a summary of the store without creating it; ``None`` if there is none yet."""
 
     def ask(conn: ServerConnection) -> StoreSummary | None:
