@@ -2,14 +2,14 @@
 
 A history is what writers and readers saw, with times of one monotonic clock, and what the file
 says when all is over. Every change has its *place* in one order, ``commit_no``, which its answer
-told; so no order has to be guessed, and everything here takes O(n log n).
+names; so no order has to be guessed, and everything here takes O(n log n).
 
 1.  ``lost``: what was acknowledged is there.
 2.  ``doubled``: nothing is there twice.
-3.  ``phantom``: nothing is there that nobody sent.
+3.  ``phantom``: nothing is there that was not sent.
 4.  ``resurrected``: what was refused is not there.
 5.  ``altered``: what is there is what was sent.
-6.  ``mismatch``: every answer, also one that was given again, tells the place and the result of
+6.  ``mismatch``: every answer, also one that was given again, names the place and the result of
     the change that is there.
 7.  ``torn``: a receipt is there exactly if its change is.
 8.  ``gap``: the places are 1, 2, 3 and so on.
@@ -21,7 +21,7 @@ told; so no order has to be guessed, and everything here takes O(n log n).
 14. ``backward``: a read sees what a read that ended before it began has seen.
 15. ``cut``: after a power cut the file holds all that was acknowledged before, and of the rest a
     beginning of what was under way.
-16. ``stuck``: once the faults are over, everybody gets an answer in time.
+16. ``stuck``: once the faults are over, every client gets an answer in time.
 17. ``structure``: the file is sound.
 """
 
@@ -64,13 +64,13 @@ class Write(NamedTuple):
     payload: int | None
     """A hash of what was sent; ``None`` if it is not known any more."""
     began: float
-    """When it was first sent."""
+    """Time at which it was first sent."""
     ended: float
-    """When it was first answered, or given up; :data:`NEVER` if neither."""
+    """Time at which it was first answered, or given up; :data:`NEVER` if neither."""
     outcome: str
     """``ok``, ``failed`` (and certainly not applied) or ``unknown``."""
     place: int | None = None
-    """What the answer said, if it said so."""
+    """Place that the answer named, if it did."""
     result: Any = None
 
 
@@ -95,7 +95,7 @@ class Row(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What one read saw, all in one snapshot."""
+    """Everything that one read saw, in one snapshot."""
 
     reader: str
     began: float
@@ -103,7 +103,7 @@ class Read(NamedTuple):
     place: int
     """The newest place that it saw."""
     rows: int
-    """How many changes it saw."""
+    """Number of changes that it saw."""
     window: int = 0
     """Of how many of the last of them it has taken the digest."""
     digest: int = 0
@@ -208,7 +208,7 @@ def _contents(
             found.append(
                 Violation(
                     "mismatch",
-                    f"{_name(write)} was told {write.place}, {write.result!r};"
+                    f"{_name(write)} was answered {write.place}, {write.result!r};"
                     f" the file says {there.place}, {there.result!r}",
                 )
             )
@@ -229,7 +229,7 @@ def _answers(
             found.append(
                 Violation(
                     "mismatch",
-                    f"{_name(answer)} was told again {answer.place}, {answer.result!r};"
+                    f"{_name(answer)} was answered again {answer.place}, {answer.result!r};"
                     f" the file says {row and (row.place, row.result)}",
                 )
             )
@@ -349,7 +349,9 @@ def _highest_before(points: list[tuple[float, int]], moments: list[float]) -> li
 def check_cut(
     acknowledged: int, sent: int, rows: Sequence[Row], *, batch: int | None = None
 ) -> list[Violation]:
-    """What a power cut has left, in places: *acknowledged* before it, *sent* to SQLite before it.
+    """Return violations of what a power cut may leave, in places.
+
+    *acknowledged* were answered before it, *sent* went to SQLite before it.
 
     *rows* is what is there after recovery. At most *batch* changes may have been under way.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Event", "Scenario", "end_actors"]
 
 _SERVE_SECONDS = 30.0
-"""As long as a call waits by default: if nobody serves by then, a write has failed too."""
+"""As long as a call waits by default: if no actor serves by then, a write has failed too."""
 _END_SECONDS = 10.0
 """A drain takes half of it at most."""
 _HANDOFF_EVERY_SECONDS = 1.0
@@ -87,9 +87,9 @@ class Scenario:
     began: float = field(init=False, default=0.0)
     """0 until the crew is there."""
     pid: int = field(init=False, default=0)
-    """Who serves, as far as the director knows."""
+    """Process that serves, as far as the director knows."""
     keep: bool = field(init=False, default=False)
-    """Whether the home stays."""
+    """True if the home stays."""
 
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
@@ -156,7 +156,7 @@ class Scenario:
 
     @property
     def now(self) -> Event | None:
-        """What is happening."""
+        """The event that is happening, if any."""
         return self.events[-1] if self.events and self.events[-1].ended is None else None
 
     def poll(self) -> int:
@@ -202,7 +202,7 @@ class Scenario:
                 self.faults.append(f"{type(error).__name__}: {error}")
 
     def _plan(self) -> list[tuple[float, str, Callable[[], None]]]:
-        """When to do what: a hand-off every second, and four faults in an order of the seed's."""
+        """Return the plan: a hand-off every second, and four faults in an order of the seed's."""
         faults = [self._kill, self._kill_in_handoff, self._term, self._break]
         self._rng.shuffle(faults)
         part = self.seconds / (len(faults) + 1)
@@ -228,16 +228,16 @@ class Scenario:
     def _hand_off(self) -> None:
         event = self._begin("handoff", f"hand-off {self.done('handoff') + 1}")
         try:
-            told = request_handoff(self.paths, sys.executable)
+            outcome = request_handoff(self.paths, sys.executable)
         except HermesActorError as error:
             self._end(event, str(error), good=False)
             return
-        self._end(event, f"{self.pid} → {self._now_serves(told['pid'])}")
+        self._end(event, f"{self.pid} → {self._now_serves(outcome['pid'])}")
 
     def _break(self) -> None:
         event = self._begin("broken", "broken update")
         try:
-            told = request_handoff(self.paths, str(self.home / "broken-python"))
+            outcome = request_handoff(self.paths, str(self.home / "broken-python"))
         except HandoffFailed:
             served = self._await_served()
             # It must be the broken build that has failed, and for that reason.
@@ -246,7 +246,7 @@ class Scenario:
         except HermesActorError as error:
             self._end(event, str(error), good=False)
         else:
-            self._end(event, f"pid {told['pid']} serves", good=False)
+            self._end(event, f"pid {outcome['pid']} serves", good=False)
 
     def _kill(self) -> None:
         event = self._begin("kill", "kill -9")
@@ -279,7 +279,7 @@ class Scenario:
         return f"{dead} → {self._now_serves(served)}{took_back}"
 
     def done(self, kind: str) -> int:
-        """How many events of a kind have ended well."""
+        """Return how many events of a kind have ended well."""
         return sum(e.kind == kind and e.good and e.ended is not None for e in self.events)
 
     # --- the actor -------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Scenario:
                 if status and status.is_serving and status.pid != other_than:
                     return status.pid
             time.sleep(0.01)
-        raise NotRunning(f"nobody serves {self.paths.db}")
+        raise NotRunning(f"no actor serves {self.paths.db} after {_SERVE_SECONDS:g} s")
 
     def _prepare_broken_build(self) -> None:
         """An update that was cut short: a copy of this package that lacks a module."""
@@ -316,20 +316,20 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_actors(paths: StorePaths) -> None:
-    """End the actors of a store, one after the other, until nobody holds its owner lock.
+    """End the actors of a store, one after the other, until its owner lock is free.
 
     Returns when they are gone, or after 20 s.
     """
-    told: dict[int, int] = {}
+    signalled: dict[int, int] = {}
     insist = time.monotonic() + _END_SECONDS
     give_up = insist + _END_SECONDS
     while time.monotonic() < give_up:
         pid = _owner(paths)
-        if pid is None and not any(map(_lives, told)):
+        if pid is None and not any(map(_lives, signalled)):
             return
         number = signal.SIGTERM if time.monotonic() < insist else signal.SIGKILL
-        if pid is not None and told.get(pid) != number:
-            told[pid] = number
+        if pid is not None and signalled.get(pid) != number:
+            signalled[pid] = number
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         time.sleep(0.01)
@@ -341,13 +341,13 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     with contextlib.suppress(OSError):
-        # Nobody may have collected it yet.
+        # It may not have been collected yet.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return True
 
 
 def _owner(paths: StorePaths) -> int | None:
-    """The process that the lock file names, if somebody holds the lock."""
+    """The process that the lock file names, if the lock is held."""
     with contextlib.suppress(OSError), paths.owner_lock.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

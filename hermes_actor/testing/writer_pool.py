@@ -56,8 +56,8 @@ class WriterPool:
 
     *python* runs the workers; *actor_python*, if it is given, the actors that they start.
     *environment* is added to theirs; *path* are folders from which their work is imported, and
-    *setup* names a function that is called once before they are forked. A worker that nobody stops
-    is ended after *lifetime* seconds, if that is not 0.
+    *setup* names a function that is called once before they are forked. A worker that is not
+    stopped is ended after *lifetime* seconds, if that is not 0.
     """
 
     def __init__(

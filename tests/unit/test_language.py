@@ -46,7 +46,6 @@ NOT_YET = {
     "engine",
     "providers",
     "system",
-    "testing",
 }
 """Packages of the product that are not clean yet."""
 
