@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +88,7 @@ def in_turn(first: tuple[tuple[str, ...], Path], second: tuple[tuple[str, ...], 
     return spent
 
 
-def table(rows: list[tuple[str, ...]]) -> None:
+def table(rows: Sequence[tuple[str, ...]]) -> None:
     """Columns as wide as their widest cell, numbers to the right."""
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     for row in rows:

@@ -35,7 +35,7 @@ from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.testing.scenario import Event, end_actors
-from hermes_actor.testing.writer_pool import Crew, check
+from hermes_actor.testing.writer_pool import WriterPool, check
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ Section = tuple[dict[str, Any], list[str]]
 BENCH = Path(__file__).resolve().parent.parent / ".bench"
 MEDIAN_TARGET_MS, WORST_TARGET_MS, EXIT_TARGET_S = 60, 400, 1.0
 ROUND = 10  # hand-offs, and restarts, on one file
-PATIENCE = 60.0  # for whatever must happen, on a busy machine
+SETTLE_SECONDS = 60.0  # for whatever must happen, on a busy machine
 CLIENTS, QUEUED, BATCH = 64, 1000, 64
 
 
@@ -71,7 +71,7 @@ def arguments() -> argparse.Namespace:
 
 def serving(paths: StorePaths, other_than: int = 0) -> int:
     """Wait until an actor serves; its process."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < give_up:
         with contextlib.suppress(HermesActorError, OSError):
             status = ask_status(paths)
@@ -89,7 +89,7 @@ def restart(paths: StorePaths) -> None:
 
 
 def longest_wait(
-    crew: Crew, paths: StorePaths, act: Callable[[StorePaths], object]
+    pool: WriterPool, paths: StorePaths, act: Callable[[StorePaths], object]
 ) -> tuple[float, float]:
     """Do something to the actor: the longest wait of a write that met it, and how long it took.
 
@@ -98,14 +98,15 @@ def longest_wait(
     event = Event("", "", time.monotonic())
     act(paths)
     event.ended = time.monotonic()
-    behind, give_up = set(crew.records), time.monotonic() + PATIENCE
+    behind, give_up = set(pool.names), time.monotonic() + SETTLE_SECONDS
     while behind:
         if time.monotonic() > give_up:
             raise TimeoutError(f"{sorted(behind)} do not write any more")
         time.sleep(0.02)
-        for record in crew.poll():
-            event.met(record)
-        behind = {name for name in behind if crew.records[name][-1].began <= event.ended}
+        for write in pool.poll():
+            event.met(write)
+            if write.began > event.ended:
+                behind.discard(write.client)
     return event.longest, event.ended - event.began
 
 
@@ -122,26 +123,31 @@ def handoffs(folder: Path, options: argparse.Namespace) -> Section:
     for first in range(0, options.count, ROUND):
         count = min(ROUND, options.count - first)
         paths = resolve_paths(folder / f"round-{first}" / "state.db")
-        crew = Crew(paths.db, paths.db.parent / "records", f"{peer.SEED}-{first}", 20 * count)
+        home = paths.db.parent
+        pool = WriterPool(
+            paths.db, home / "records", seed=f"{peer.SEED}-{first}",
+            environment={"HERMES_HOME": str(home)}, lifetime=20 * count + 150,
+        )  # fmt: skip
         try:
-            crew.start(options.writers, pause=options.pause / 1e3)
+            pool.add(options.writers, pause=options.pause / 1e3).start()
             begun = time.monotonic()
-            crew.go()
+            pool.go()
             for number in range(count):
                 for name in list(acts)[:: -1 if number % 2 else 1]:
-                    wait, took = longest_wait(crew, paths, acts[name])
+                    wait, took = longest_wait(pool, paths, acts[name])
                     waits[name].append(wait)
                     takes[name].append(took)
                 told = ", ".join(f"{name} {1e3 * of[-1]:.0f} ms" for name, of in waits.items())
                 peer.say(f"{first + number + 1} of {options.count}: {told}")
             seconds += time.monotonic() - begun
         finally:
-            crew.stop()
+            code = pool.stop()
             end_actors(paths)
-        crew.poll()
-        history = check(paths.db, crew.records)
+        history = check(paths.db, pool.recorded)
         writes, errors = writes + history.acknowledged, errors + history.failed
-        faults += [*crew.faults, *history.faults]
+        faults += history.faults
+        if code:
+            faults.append(f"a writer has ended with {code}: {pool.last_words()}")
         if history.lost or history.doubled or history.out_of_order:
             faults.append(f"round {first}: {history}")
         if not options.keep:
@@ -201,10 +207,10 @@ def exit_time(folder: Path, options: argparse.Namespace) -> Section:
 
 def _end_under_load(paths: StorePaths, channels: list[ActorClient]) -> tuple[float, int]:
     """Fill the queue, end the actor; the seconds until its exit, and the writes acknowledged."""
-    channels[0].connect(PATIENCE)
-    channels[0].submit(SessionCreate(id="s", source="cli", started_at=0.0), PATIENCE)
+    channels[0].connect(SETTLE_SECONDS)
+    channels[0].submit(SessionCreate(id="s", source="cli", started_at=0.0), SETTLE_SECONDS)
     for channel in channels:
-        channel.connect(PATIENCE)
+        channel.connect(SETTLE_SECONDS)
     pid = serving(paths)
     gone = os.pidfd_open(pid)
     with contextlib.closing(sqlite3.connect(paths.db, isolation_level=None)) as conn:
@@ -216,13 +222,13 @@ def _end_under_load(paths: StorePaths, channels: list[ActorClient]) -> tuple[flo
             row = MessageRow(role="user", content=f"{number} " + "x" * 200, timestamp=0.0)
             share = range(number, QUEUED, CLIENTS)
             answers += channel.send(
-                [MessageAppend(session_id="s", message=row) for _ in share], PATIENCE
+                [MessageAppend(session_id="s", message=row) for _ in share], SETTLE_SECONDS
             )
         _await_queue(paths, QUEUED - BATCH)
         begun = time.monotonic()
         os.kill(pid, signal.SIGTERM)
         conn.execute("ROLLBACK")
-    select.select([gone], [], [], PATIENCE)
+    select.select([gone], [], [], SETTLE_SECONDS)
     took = time.monotonic() - begun
     os.close(gone)
     acknowledged = 0
@@ -234,7 +240,7 @@ def _end_under_load(paths: StorePaths, channels: list[ActorClient]) -> tuple[flo
 
 
 def _await_queue(paths: StorePaths, count: int) -> None:
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + SETTLE_SECONDS
     while (status := ask_status(paths)) is None or status.queue.count < count:
         if time.monotonic() > give_up:
             raise TimeoutError(f"the queue does not fill: {status and status.queue}")

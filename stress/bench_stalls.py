@@ -177,7 +177,7 @@ def probe(side: str, path: Path) -> None:
 class Wait(NamedTuple):
     longest: float
     refused: int
-    count: int
+    writes: int
 
 
 @contextlib.contextmanager
@@ -259,8 +259,8 @@ def main() -> None:
     folder = BENCH / "stalls"
     facts = ", ".join(f"{key} {value}" for key, value in peer.machine().items())
     print(f"{options.messages:,} messages, {options.rounds} rounds, {facts}\n")
-    rows = [("longest wait of another's write, while", "ours ms", "refused", "peer ms", "refused",
-             "ratio")]  # fmt: skip
+    heading = ("longest wait of another's write, while", "ours ms", "refused", "peer ms", "refused")
+    rows: list[tuple[str, ...]] = [(*heading, "ratio")]
     try:
         for case in options.only or CASES:
             peer.say(f"measuring: {case}")

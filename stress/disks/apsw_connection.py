@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from hermes_actor.store.schema_features import Layout
+    from hermes_actor.store.schema_features import SchemaFeatures
 
 __all__ = ["ApswConnection", "ApswCursor"]
 
@@ -102,7 +102,7 @@ class ApswCursor:
 class ApswConnection:
     """What :class:`hermes_actor.sqlite.Connection` is to the engine."""
 
-    layout: Layout | None = None
+    layout: SchemaFeatures | None = None
     layout_cookie: int = -1
     layout_checked: bool = False
     identity: tuple[int, ...] | None = None

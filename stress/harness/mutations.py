@@ -358,23 +358,23 @@ def _lost_reader() -> None:
     """A reader that an exception has ended is waited for by all others."""
     from hermes_actor.client.connection import ActorConnection, _Waiter
 
-    take_part = ActorConnection._take_part
+    pump_once = ActorConnection._pump_once
 
     def trusting(self: ActorConnection, me: _Waiter, deadline: float) -> float | None:
         if self._reader is not None:
             self._reader.until = float("inf")
-        return take_part(self, me, deadline)
+        return pump_once(self, me, deadline)
 
     def work(self: ActorConnection, done: Any, deadline: float, steps: Any = ()) -> None:
         me = _Waiter(done, steps)
         while True:
-            with self.held:
-                seconds = self._take_part(me, deadline)
+            with self.lock:
+                seconds = self._pump_once(me, deadline)
             if seconds is None:
                 return
             me.wait(seconds)
 
-    _put(ActorConnection, "_take_part", trusting)
+    _put(ActorConnection, "_pump_once", trusting)
     _put(ActorConnection, "_work", work)
 
 

@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from hermes_actor.testing.records import Recorded, Row
+from hermes_actor.testing.history import Row
+from hermes_actor.testing.records import Recorded
 
 __all__ = ["committed_pages", "without_saved"]
 

@@ -17,7 +17,7 @@ def actor_pid(path: Path) -> int | None:
     """The process that says it owns the store, if it lives."""
     lock = path.with_name(f".{path.name}.actor") / "owner.lock"
     with contextlib.suppress(OSError, ValueError):
-        pid = json.loads(lock.read_text())["pid"]
+        pid = int(json.loads(lock.read_text())["pid"])
         os.kill(pid, 0)
         return pid
     return None
@@ -96,7 +96,7 @@ def own(path: Path, key: str) -> int:
     """A number that the store keeps for itself, such as its epoch."""
     sql = "SELECT value FROM hermes_actor_meta WHERE key = ?"
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
-        return conn.execute(sql, (key,)).fetchone()[0]
+        return int(conn.execute(sql, (key,)).fetchone()[0])
 
 
 def contents(path: Path, session: str) -> list[str]:

@@ -238,7 +238,7 @@ class Model:
 
     def get_session_title(self, session_id: str) -> str | None:
         row = self.sessions.get(session_id)
-        return row and row["title"]
+        return row["title"] if row else None
 
     def get_session_by_title(self, title: str) -> Row | None:
         return next((dict(s) for s in self.sessions.values() if s["title"] == title), None)
@@ -387,7 +387,7 @@ class Model:
 
     def _last_active(self, row: Row) -> float:
         times = [m["timestamp"] for m in self._rows(row["id"])]
-        return max(times, default=row["started_at"])
+        return float(max(times, default=row["started_at"]))
 
     def _effective(self, row: Row) -> float:
         below = [self._effective(child) for child in self._continuations(row["id"])]

@@ -26,7 +26,7 @@ def run_python(code: str, *args: Any, prefix: tuple[str, ...] = (), **env: str) 
 
 def own_mounts() -> tuple[str, ...]:
     """The command prefix that lets a child mount file systems that vanish with it, if any does."""
-    prefix = ("unshare", "--mount")
+    prefix: tuple[str, ...] = ("unshare", "--mount")
     if os.getuid() != 0:
         prefix = ("unshare", "--user", "--map-root-user", "--mount")
     try:

@@ -7,8 +7,8 @@ import zlib
 import pytest
 from harness.saved_wal import without_saved
 
-from hermes_actor.testing.history import Write
-from hermes_actor.testing.records import Recorded, Row
+from hermes_actor.testing.history import Row, Write
+from hermes_actor.testing.records import Recorded
 
 TEXTS = [f"w0 {number} {'x' * 30}" for number in range(1, 4)]
 
