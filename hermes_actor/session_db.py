@@ -97,9 +97,9 @@ class SessionDB(SessionDBProvider):
         cls, db_path: Path | str | None = None, *, mode: str = "actor", timeout: float = 30.0
     ) -> SessionDB:
         if not cls._is_file:
-            chosen = _elsewhere(db_path)
+            chosen = _provider_for(db_path)
             if chosen is not None and cls is SessionDB:
-                return _open_elsewhere(chosen, mode, timeout)
+                return _open_by_provider(chosen, mode, timeout)
             if chosen is not None:
                 raise BadConfig(
                     f"{cls.__name__} is a subclass for files, but the store is one of {chosen.name}"
@@ -221,13 +221,13 @@ class SessionDB(SessionDBProvider):
 
 
 def _default_path() -> Path:
-    """The default of the drop-in module if that is loaded: its users move the store there."""
+    """Return the default path of the drop-in module if it is loaded: its users set it there."""
     drop_in = sys.modules.get("hermes_actor.hermes_state")
     return getattr(drop_in, "DEFAULT_DB_PATH", DEFAULT_DB_PATH)
 
 
-def _elsewhere(target: Path | str | None) -> StoreSpec | None:
-    """The provider that *target* or, without one, the settings of the home ask for."""
+def _provider_for(target: Path | str | None) -> StoreSpec | None:
+    """Return the store that *target* or, without one, the settings of the home name, if any."""
     if not isinstance(target, str | None):
         return None
     # Most programs never leave the file: without a URL and without settings nothing is imported.
@@ -238,12 +238,12 @@ def _elsewhere(target: Path | str | None) -> StoreSpec | None:
     if target is None:
         return choose_by_settings(_default_path().parent)
     if not is_url(target):
-        # This class, because callers of the module that we stand in for know it.
+        # AttributeError: the class that hermes_state raised for a text.
         raise AttributeError("a text must be the URL of a store; give the path of a file as a Path")
     return choose_by_url(target)
 
 
-def _open_elsewhere(chosen: StoreSpec, mode: str, timeout: float) -> SessionDB:
+def _open_by_provider(chosen: StoreSpec, mode: str, timeout: float) -> SessionDB:
     if mode != "actor" and chosen.name != "sqlite":
         raise BadConfig(f"mode={mode!r} is for files; the provider is {chosen.name}")
     try:

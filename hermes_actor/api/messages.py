@@ -78,7 +78,7 @@ class MessageMethods(Methods):
                 for role ``assistant`` only. Messages get new ids, and times one microsecond apart.
 
         Raises:
-            ConstraintFailed: there is no such session.
+            ConstraintFailed: there is no such session, and *messages* is not empty.
         """
         rows = _codec.transcript_rows(time.time(), messages)
         return Change(ops.MessagesReplace(session_id=session_id, messages=rows))

@@ -72,7 +72,7 @@ class StoreSpec(NamedTuple):
         return str(self.file or masked(self.url))
 
     def __repr__(self) -> str:
-        return f"Choice(name={self.name!r}, url={masked(self.url)!r})"
+        return f"StoreSpec(name={self.name!r}, url={masked(self.url)!r})"
 
 
 def is_url(text: str) -> bool:
