@@ -129,7 +129,7 @@ class _Program(LazyGroup):
 )
 @click.version_option(__version__, prog_name="hermes-actor")
 def main() -> None:
-    """One writer that serves every process of an agent.
+    """One writer for every process of an agent.
 
     The store is HERMES_HOME/state.db (default ~/.hermes/state.db).
     """

@@ -49,18 +49,19 @@ def _copy_to(paths: StorePaths, output: Output) -> int:
 @click.command()
 @db_option
 @keep_option
-@click.option("--to", metavar="FILE", help="Copy to this file; removes no other.")
+@click.option("--to", metavar="FILE", help="Write the backup to this file, and prune no other.")
 @force_option
 @json_option
 def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_json: bool) -> int:
     """Make a verified backup of a store, even while it is in use.
 
-    Nobody is stopped or slowed down: the copy is made by a reader inside one snapshot, in small
-    steps with pauses. It is one file, mode 0600, with everything that was acknowledged before it
-    began, and appears under its name only after it was opened and checked. Without --to it goes to
-    the folder "backups" beside the store. A file that exists is replaced only with --force.
+    Writers are neither stopped nor slowed down: a reader copies one snapshot, in small steps with
+    pauses. The backup is one file, mode 0600, with everything that was acknowledged before it
+    began. It appears under its name only after it was verified. Without --to it goes to the folder
+    "backups" beside the store, where the newest few are kept. An existing file is overwritten only
+    with --force.
 
-    Exit codes: 0 the copy is there, 1 there is no store, or it could not be copied.
+    Exit codes: 0 the backup is complete, 1 there is no store, or it could not be copied.
 
     \b
     Examples:

@@ -31,13 +31,13 @@ _HEAD = "# Completion of hermes-actor"
 
 @click.command()
 @click.argument("shell", type=click.Choice(list(_WHERE)), required=False)
-@click.option("--install", is_flag=True, help="Write the script to where the shell looks for it.")
+@click.option("--install", is_flag=True, help="Install the script where the shell finds it.")
 @force_option
 def completion(shell: str | None, install: bool, force: bool) -> int:
     """Print a completion script for bash, zsh or fish.
 
-    Without SHELL it is the one of your login. How to install the script by hand is in its first
-    lines; --install does it.
+    Without SHELL, the shell of your login is used. The first lines of the script say how to install
+    it by hand; --install does it for you.
 
     Exit codes: 0 printed or written, 1 the shell is not one of the three.
 

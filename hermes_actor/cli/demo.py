@@ -35,26 +35,26 @@ _STYLES = {"handoff": "green", "broken": "magenta", "kill": "red", "term": "yell
 @click.command()
 @click.option(
     "--seconds", type=click.FloatRange(min=5, max=600), default=15.0, show_default=True,
-    metavar="N", help="How long it goes on.",
+    metavar="N", help="Duration in seconds.",
 )  # fmt: skip
 @click.option(
     "--writers", type=click.IntRange(min=1, max=64), default=8, show_default=True,
-    metavar="N", help="Processes that write.",
+    metavar="N", help="Number of writer processes.",
 )  # fmt: skip
 @click.option(
     "--seed", type=int, default=0, show_default=True, metavar="N",
-    help="Another seed, another order of events.",
+    help="Seed of the order of events.",
 )  # fmt: skip
 @json_option
 def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
     """Watch processes write while their actor is updated and killed.
 
-    In a temporary home, writers and two readers work while the actor is handed over every second,
-    killed twice with kill -9, ended once with SIGTERM, and updated once to a build that cannot
+    In a temporary home, writers and two readers work while the actor is handed off every second,
+    killed twice with kill -9, stopped once with SIGTERM, and updated once to a build that cannot
     start. Then every acknowledgement is compared with the file.
 
-    Exit codes: 0 nothing was lost, doubled or reordered and every write succeeded, 1 otherwise;
-    then the home is kept, and its path printed.
+    Exit codes: 0 nothing was lost, duplicated or reordered and every write succeeded, 1 otherwise;
+    then the home is kept and its path printed.
 
     \b
     Examples:

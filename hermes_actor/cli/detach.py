@@ -33,13 +33,13 @@ __all__ = ["detach"]
 def detach(db: Path | None, yes: bool, as_json: bool) -> int:
     """Remove everything that hermes-actor added to the file.
 
-    The full-text indexes are completed, then every table and index whose name begins with
-    hermes_actor_ is removed, and with them which sessions were archived in a file of version 11,
-    and titles that wait for their session. No session and no message is touched. Use it before
-    you go back to a program that opens the file by itself. If programs are still connected it is
-    refused, and they are named: their next call would bring everything back.
+    Use it to go back to a program that opens the file by itself. The full-text indexes are
+    completed and the actor is stopped; then every table and index whose name begins with
+    hermes_actor_ is removed. With them go the archive marks of a file of version 11, and titles
+    that are queued for a session to come. No session and no message is changed. It is refused while
+    programs are connected, and names them, because their next call would undo it.
 
-    Exit codes: 0 detached, 1 refused, declined or not possible.
+    Exit codes: 0 detached, 1 refused or declined.
 
     \b
     Example:

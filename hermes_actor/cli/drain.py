@@ -20,10 +20,11 @@ __all__ = ["drain"]
 def drain(db: Path | None, as_json: bool) -> int:
     """Stop the actor after it has answered all admitted requests.
 
-    Everything that was admitted is committed and answered. Clients that are still there start
-    another actor with their next call.
+    Every admitted request is committed and answered before the actor exits. Clients that are still
+    connected start a new actor with their next call. "hermes-actor stop" does the same and takes a
+    timeout.
 
-    Exit codes: 0 it has ended, 1 it has not ended in time, 3 not running.
+    Exit codes: 0 stopped, 1 not stopped in time, 3 not running.
 
     \b
     Example:

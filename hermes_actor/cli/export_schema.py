@@ -20,7 +20,7 @@ __all__ = ["export_schema"]
 
 @click.command("export-schema")
 @db_option
-@click.option("--new", is_flag=True, help="That of a store that is created now; reads no file.")
+@click.option("--new", is_flag=True, help="Print the schema of a new store; read no file.")
 @json_option
 def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
     """Print the SQL of every table, index and trigger.

@@ -19,21 +19,19 @@ __all__ = ["handoff", "request_handoff"]
 
 @click.command()
 @db_option
+@click.option("--python", metavar="PATH", help="Python interpreter of the new build.")
 @click.option(
-    "--python", metavar="PATH", help="The interpreter whose environment has the new build."
-)
-@click.option(
-    "--allow-older", metavar="PATH", help="Go back to the older build of this interpreter."
+    "--allow-older", metavar="PATH", help="Go back to the older build of this Python interpreter."
 )
 @json_option
 def handoff(db: Path | None, python: str | None, allow_older: str | None, as_json: bool) -> int:
     """Switch the actor to new code without interrupting writers.
 
-    Clients notice nothing. If the new build cannot take over, the old actor serves on and this
-    command says why. Without a running actor there is nothing to hand over: the next client
-    starts the new code.
+    Clients notice nothing. If the new build cannot take over, the old actor continues and this
+    command says why. If no actor is running there is nothing to hand off: the next client starts
+    the new code. "restart" applies new settings, "update" runs an update command as well.
 
-    Exit codes: 0 the successor serves, 1 it failed and the old actor serves on, 3 not running.
+    Exit codes: 0 the successor is serving, 1 it failed and the old actor continues, 3 not running.
 
     \b
     Examples:

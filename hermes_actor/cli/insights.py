@@ -43,14 +43,14 @@ Row = dict[str, Any]
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="Sessions that started in so many days.",
+    help="Include sessions started in the last N days.",
 )
-@click.option("--source", help="Only sessions of this source.")
+@click.option("--source", help="Include only sessions of this source.")
 @click.option(
     "--top",
     type=click.IntRange(min=0),
     default=0,
-    help="Also the N sessions with the most tokens.",
+    help="List the N sessions with the most tokens.",
     metavar="N",
 )
 @json_option
@@ -58,7 +58,8 @@ Row = dict[str, Any]
 def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | None) -> None:
     """Show usage figures and charts of the last days.
 
-    Sessions of hidden sources are counted too. Costs are those that were stored with the sessions.
+    Covers sessions, tokens, cost, models, tools and habits. Sessions of hidden sources are counted
+    too. Costs are those stored with the sessions.
 
     Exit codes: 0 done, 1 the store cannot be read.
 

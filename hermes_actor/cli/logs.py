@@ -24,17 +24,17 @@ _FOLLOW_SECONDS = 0.2
 
 @click.command()
 @db_option
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new lines.")
 @click.option(
     "--lines", "-n", type=click.IntRange(min=0), metavar="N", default=50, show_default=True,
-    help="How many of the newest lines.",
+    help="Number of lines to show.",
 )  # fmt: skip
 def logs(db: Path | None, follow: bool, lines: int) -> int:
     """Show the log of the actor.
 
-    It is the log of actors that are started on demand, and of successors. One that a service
-    manager runs writes to its manager: journalctl --user -u hermes-actor. No text of a message is
-    ever in the log.
+    The oldest line comes first. This is the log of actors that were started on demand, and of
+    successors. An actor that a service manager runs logs to its manager: journalctl --user -u
+    hermes-actor. The log never contains the text of a message.
 
     Exit codes: 0 shown, 1 there is no log.
 

@@ -44,15 +44,15 @@ def sessiondb() -> None:
 
 
 @click.command()
-@click.option("--to", required=True, metavar="URL", help="The store to fill: a URL or a path.")
+@click.option("--to", required=True, metavar="URL", help="Target store: a URL or a path.")
 @click.option(
     "--from", "from_", metavar="URL",
-    help="The store to read: a URL or a path; default: that of HERMES_HOME.",
+    help="Source store: a URL or a path. Default: the store of HERMES_HOME.",
 )  # fmt: skip
 @dry_run_option
 @click.option(
     "--report", metavar="FILE",
-    help="Write counts and checksums of every session there, as JSON.",
+    help="Write counts and checksums of every session to this file, as JSON.",
 )  # fmt: skip
 @force_option
 @yes_option
@@ -69,16 +69,15 @@ def migrate(
     """Copy all sessions to another provider, and verify the copy.
 
     Everything is copied as it is: ids, times, titles, parents, Telegram topics, archive marks,
-    titles that are kept for later. Then the target is read back and the checksums of all sessions
-    are compared; search indexes are built last. The source is only read, and nothing is switched
-    over: set sessiondb in config.yaml when you are ready.
+    queued titles. Then the target is read back, the checksums of all sessions are compared, and the
+    search indexes are built. The source is only read, and nothing is switched over: set sessiondb
+    in config.yaml when you are ready.
 
-    A run that was interrupted is carried on by running the command again; after a run that is
-    complete, the same command takes along what the source has got since. The target must be
-    empty, or filled by an earlier run and not changed by others. You are asked before a new file is
-    made.
+    Run the command again to continue an interrupted run, or to copy what the source has received
+    since. The target must be empty, or filled by an earlier run and unchanged since. You are asked
+    before a new file is created.
 
-    Exit codes: 0 copied and verified, 1 refused, declined or not finished; the source is as it was.
+    Exit codes: 0 copied and verified, 1 refused, declined or not finished; the source is unchanged.
 
     \b
     Examples:

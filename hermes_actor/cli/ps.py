@@ -24,10 +24,10 @@ __all__ = ["ps"]
 def ps(as_json: bool) -> int:
     """List all actors of this user.
 
-    A process in embedded mode owns its store too and is listed as "embedded". Exit code 0, also
-    when there is none.
+    Shows process, build, phase, clients and file of each. A process in embedded mode owns its store
+    too, and is listed as "embedded".
 
-    Exit codes: 0, also if there is none.
+    Exit codes: 0, even if there is none.
 
     \b
     Examples:

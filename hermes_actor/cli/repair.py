@@ -46,11 +46,15 @@ _SHOWN_SESSIONS = 20
 
 @click.command()
 @db_option
-@click.option("--check", "only_check", is_flag=True, help="Look for damage, and change nothing.")
-@click.option("--index", is_flag=True, help="Make the full-text indexes anew in any case.")
-@click.option("--salvage", "force", is_flag=True, help="Read all rows into a new file in any case.")
-@click.option("--orphans", is_flag=True, help="Put back what saved files (orphan-…) hold.")
-@click.option("--swap", is_flag=True, help="Put the new file in the place of the damaged one.")
+@click.option("--check", "only_check", is_flag=True, help="Report damage; change nothing.")
+@click.option("--index", is_flag=True, help="Rebuild the full-text indexes in any case.")
+@click.option(
+    "--salvage", "force", is_flag=True, help="Copy all readable rows into a new file in any case."
+)
+@click.option("--orphans", is_flag=True, help="Import changes from saved files (orphan-…).")
+@click.option(
+    "--swap", is_flag=True, help="Replace the damaged content by the rows that were saved."
+)
 @yes_option
 @json_option
 def repair(
@@ -65,23 +69,22 @@ def repair(
 ) -> int:
     """Find damage in the store and repair it.
 
-    Every table is checked by a reader, while others work. Damaged indexes, full-text or ordinary,
-    are built anew by the owner of the store, in slices between changes; nothing is lost by that.
-    If a table is damaged, every row that can be read goes into a new file beside the store.
-    Missing messages are counted, for each session; a row whose text was changed by the damage
-    cannot be recognised. The store itself is left alone until you say --swap: then a copy of the
-    damaged content is kept in "backups", the rows are saved once more, with everything that was
-    written since, and take its place, through the actor if one runs.
+    A reader checks every table while others work. Damaged indexes are rebuilt by the owner of the
+    store, in slices between changes; nothing is lost. If a table is damaged, every readable row is
+    copied into a new file beside the store, and missing messages are counted for each session. A
+    row whose text was changed by the damage cannot be recognised. The store itself is not changed
+    without --swap: then the damaged content is saved in "backups", the rows are copied once more,
+    with everything written since, and replace the content, through the actor if one is running.
 
-    When files were removed or replaced under a running actor, it saved what it had acknowledged
-    beside the store: all of it as "state.db.orphan-db.N", or, if only the log was touched, that
-    as "state.db.orphan-wal.N". --orphans compares these files with the store, and adds the
-    sessions and messages that it lacks; they get new numbers. With --check it only reports.
+    If files are removed or replaced under a running actor, it saves what it had acknowledged beside
+    the store: everything as "state.db.orphan-db.N" or, if only the log was touched, that log as
+    "state.db.orphan-wal.N". --orphans compares these files with the store and imports the sessions
+    and messages that it lacks, under new ids. With --check it only reports.
 
-    Often a copy of yesterday is better than what can be saved: hermes-actor restore --list.
+    Yesterday's backup is often better than what can be saved: hermes-actor restore --list.
 
     Exit codes: 0 the store is sound now, 1 it could not be repaired, 6 damage was found and is
-    still there (--check, or without --swap), or saved files hold what the store lacks or what
+    still there (--check, or without --swap), or saved files hold rows that the store lacks or that
     cannot be read.
 
     \b

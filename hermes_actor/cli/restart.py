@@ -32,11 +32,11 @@ __all__ = ["restart"]
 def restart(db: Path | None, timeout: float, as_json: bool) -> int:
     """Stop the actor and start it again.
 
-    Clients notice a pause and nothing else: they connect again and send again what has no answer.
-    Use it to make new settings take effect. A service is restarted through its manager. Without a
-    running actor one is started. To change to new code without a pause use "hermes-actor handoff".
+    Use it to apply new settings. Clients notice a pause and nothing else: they reconnect and resend
+    what was not answered. A service is restarted by its service manager. If no actor is running,
+    one is started. To switch to new code without a pause, use "hermes-actor handoff".
 
-    Exit codes: 0 the new one serves, 1 it does not, or the old one has not ended in time.
+    Exit codes: 0 the new actor is serving, 1 it is not, or the old one did not stop in time.
 
     \b
     Example:

@@ -33,8 +33,8 @@ __all__ = ["restore"]
 @click.command()
 @db_option
 @click.argument("copy", type=click.Path(path_type=Path), required=False)
-@click.option("--list", "list_", is_flag=True, help="Show the copies there are, and do nothing.")
-@click.option("--no-backup", is_flag=True, help="Do not copy the present content first.")
+@click.option("--list", "list_", is_flag=True, help="List the backups and exit.")
+@click.option("--no-backup", is_flag=True, help="Do not back up the present content first.")
 @yes_option
 @json_option
 def restore(
@@ -42,17 +42,16 @@ def restore(
 ) -> int:
     """Restore a backup, even while the store is in use.
 
-    COPY is a file that "hermes-actor backup" has made, or any other copy of a store; without it,
-    the newest one in the folder "backups". It is checked, and brought up to date if it is from an
-    older version. The present content is copied to "backups", so the same command again, without
-    COPY, brings it back. Then the copy is written into the file as one transaction: through the
-    actor if one runs, else by this command, which owns the store for that time. If the store has
-    changed since its content was copied, nothing is replaced: the content is copied again, and
-    clients wait for that. They go on with the restored content. If the present file is too damaged
-    for that and no actor serves it, it is moved aside.
+    COPY is a backup or any other copy of a store; without it, the newest one in the folder
+    "backups". It is verified, and migrated if it is of an older version. The present content is
+    saved in "backups" first, so running the command again without COPY undoes it. Then the copy
+    replaces the content in one transaction: through the actor if one is running, else by this
+    command. If the store changed since its content was saved, it is saved again while clients wait.
+    Clients continue with the restored content. A file that is too damaged to be opened, and that no
+    actor serves, is renamed instead.
 
-    Exit codes: 0 restored, 1 declined or not restored; then nothing has changed, unless the message
-    says that this is not known.
+    Exit codes: 0 restored, 1 declined or failed; then nothing has changed, unless the message says
+    that the outcome is unknown.
 
     \b
     Examples:

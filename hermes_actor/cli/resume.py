@@ -40,17 +40,24 @@ _COLOURS = {"text": "#FFF8DC", "user": "#DAA520", "border": "#8B8682", "assistan
     is_flag=False,
     flag_value="",
     metavar="[NAME]",
-    help="The latest session, or the one with this id or title.",
+    help="Continue the latest session, or the one with this id or title.",
 )
 @click.option(
-    "--resume", "-r", "value", metavar="SESSION", help="An id, a title, or the beginning of one id."
+    "--resume",
+    "-r",
+    "value",
+    metavar="SESSION",
+    help="Continue this session: an id, a title, or a unique prefix of an id.",
 )
-@click.option("--hint", metavar="ID", help="Only print the lines to show when a session ends.")
+@click.option("--hint", metavar="ID", help="Print how to resume this session, and exit.")
 @click.option(
-    "--source", "sources", multiple=True, help="Where -c looks, in this order; default cli."
+    "--source",
+    "sources",
+    multiple=True,
+    help="Sources that -c searches, in this order. Default: cli.",
 )
-@click.option("--minimal", is_flag=True, help="No recap.")
-@click.option("--peek", is_flag=True, help="Do not open a session again that has ended.")
+@click.option("--minimal", is_flag=True, help="Show no recap.")
+@click.option("--peek", is_flag=True, help="Do not reopen a session that has ended.")
 @json_option
 @db_option
 @click.argument("words", nargs=-1)
@@ -67,14 +74,14 @@ def resume(
 ) -> None:
     """Find the session to continue, and show where it stopped.
 
-    Without a name: the most recently active session of source `cli`. A name needs no quotes; it is
-    an id, a title (the latest of a numbered lineage), or the beginning of exactly one id. A
-    conversation that was compressed goes on in its latest part. The session is opened again.
+    Without a name, the most recently active session of source `cli` is used. A name needs no
+    quotes; it is an id, a title (of numbered titles the latest), or a unique prefix of an id. A
+    compressed conversation continues in its latest part. The session is reopened.
 
-    With --json the conversation is printed in the form that is sent to a model, so that any agent
-    can go on with it.
+    With --json the conversation is printed in the form that models take, so that any agent can
+    continue it.
 
-    Exit codes: 0 found, 1 nothing to go on with, or several sessions begin so.
+    Exit codes: 0 found, 1 no such session, or several match.
 
     \b
     Examples:

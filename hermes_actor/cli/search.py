@@ -33,21 +33,21 @@ _LINE = 200
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="QUERY...")
-@click.option("--source", "sources", multiple=True, help="Only these sources.")
+@click.option("--source", "sources", multiple=True, help="Search only these sources.")
 @click.option(
-    "--exclude-source", "excluded", multiple=True, help="Not these sources; default tool."
+    "--exclude-source", "excluded", multiple=True, help="Skip these sources. Default: tool."
 )
-@click.option("--role", "roles", multiple=True, help="Only messages of these roles.")
+@click.option("--role", "roles", multiple=True, help="Search only messages of these roles.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="At most so many hits.",
+    help="Show at most this many hits.",
 )
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="Leave out the first hits.")
-@click.option("--context", is_flag=True, help="Show the messages before and after each hit too.")
-@click.option("--all", "everything", is_flag=True, help="Hidden sources too.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many hits.")
+@click.option("--context", is_flag=True, help="Show the messages before and after each hit.")
+@click.option("--all", "everything", is_flag=True, help="Search hidden sources too.")
 @json_option
 @db_option
 def search(

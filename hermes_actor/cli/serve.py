@@ -42,21 +42,23 @@ _log = logging.getLogger("hermes_actor.actor")
     "--idle-exit",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="End after this time without connections; 0, the default here: never.",
+    help="Exit after this time without connections. 0, the default: never.",
 )
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long the end waits for clients to take their answers; default 5.",
+    help="How long a drain waits for clients to read their replies. Default: 5.",
 )
-@click.option("--no-private-sql", is_flag=True, help="Refuse the SQL of SessionDB._conn.")
+@click.option("--no-private-sql", is_flag=True, help="Refuse SQL sent through SessionDB._conn.")
 @click.option(
-    "--plain", is_flag=True, help="One line when it serves instead of the live view of a terminal."
+    "--plain", is_flag=True, help="Print one line when it is ready instead of the live view."
 )
-@click.option("--detach", is_flag=True, hidden=True, help="Leave the starting process.")
-@click.option("--ready-fd", type=int, hidden=True, help="Where to say that it serves.")
-@click.option("--successor-fd", type=int, hidden=True, help="From whom to take over.")
+@click.option("--detach", is_flag=True, hidden=True, help="Detach from the starting process.")
+@click.option("--ready-fd", type=int, hidden=True, help="Descriptor to report readiness on.")
+@click.option(
+    "--successor-fd", type=int, hidden=True, help="Socket of the actor to take over from."
+)
 def serve(
     db: Path | None,
     idle_exit: float | None,
@@ -69,10 +71,11 @@ def serve(
 ) -> int:
     """Run the actor of a store in the foreground.
 
-    On a terminal it shows how the actor is, live; otherwise it prints one line when it serves.
+    On a terminal it shows a live view of the actor; otherwise it prints one line when it is ready.
+    SIGTERM and Ctrl-C drain it.
 
-    Exit codes: 0 after a drain, 4 if another actor owns the store, 1 if it cannot be opened, 71
-    after a failed sync, 72 if the files were replaced, 73 if another owner took over.
+    Exit codes: 0 drained, 1 the store cannot be opened, 4 another process owns the store, 71 a sync
+    of the disk failed, 72 the files were replaced, 73 another owner took over.
 
     \b
     Examples:

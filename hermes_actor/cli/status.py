@@ -28,7 +28,7 @@ __all__ = ["status"]
 def status(db: Path | None, as_json: bool) -> int:
     """Show whether an actor is running, and its state.
 
-    Where config.yaml names a server, tell whether that answers, and what it promises.
+    If config.yaml names a server, shows whether it answers and what it guarantees.
 
     Exit codes: 0 serving, 3 not running or no server answers, 5 running but not serving
     (recovering, draining, not answering, embedded in another program), 6 broken.

@@ -26,20 +26,20 @@ __all__ = ["stop"]
 @click.command()
 @db_option
 @timeout_option
-@click.option("--force", is_flag=True, help="If it has not ended by then, kill it.")
+@click.option("--force", is_flag=True, help="Kill the process if it has not exited by then.")
 @json_option
 def stop(db: Path | None, timeout: float, force: bool, as_json: bool) -> int:
     """Stop the actor and wait until its process has exited.
 
-    It is asked to drain: everything that was admitted is committed and answered. One that does not
-    answer gets SIGTERM. With --force one that has not ended in time gets SIGKILL; nothing that was
-    acknowledged is lost by that, the next actor recovers the rest.
+    The actor drains: every admitted request is committed and answered. If it does not answer, it
+    gets SIGTERM; with --force, SIGKILL after the timeout. Nothing that was acknowledged is lost by
+    that: the next actor recovers it.
 
-    Clients that are still there start another actor with their next call, and so does a service
-    manager that holds the socket. To keep it from running, end the clients, or use
+    Clients that are still connected start a new actor with their next call, and so does a service
+    manager that holds the socket. To keep it from running, stop the clients, or run
     "hermes-actor service uninstall".
 
-    Exit codes: 0 it has ended, 1 it has not ended in time, 3 not running.
+    Exit codes: 0 stopped, 1 not stopped in time, 3 not running.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ __all__ = ["title"]
 @click.argument("session_id", metavar="ID")
 @click.argument("words", nargs=-1, metavar="[TITLE]...")
 @click.option("--auto", is_flag=True, help="Name an untitled session after its first question.")
-@click.option("--clear", is_flag=True, help="Take the title away, also one that is only kept.")
+@click.option("--clear", is_flag=True, help="Remove the title, even one that is still queued.")
 @json_option
 @db_option
 def title(
@@ -36,8 +36,8 @@ def title(
 ) -> None:
     """Show, set or clear the title of a session.
 
-    Without words the title is shown. A title for a session that does not exist yet is kept in the
-    store; the change that creates the session gives it the title.
+    Without TITLE it is shown. A title for a session that does not exist yet is queued, and set when
+    the session is created.
 
     Exit codes: 0 done, 1 not found, too long, or taken.
 

@@ -39,7 +39,9 @@ def tool() -> None:
 @click.command("session-search")
 @click.argument("arguments", required=False)
 @click.option("--schema", is_flag=True, help="Print the schema for function calling.")
-@click.option("--current-session", metavar="ID", help="The conversation that asks: left out.")
+@click.option(
+    "--current-session", metavar="ID", help="Session that asks; its conversation is left out."
+)
 @db_option
 def session_search_command(
     arguments: str | None, schema: bool, current_session: str | None, db: Path | None

@@ -38,17 +38,18 @@ _BARS = " ▁▂▃▄▅▆▇█"
 @db_option
 @click.option(
     "--interval", type=click.FloatRange(min=0.1, max=60), metavar="SECONDS", default=1.0,
-    show_default=True, help="Between two looks.",
+    show_default=True, help="Seconds between two updates.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for every look.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many looks.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and update.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Exit after N updates.")
 def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> int:
     """Watch the actor live.
 
-    Keys: q ends the view, space stops it and lets it go on. It never starts an actor; while none
-    runs it says so and waits for one. Without a terminal use --json.
+    Shows queue, latency, batches, clients, WAL and index lag. Press q to quit, space to pause and
+    continue. It never starts an actor; while none is running it waits for one. Without a terminal,
+    use --json.
 
-    Exit codes: 0 ended by you or after --count looks, 1 there is no terminal.
+    Exit codes: 0 quit, or after --count updates; 1 there is no terminal.
 
     \b
     Examples:

@@ -25,18 +25,18 @@ __all__ = ["update"]
 @db_option
 @keep_option
 @click.option(
-    "--python", metavar="PATH", help="The interpreter that has the new build; default: this one."
+    "--python", metavar="PATH", help="Python interpreter of the new build. Default: this one."
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def update(db: Path | None, keep: int | None, python: str | None, command: Sequence[str]) -> int:
     """Run an update without interrupting writers.
 
-    Copies the store, runs COMMAND, hands the running actor over to the new code and asks the new
-    one over its socket whether it serves. If COMMAND or the hand-off fails, the old actor serves
-    on. Options of this command stand in front of COMMAND.
+    Backs up the store, runs COMMAND, hands the running actor off to the new code, and checks that
+    the new actor serves. If COMMAND or the hand-off fails, the old actor continues. Put options of
+    this command before COMMAND.
 
-    Exit codes: 0 the new build serves (or none was running), 1 the hand-off failed, otherwise the
-    exit code of COMMAND.
+    Exit codes: 0 the new build is serving (or no actor was running), 1 the hand-off failed,
+    otherwise the exit code of COMMAND.
 
     \b
     Examples:

@@ -39,16 +39,16 @@ _WRITES = 3
 
 @click.command()
 @db_option
-@click.option("--report", is_flag=True, help="Only tell what could be gained.")
+@click.option("--report", is_flag=True, help="Report what could be gained; change nothing.")
 @yes_option
 @json_option
 def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
     """Shrink the file by rewriting it without its unused pages.
 
-    Deleted rows leave free pages, which new rows use. A VACUUM writes the whole file anew without
-    them; everybody who writes waits for that long, and the expected time is told before you are
-    asked. Readers go on. It is refused unless 2.2 times the size of the file is free on the disk:
-    a full disk in the middle would help nobody.
+    Deleted rows leave free pages, which new rows use. A VACUUM rewrites the whole file without
+    them. Writers wait meanwhile, and the expected time is shown before you are asked; readers
+    continue. It is refused unless 2.2 times the size of the file is free on the disk, because a
+    disk that fills up half-way would help no one.
 
     Exit codes: 0 done or only reported, 1 refused or declined.
 

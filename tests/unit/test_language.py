@@ -52,10 +52,6 @@ NOT_YET = {
 NOT_YET_PAGES = {
     "CHANGELOG.md",
     "docs/design/verification.md",
-    "docs/reference/commands/backup.md",
-    "docs/reference/commands/doctor.md",
-    "docs/reference/commands/repair.md",
-    "docs/reference/commands/vacuum.md",
     "docs/reference/commands.md",
     "docs/reference/errors.md",
     "docs/reference/file-format.md",

@@ -27,20 +27,19 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 
 @click.command()
 @db_option
-@click.option("--quick", is_flag=True, help="Leave out the check of the whole file.")
+@click.option("--quick", is_flag=True, help="Skip the integrity check of the whole file.")
 @json_option
 @click.pass_context
 def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) -> int:
     """Check the store and its environment, and say what to fix.
 
-    It looks at versions, settings (variables that are not set), rights, the kind of file system,
-    the linked SQLite, hermes-agent in this environment, the actor, programs that have the file
-    open beside it, copies that an accident has left, and backups. Meanwhile every table is checked
-    in the background, by a reader that holds nobody up; on a terminal you see how far it is.
-    Nothing is changed. If a table is damaged you are offered the repair.
+    Checks versions, settings, permissions, the file system, the linked SQLite, hermes-agent in this
+    environment, the actor, other programs that have the file open, files that an accident left
+    behind, and backups. Meanwhile a reader checks every table in the background, with progress on a
+    terminal. Nothing is changed. If a table is damaged, you are offered the repair.
 
-    Exit codes: 0 all is well, notes included; 1 something needs your attention; 6 the store is
-    damaged, or its actor is broken.
+    Exit codes: 0 no problems (notes do not count), 1 something needs your attention, 6 the store is
+    damaged or its actor is broken.
 
     \b
     Examples:

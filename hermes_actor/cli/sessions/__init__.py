@@ -45,7 +45,7 @@ COMMANDS = {
 def sessions(context: click.Context) -> None:
     """List, show, export, import and delete sessions.
 
-    An ID is a whole session id, or the beginning of exactly one.
+    ID is a session id, or a unique prefix of one.
 
     \b
     Examples:

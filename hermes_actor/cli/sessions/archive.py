@@ -27,10 +27,10 @@ __all__ = ["archive"]
 def archive(dry_run: bool, yes: bool, as_json: bool, db: Path | None, **given: Any) -> None:
     """Hide ended sessions from lists.
 
-    At least one filter is needed. Every part of a compressed conversation is hidden with it.
-    Archived sessions are still found by id, by search and by export, and a prune leaves them alone.
+    At least one filter is required. All parts of a compressed conversation are archived together.
+    Archived sessions are still found by id, by search and by export, and prune leaves them alone.
 
-    Exit codes: 0 done, or nothing matched; 1 declined, no filter, or a wrong one.
+    Exit codes: 0 done, or nothing matched; 1 declined, no filter, or an invalid one.
 
     \b
     Examples:

@@ -34,18 +34,20 @@ _LABEL, _CUT = 50, 47
 
 
 @click.command()
-@click.option("--source", help="Only sessions of this source (also a hidden one).")
-@click.option("--limit", type=int, default=_LIMIT, show_default=True, help="At most so many.")
-@click.option("--print", "only_print", is_flag=True, help="Print the id; run nothing.")
+@click.option("--source", help="Show only sessions of this source, even a hidden one.")
+@click.option(
+    "--limit", type=int, default=_LIMIT, show_default=True, help="Show at most this many sessions."
+)
+@click.option("--print", "only_print", is_flag=True, help="Print the id instead of resuming.")
 @db_option
 def browse(source: str | None, limit: int, only_print: bool, db: Path | None) -> None:
     """Pick a session on the full screen and resume it.
 
-    Type to filter. Enter resumes with the command of the setting actor.resume_command (default
-    `hermes --resume {id}`), Tab shows how the conversation stands, Ctrl-R renames, Ctrl-D deletes,
-    Esc quits. Without a terminal the sessions are numbered.
+    Type to filter. Enter resumes with the command in the setting actor.resume_command (default
+    `hermes --resume {id}`), Tab shows the end of the conversation, Ctrl-R renames, Ctrl-D deletes,
+    Esc quits. Without a terminal, choose by number.
 
-    Exit codes: 0 chosen or cancelled, 1 the store cannot be read or the command not run.
+    Exit codes: 0 chosen or cancelled, 1 the store cannot be read, or the command cannot be run.
 
     \b
     Examples:

@@ -25,8 +25,8 @@ __all__ = ["delete"]
 def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
     """Delete a session and its messages.
 
-    Its children stay and lose their parent. Its transcript files in HERMES_HOME/sessions are
-    removed too.
+    Its children are kept, without a parent. Its transcript files in HERMES_HOME/sessions are
+    deleted too.
 
     Exit codes: 0 deleted, 1 not found or declined.
 

@@ -40,17 +40,19 @@ _UNSUPPORTED = ("html", "trace")
 
 @click.command()
 @click.argument("output", required=False)
-@click.option("--session-id", metavar="ID", help="Only this session.")
+@click.option("--session-id", metavar="ID", help="Export only this session.")
 @click.option(
     "--format",
     "kind",
     type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]),
     default="jsonl",
     show_default=True,
-    help="html and trace are not supported.",
+    help="File format; html and trace are not supported.",
 )
-@click.option("--only", type=click.Choice(["user-prompts"]), help="One record per user message.")
-@click.option("--redact", is_flag=True, help="Mask what looks like a secret.")
+@click.option(
+    "--only", type=click.Choice(["user-prompts"]), help="Write one record per user message."
+)
+@click.option("--redact", is_flag=True, help="Mask values that look like secrets.")
 @click.option(
     "--lineage",
     "parts",
@@ -64,7 +66,7 @@ _UNSUPPORTED = ("html", "trace")
 @click.option(
     "--delete-after-verified",
     is_flag=True,
-    help="Read the Markdown file back; if it is whole, delete what it holds.",
+    help="Read the Markdown file back and, if it is complete, delete the session.",
 )
 @dry_run_option
 @yes_option
@@ -88,12 +90,12 @@ def export(
     """Write sessions to a file.
 
     OUTPUT is a file for jsonl, `-` for standard output, and a folder for md and qmd (default
-    HERMES_HOME/session-exports). A file that exists is replaced only with --force. Without a
-    filter every session is exported, most recently active first; --source alone takes all sessions
-    of a source, other filters only those that have ended. Each session is read in one consistent
-    state, and only one is in memory at a time.
+    HERMES_HOME/session-exports). An existing file is overwritten only with --force. Without a
+    filter, every session is exported, most recently active first; --source alone takes all sessions
+    of a source, other filters only ended ones. Each session is read in one snapshot, and only one
+    is in memory at a time.
 
-    Exit codes: 0 written, 1 not found, or it cannot be written.
+    Exit codes: 0 written, 1 not found or not writable.
 
     \b
     Examples:

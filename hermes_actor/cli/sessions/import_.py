@@ -33,18 +33,18 @@ class _Place(NamedTuple):
 
 @click.command("import")
 @click.argument("file")
-@click.option("--no-limits", is_flag=True, help="Take sessions of any size.")
+@click.option("--no-limits", is_flag=True, help="Accept sessions of any size.")
 @json_option
 @db_option
 def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
     """Load the sessions of an export.
 
-    FILE is what `sessions export` has written, - is standard input. The whole file is checked
-    first: if one record is wrong, nothing is written. A session whose id exists is skipped, so an
-    import that was interrupted is carried on by running it again. A parent that is neither in the
-    file nor in the store is left out (detached).
+    FILE is the output of `sessions export`; - is standard input. The whole file is checked first:
+    if one record is invalid, nothing is written. A session whose id exists is skipped, so run the
+    command again to continue an interrupted import. A parent that is neither in the file nor in the
+    store is dropped (detached).
 
-    Exit codes: 0 imported or skipped, 1 a record is wrong and nothing was written.
+    Exit codes: 0 imported or skipped, 1 a record is invalid and nothing was written.
 
     \b
     Examples:

@@ -29,9 +29,11 @@ _NONE = "—"
 
 
 @click.command("list")
-@click.option("--source", help="Only sessions of this source (also a hidden one).")
-@click.option("--limit", type=int, default=20, show_default=True, help="At most so many.")
-@click.option("--workspace", help="Only sessions whose repository or folder contains this.")
+@click.option("--source", help="Show only sessions of this source, even a hidden one.")
+@click.option(
+    "--limit", type=int, default=20, show_default=True, help="Show at most this many sessions."
+)
+@click.option("--workspace", help="Show only sessions whose repository or folder contains this.")
 @json_option
 @db_option
 def list_(
@@ -39,10 +41,10 @@ def list_(
 ) -> None:
     """List the newest sessions.
 
-    A conversation that was compressed is one row, with the id and the title of its latest part.
-    Sessions of source `tool` and archived ones are left out.
+    A compressed conversation is one row, with the id and the title of its latest part. Archived
+    sessions and those of source `tool` are left out.
 
-    Exit codes: 0, also if there is none; 1 the store cannot be read.
+    Exit codes: 0, even if there is none; 1 the store cannot be read.
 
     \b
     Examples:

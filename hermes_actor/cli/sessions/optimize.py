@@ -24,9 +24,9 @@ __all__ = ["optimize"]
 def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     """Merge the full-text indexes and shrink the file.
 
-    The indexes are merged in slices between which others write. Then the actor rewrites the file
-    without holes; other writers wait meanwhile, so you are asked first. How long that takes:
-    hermes-actor vacuum --report.
+    The indexes are merged in slices, between which others can write. Then the actor rewrites the
+    file without unused pages; other writers wait meanwhile, so you are asked first. To see how long
+    that takes: hermes-actor vacuum --report.
 
     Exit codes: 0 done, 1 declined or not possible.
 

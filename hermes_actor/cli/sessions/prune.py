@@ -22,7 +22,7 @@ _DEFAULT_DAYS = 90
 
 @click.command()
 @filter_options
-@click.option("--include-archived", is_flag=True, help="Archived sessions too.")
+@click.option("--include-archived", is_flag=True, help="Delete archived sessions too.")
 @dry_run_option
 @yes_option
 @json_option
@@ -32,15 +32,15 @@ def prune(
 ) -> None:
     """Delete old ended sessions.
 
-    Without a time flag only sessions that started more than 90 days ago are taken, whatever other
-    filters there are. Filters are joined by AND. Sessions that have not ended are never touched.
-    Delegates, which newer files mark, go with the session that they worked for, and are shown with
-    it; while one of them is open, that session stays.
+    Without a time option, only sessions that started more than 90 days ago are deleted, whatever
+    the other filters are. A session must match all filters. Sessions that have not ended are never
+    deleted. Delegates, which newer files mark, are listed and deleted with the session that they
+    worked for; while one of them is open, that session is kept.
 
     \b
     T is a number of days, a span such as 36h or 2w, or a date such as 2026-03-01.
 
-    Exit codes: 0 done, or nothing matched; 1 declined, or a filter is wrong.
+    Exit codes: 0 done, or nothing matched; 1 declined, or a filter is invalid.
 
     \b
     Examples:

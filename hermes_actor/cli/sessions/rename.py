@@ -25,8 +25,8 @@ __all__ = ["rename", "set_title"]
 def rename(session_id: str, words: tuple[str, ...], as_json: bool, db: Path | None) -> None:
     """Give a session a title.
 
-    The words need no quotes. A title of blanks only clears it. Of a conversation that was
-    compressed, the latest part may take the title of an earlier one.
+    The words need no quotes. A blank title removes it. The latest part of a compressed conversation
+    may take the title of an earlier part.
 
     Exit codes: 0 renamed, 1 not found, too long, or taken.
 

@@ -33,7 +33,7 @@ __all__ = ["message_text", "show"]
 
 @click.command()
 @click.argument("session_id", metavar="ID")
-@click.option("--no-messages", is_flag=True, help="Only the facts and the relatives.")
+@click.option("--no-messages", is_flag=True, help="Leave out the messages.")
 @json_option
 @db_option
 def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> None:
