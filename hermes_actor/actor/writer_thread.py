@@ -25,7 +25,7 @@ from hermes_protocol.status import Phase, PhaseReport
 if TYPE_CHECKING:
     from hermes_actor.actor.mailbox import Mailbox
     from hermes_actor.engine.change_log import ChangeLog
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.paths import StorePaths
 
 __all__ = ["WriterThread"]

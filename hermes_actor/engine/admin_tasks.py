@@ -34,7 +34,7 @@ from hermes_actor.sqlite import Connection, sqlite3
 from hermes_protocol.messages import Changed
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.writer import Writer
 
 __all__ = ["detach", "maintain"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action, decide
+from hermes_actor.engine.connection import TransactionLost
 from hermes_actor.engine.fts_segments import UnknownFormat, is_crowded
 from hermes_actor.engine.fulltext import (
     abandon_leftover,
@@ -35,7 +36,6 @@ from hermes_actor.engine.indexer import (
 from hermes_actor.engine.large_texts import Aside
 from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.statement_limit import interruptible
-from hermes_actor.engine.write_connection import TransactionLost
 from hermes_actor.errors import (
     Busy,
     Damaged,
@@ -53,7 +53,7 @@ from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import CheckpointState
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 

@@ -21,6 +21,7 @@ from msgspec import Raw
 
 from hermes_actor import limits
 from hermes_actor.engine.change_log import FOREIGN, ChangeLog, change_of
+from hermes_actor.engine.connection import TransactionLost, WriteConnection
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.fulltext import drop_triggers
 from hermes_actor.engine.health import is_damage, is_index_damage, may_be_the_index
@@ -37,7 +38,6 @@ from hermes_actor.engine.staging import (
     take_parts,
 )
 from hermes_actor.engine.statement_limit import StatementLimit, interruptible
-from hermes_actor.engine.write_connection import TransactionLost, WriteConnection
 from hermes_actor.errors import (
     DeadlineExceeded,
     HermesActorError,

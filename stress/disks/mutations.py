@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.engine import open_database, recovery, write_connection
+from hermes_actor.engine import connection, open_database, recovery
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
+from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.receipts import Receipts
-from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _barrier(*, fold: bool, boot: bool) -> Callable[[], None]:
                 epoch += 1
             return epoch
 
-        replace(write_connection, "run_startup_recovery", half)
+        replace(connection, "run_startup_recovery", half)
 
     return patch
 
@@ -128,7 +128,7 @@ def _wal_not_written_again() -> None:
     def careless(*arguments: Any, **options: Any) -> int:
         return plain(*arguments, **options | {"after_failure": False})
 
-    replace(write_connection, "run_startup_recovery", careless)
+    replace(connection, "run_startup_recovery", careless)
 
 
 def _journal_not_synced() -> None:

@@ -63,7 +63,7 @@ STRAYS: dict[str, Callable[[str], None]] = {
 
 def act_when_told(sign: Path) -> None:
     """From now on this process makes the mistake that *sign* names, once, after a commit."""
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
 
     commit = WriteConnection.commit
 

@@ -39,8 +39,8 @@ def _decode_errors_only() -> None:
 
 def _no_guard() -> None:
     """Nobody looks whether the files are still the same, and somebody opens one of them."""
+    from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.file_identity import FileIdentityGuard
-    from hermes_actor.engine.write_connection import WriteConnection
 
     plain = WriteConnection.checkpoint
 
@@ -107,7 +107,7 @@ def _kept_snapshot() -> None:
 
 def _reply_before_commit() -> None:
     """The answers leave when a batch is applied, just before it is committed."""
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.writer import Writer
 
     run_batch, commit = Writer.run_batch, WriteConnection.commit
@@ -186,7 +186,7 @@ def _no_holders() -> None:
 
 def _forgetful() -> None:
     """Who opens a store begins without receipts."""
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
 
     plain = WriteConnection.run_startup_recovery
 
@@ -285,7 +285,7 @@ def _endless() -> None:
 
 def _any_state() -> None:
     """What is replaced need not be what was copied."""
-    from hermes_actor.engine.write_connection import WriteConnection
+    from hermes_actor.engine.connection import WriteConnection
 
     plain = WriteConnection.replace_content
 

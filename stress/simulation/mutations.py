@@ -7,10 +7,10 @@ from typing import Any
 from disks.mutations import replace
 
 from hermes_actor.engine import maintenance
+from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.indexer import newest_id
 from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.engine.receipts import Receipts
-from hermes_actor.engine.write_connection import WriteConnection
 from hermes_actor.engine.writer import Writer
 from hermes_protocol.client import ClientProtocol
 

@@ -76,10 +76,10 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
     ``closed`` beside the sign. With *once*, only the next statement that begins so fails:
     filters cannot be taken back.
     """
-    from hermes_actor.engine import write_connection, writer
+    from hermes_actor.engine import connection, writer
     from hermes_actor.sqlite import Connection
 
-    plain_seams, plain_init = writer.Environment, write_connection.WriteConnection.__init__
+    plain_seams, plain_init = writer.Environment, connection.WriteConnection.__init__
     plain_close = Connection.close
     cores = []
 
@@ -101,7 +101,7 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
         cores.append(self)
         plain_init(self, *args, **kwargs)
 
-    write_connection.WriteConnection.__init__ = init  # type: ignore[method-assign]
+    connection.WriteConnection.__init__ = init  # type: ignore[method-assign]
     writer.Environment = lambda: plain_seams(failpoint=failpoint)  # type: ignore[assignment,misc]
 
 

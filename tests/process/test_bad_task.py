@@ -74,8 +74,8 @@ WRITER = [
     "hermes_actor.engine.maintenance:advance",
     "hermes_actor.engine.maintenance:Upkeep.checkpoint_if_due",
     "hermes_actor.engine.loop:maintain",
-    "hermes_actor.engine.write_connection:WriteConnection.begin",
-    "hermes_actor.engine.write_connection:set_internal",
+    "hermes_actor.engine.connection:WriteConnection.begin",
+    "hermes_actor.engine.connection:set_internal",
 ]
 
 
@@ -256,7 +256,7 @@ def test_commit_whose_files_cannot_be_looked_at_is_unknown_and_answered_when_the
     prelude = f"""
 import os
 from hermes_actor.engine.file_identity import FileIdentityGuard
-from hermes_actor.engine.write_connection import WriteConnection
+from hermes_actor.engine.connection import WriteConnection
 committing = []
 def commit(self, *args, really=WriteConnection.commit, **kwargs):
     committing.append(1)

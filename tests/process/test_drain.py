@@ -258,7 +258,7 @@ def test_drain_finishes_the_batch_that_it_finds(path, tmp_path):
     """The signal comes while a commit is under way; its answer goes out before GoAway does."""
     here, go = tmp_path / "here", tmp_path / "go"
     prelude = around(
-        "hermes_actor.engine.write_connection:WriteConnection.commit",
+        "hermes_actor.engine.connection:WriteConnection.commit",
         before=f"if len(args) > 1:\n    open({str(here)!r}, 'a').close()\n    {wait_until(go)}",
     )
     with serving(path, prelude=prelude) as actor, Wire(path) as wire, Wire(path) as other:

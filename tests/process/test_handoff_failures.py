@@ -607,7 +607,7 @@ def test_drain_after_the_descriptors(path, build, tmp_path, end):
 
 BUSY = {
     "index slice": "hermes_actor.engine.maintenance:advance",
-    "checkpoint": "hermes_actor.engine.write_connection:run_checkpoint",
+    "checkpoint": "hermes_actor.engine.connection:run_checkpoint",
 }
 
 

@@ -27,7 +27,7 @@ from support.wire import Wire, append, request
 from support.wire import create as create_session
 
 from hermes_actor import SessionDB, exit_codes, limits
-from hermes_actor.engine import write_connection
+from hermes_actor.engine import connection
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
@@ -748,7 +748,7 @@ def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
 
     def remove():
         paths.wal.unlink()
-        monkeypatch.setattr(write_connection, "run_checkpoint", full)
+        monkeypatch.setattr(connection, "run_checkpoint", full)
 
     during.append(remove)
     outcomes = writer.run_batch(put("2", "3"))

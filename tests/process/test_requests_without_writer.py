@@ -74,7 +74,7 @@ def test_request_that_waited_for_a_failed_hand_off_is_executed_once(path, monkey
 
 def test_status_is_answered_while_a_drain_takes_long(path):
     """The file takes long to close: a sync hangs, or a checkpoint is large."""
-    slow = around("hermes_actor.engine.write_connection:WriteConnection.close", "time.sleep(8)")
+    slow = around("hermes_actor.engine.connection:WriteConnection.close", "time.sleep(8)")
     with serving(path, prelude=slow) as old:
         with closing(Wire(path)) as first:
             assert first.do(1, create("s"))["t"] == "ok"
@@ -92,7 +92,7 @@ def test_status_is_answered_while_a_drain_takes_long(path):
 
 
 def test_client_that_comes_during_a_long_drain_is_sent_on(path):
-    slow = around("hermes_actor.engine.write_connection:WriteConnection.close", "time.sleep(5)")
+    slow = around("hermes_actor.engine.connection:WriteConnection.close", "time.sleep(5)")
     with serving(path, prelude=slow) as old:
         with closing(Wire(path)) as first:
             assert first.do(1, create("s"))["t"] == "ok"
