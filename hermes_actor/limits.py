@@ -36,7 +36,7 @@ __all__ = [
     "EXPIRY_CHECK_SECONDS",
     "EXPIRY_IDLE_SECONDS",
     "FILL_STEP_ROWS",
-    "FOLD_BACK_SECONDS",
+    "UNLINKED_WAL_SECONDS",
     "FOLLOWER_CHANGES_AT_ONCE",
     "FOREIGNERS_KEPT",
     "FOREIGN_LOOK_SECONDS",
@@ -183,7 +183,7 @@ TRUNCATE_AFTER_IDLE_SECONDS = 2.0
 TRUNCATE_BUDGET_SECONDS = 0.100
 """How long closing waits for readers before it leaves the WAL to the next owner."""
 
-FOLD_BACK_SECONDS = 10.0
+UNLINKED_WAL_SECONDS = 10.0
 """How long readers are waited for when a WAL that somebody has removed is folded back: nobody is
 answered meanwhile, but to stop half-way would cost what was acknowledged."""
 

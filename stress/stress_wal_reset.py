@@ -104,7 +104,7 @@ class ProductOwner:
         return self._acknowledged(*[MessageAppend(session_id="s", message=row)] * changes)
 
     def fold_back(self) -> None:
-        self._writer.core.checkpoint(Action.PASSIVE, 1.0)
+        self._writer.checkpointer.run(Action.PASSIVE, 1.0)
 
     def close(self) -> None:
         self._writer.close()

@@ -129,11 +129,11 @@ def _index_all(path: Path, batches: list[list[Any]], *, deferred: bool) -> float
                     if outcome.error is not None:
                         raise outcome.error
                 left = left[len(outcomes) :]
-                writer.checkpoint_if_due(waiting=True)
-                if deferred and writer.index_lag_is_urgent:
-                    writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-        while writer.index_slice(limits.INDEX_SLICE_IDLE_SECONDS):
-            writer.checkpoint_if_due(waiting=False)
+                writer.checkpointer.run_if_due(waiting=True)
+                if deferred and writer.index.lag_is_urgent:
+                    writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+        while writer.index.run_slice(limits.INDEX_SLICE_IDLE_SECONDS):
+            writer.checkpointer.run_if_due(waiting=False)
         return time.perf_counter() - begun
 
 

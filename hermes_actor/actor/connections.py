@@ -106,7 +106,7 @@ class ConnectionSet:
             connection.send_frame(reject(server.failure or RuntimeError("the file is not open")))
             return False
         connection.desk.floor = commit_no = server.writer.commit_no
-        epoch, file_id = server.writer.epoch, server.writer.core.file_id
+        epoch, file_id = server.writer.epoch, server.writer.connection.file_id
         connection.send_frame(
             welcome(
                 server.phase.text, epoch=epoch, file_id=file_id, commit_no=commit_no, ready=True

@@ -160,7 +160,7 @@ class RequestTracker:
         """Bring the indexes up to a message, between batches."""
         finish = self._asked(message.ask, landed)
         deadline = _deadline(message.timeout)
-        job = jobs.CatchUp(
+        job = jobs.IndexBarrier(
             finish, deadline, message.through, damaged=message.damaged, verify=message.verify
         )
         self._mailbox.put(self.client_id, job)
@@ -183,9 +183,9 @@ class RequestTracker:
 
     def forget(self) -> None:
         """The client has said good-bye."""
-        self._mailbox.put(self.client_id, jobs.Forget(lambda _outcome: None, self.client_id))
+        self._mailbox.put(self.client_id, jobs.ForgetClient(lambda _outcome: None, self.client_id))
 
-    def _asked(self, ask: int, landed: Callable[[], None]) -> jobs.Finish:
+    def _asked(self, ask: int, landed: Callable[[], None]) -> jobs.OnDone:
         with self._guard:
             self._asks += 1
 
@@ -233,7 +233,7 @@ class RequestTracker:
         if isinstance(message, wire.LeaseRun):
             self._metrics.statements += 1
             statement = message.statement
-        lease.put(jobs.Command(statement, None, finish))
+        lease.put(jobs.LeaseStep(statement, None, finish))
 
     @property
     def has_lease(self) -> bool:
@@ -270,7 +270,7 @@ class RequestTracker:
 
         self._request_began()
         if lease is not None:
-            lease.put(jobs.Command(None, request, finish))
+            lease.put(jobs.LeaseStep(None, request, finish))
         else:
             # The lease is over or was another connection's: only its receipt can answer.
             self._mailbox.put(self.client_id, jobs.Call(finish, request))

@@ -245,7 +245,7 @@ class Server:
         # What is left is of clients that the actor between has served.
         for job in self.mailbox.drop_all():
             if job.take():
-                job.finish(Outcome(error=OutcomeUnknown("the actor had handed over")))
+                job.on_done(Outcome(error=OutcomeUnknown("the actor had handed over")))
         self._turn = trio.Event()
         self.gate.open()
         self._writing = WriterThread(

@@ -109,8 +109,8 @@ def describe(server: Server, connections: Iterable[Connection]) -> Status:
 
 def _with_file(status: Status, server: Server, writer: Writer) -> Status:
     """Add the parts that only an open file has."""
-    checkpoints = writer.checkpoints
-    waits = not checkpoints.all_moved or not writer.core.recovered
+    checkpoints = writer.checkpointer.state
+    waits = not checkpoints.all_moved or not writer.connection.recovered
     pinned = wal_read_lock_pids(server.paths.shm) if waits else []
     return msgspec.structs.replace(
         status,
@@ -121,22 +121,22 @@ def _with_file(status: Status, server: Server, writer: Writer) -> Status:
         wal_frames=checkpoints.frames,
         wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
         index=IndexStatus(
-            watermark=writer.watermark,
-            newest=writer.newest,
-            lag=max(0, writer.newest - writer.watermark),
-            rebuilds=writer.index_rebuilds,
-            aside=writer.aside.state,
+            watermark=writer.index.watermark,
+            newest=writer.index.newest,
+            lag=max(0, writer.index.newest - writer.index.watermark),
+            rebuilds=writer.index.rebuilds,
+            aside=writer.index.large_texts.state,
         ),
-        foreign_commits=writer.core.foreign_commits,
+        foreign_commits=writer.connection.foreign_commits,
         degraded=_degraded(server, writer, pinned),
-        broken=_text(writer.core.broken or writer.core.faults.damage or server.failure),
+        broken=_text(writer.connection.broken or writer.connection.health.damage or server.failure),
     )
 
 
 def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
     """Return the degraded conditions while the actor serves, each with its cause."""
     found = []
-    if time.monotonic() - writer.core.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
+    if time.monotonic() - writer.connection.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
         who = ", ".join(f"pid {pid} ({n})" for pid, n in server.foreigners.seen.items())
         found.append(f"foreign writer: {who}" if who else "foreign writer")
     if pinned:
@@ -148,12 +148,12 @@ def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
         found.append(f"writer stalled: it has taken nothing for {unseen:.0f} s")
     if server.succession.failed_update is not None:
         found.append(f"update failed, still serving: {server.succession.failed_update}")
-    if writer.core.faults.passing is not None:
-        found.append(writer.core.faults.passing)
-    if writer.aside.failure is not None:
-        found.append(writer.aside.failure)
-    if writer.upkeep_error is not None:
-        found.append(f"upkeep fails: {writer.upkeep_error}")
+    if writer.connection.health.passing is not None:
+        found.append(writer.connection.health.passing)
+    if writer.index.large_texts.failure is not None:
+        found.append(writer.index.large_texts.failure)
+    if writer.maintenance.error is not None:
+        found.append(f"upkeep fails: {writer.maintenance.error}")
     return found
 
 

@@ -62,7 +62,7 @@ class Watch:
 async def look_for_foreigners(server: Server) -> float:
     """Note who writes the file beside us, while the system still shows them."""
     if server.writer is not None:
-        await server.foreigners.look(server.writer.core.foreign_commits)
+        await server.foreigners.look(server.writer.connection.foreign_commits)
     return limits.HOME_CHECK_SECONDS
 
 
@@ -70,7 +70,7 @@ async def _rescue(server: Server) -> None:
     """Save the store of a home that was deleted while somebody used it."""
     if server.writer is None or not server.rescue:
         return
-    if not should_rescue(server.paths, server.writer.core.file_bytes):
+    if not should_rescue(server.paths, server.writer.checkpointer.file_bytes):
         return
     target, done, outcomes = rescue_path(server.paths), trio.Event(), list[Outcome]()
 
@@ -78,7 +78,7 @@ async def _rescue(server: Server) -> None:
         outcomes.append(outcome)
         server.in_loop(done.set)
 
-    server.mailbox.put(b"", jobs.Rescue(finish, target))
+    server.mailbox.put(b"", jobs.CopyTo(finish, target))
     with trio.move_on_after(limits.RESCUE_SECONDS):
         await done.wait()
     if outcomes and outcomes[0].error is None:

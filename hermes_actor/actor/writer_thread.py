@@ -77,9 +77,9 @@ class WriterThread:
             return PhaseReport(Phase.BROKEN)
         if self.writer is None:
             return self._phase
-        if self.writer.core.faults.damage is not None:
+        if self.writer.connection.health.damage is not None:
             return PhaseReport(Phase.DAMAGED)
-        return PhaseReport(Phase.SERVING if self.writer.core.recovered else Phase.RECOVERING)
+        return PhaseReport(Phase.SERVING if self.writer.connection.recovered else Phase.RECOVERING)
 
     def start(self) -> None:
         self._thread.start()
@@ -87,7 +87,7 @@ class WriterThread:
     def leave_within(self, seconds: float) -> None:
         """Wait no longer than that for foreign locks, and interrupt what runs for long."""
         if self.writer is not None:
-            self.writer.core.leave_by = time.monotonic() + seconds
+            self.writer.connection.leave_by = time.monotonic() + seconds
 
     async def stop(self) -> None:
         """Finish what was admitted, close the file, end the thread."""
@@ -101,7 +101,7 @@ class WriterThread:
         try:
             writer = Writer(
                 self.paths,
-                somebody_waits=self._mailbox.waiting,
+                others_wait=self._mailbox.waiting,
                 on_epoch=self._on_epoch,
                 on_phase=self._set_phase,
                 changes=self._changes,
@@ -120,7 +120,7 @@ class WriterThread:
                 self._mailbox,
                 sent=self._sent,
                 measured=self._measured,
-                on_broken=lambda: self._stop_at_once(writer.core),
+                on_broken=lambda: self._stop_at_once(writer.connection),
             )
         except BaseException as error:
             self.failure = error
@@ -139,9 +139,9 @@ class WriterThread:
         try:
             writer.recover(limits.RECOVER_AT_START_SECONDS)
         except HermesActorError as error:
-            if writer.core.broken is not None:
+            if writer.connection.broken is not None:
                 self._on_ready(error)
-                self._stop_at_once(writer.core)
+                self._stop_at_once(writer.connection)
             raise
 
     def _stop_at_once(self, core: WriteConnection) -> None:

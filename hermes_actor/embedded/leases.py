@@ -48,7 +48,7 @@ class EmbeddedLease:
 
     def _ask(self, statement: SqlStatement | None, commit: Request | None) -> Any:
         waiter = Waiter()
-        self._job.put(jobs.Command(statement, commit, waiter.finish))
+        self._job.put(jobs.LeaseStep(statement, commit, waiter.finish))
         # Once the end is marked nobody reads the commands: an open reply then will never come.
         while not waiter.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
             if self._over and not waiter.poll(0):

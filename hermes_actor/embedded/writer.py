@@ -74,8 +74,8 @@ class EmbeddedWriter:
 
     @property
     def files_replaced(self) -> bool:
-        core = self._writer.core
-        return core.broken is not None and core.exit_code == exit_codes.FILES_REPLACED
+        connection = self._writer.connection
+        return connection.broken is not None and connection.exit_code == exit_codes.FILES_REPLACED
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
         (answer,) = self.send([operation], timeout)
@@ -95,7 +95,7 @@ class EmbeddedWriter:
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         waiter = Waiter()
         deadline = time.monotonic() + timeout
-        self._wait(waiter, jobs.CatchUp(waiter.finish, deadline, through, damaged=damaged))
+        self._wait(waiter, jobs.IndexBarrier(waiter.finish, deadline, through, damaged=damaged))
 
     def lease(self, timeout: float) -> Lease:
         waiter = Waiter()
@@ -157,7 +157,7 @@ class EmbeddedWriter:
         for jobs, for the commands of a lease, or for a foreign lock."""
         try:
             self._writer = Writer(
-                self.paths, somebody_waits=self._queue.waiting, on_epoch=self._lock.describe
+                self.paths, others_wait=self._queue.waiting, on_epoch=self._lock.describe
             )
         except BaseException as error:
             self._stopped = error
@@ -176,7 +176,7 @@ class EmbeddedWriter:
         while self._queue.waiting():
             for job in self._queue.take(0):
                 if job.take():
-                    job.finish(Outcome(error=self.why_stopped()))
+                    job.on_done(Outcome(error=self.why_stopped()))
 
 
 class EmbeddedAnswer:

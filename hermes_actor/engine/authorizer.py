@@ -1,16 +1,14 @@
-"""What statements on the write connection may do.
+"""The authorizer of the write connection: it defers indexing and confines guests.
 
 Two purposes. The triggers that maintain the full-text indexes are passed over while indexing is
-deferred: an ignored insert is left out, and where the id of a message is ignored, a delete by this
-id finds nothing. Temporary triggers of ours note the change instead. And statements of *guests*,
-callers that reach into ``SessionDB._conn``, may change rows and tables but neither transactions,
-nor settings, nor what belongs to the writer.
+deferred; temporary triggers note the change instead. And statements of *guests*, callers that reach
+into ``SessionDB._conn``, may change rows and tables but neither transactions, nor settings, nor
+what belongs to the writer.
 
-Python caches compiled statements, and a compiled statement is not authorised again: a guest who
+Python caches compiled statements, and a compiled statement is not authorised again: a guest that
 sends the very text of an internal statement would get it. So the text of a guest is marked before
 it is compiled, guests are also checked by first word, and savepoint and triggers of the writer have
-names that cannot be guessed. Only guests give ids of their own, so inserts are noted for guests
-only.
+names that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _CREATES_TEMPORARY = frozenset({
     sqlite3.SQLITE_CREATE_TEMP_INDEX, sqlite3.SQLITE_CREATE_TEMP_TABLE,
     sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_TEMP_VIEW,
 })  # fmt: skip
-"""Temporary objects would live on the writer's connection and hide tables from everybody."""
+"""Temporary objects would live on the writer's connection and hide tables from all clients."""
 
 _CHANGES = frozenset({
     sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
@@ -62,11 +60,11 @@ class Authorizer:
         self.deferring = False
         self.savepoint = "s_" + secrets.token_hex(8)
         self.noting = f"{_OURS}{secrets.token_hex(8)}"
-        """How the names of the temporary triggers begin."""
+        """Prefix of the names of the temporary triggers."""
         self._guest = False
 
     def enter_guest(self, sql: str) -> None:
-        """Begin to treat statements as a guest's. Raises :class:`NotAllowed` for *sql* itself."""
+        """Treat statements as a guest's from here on. Raises :class:`NotAllowed` for *sql*."""
         word = first_word(sql)
         if word not in _GUEST_WORDS:
             raise NotAllowed(
@@ -76,6 +74,7 @@ class Authorizer:
         self._guest = True
 
     def leave_guest(self) -> None:
+        """Treat statements as the writer's own again."""
         self._guest = False
 
     def __call__(
@@ -83,6 +82,8 @@ class Authorizer:
     ) -> int:
         if trigger is not None:
             if trigger.startswith(self.noting):
+                # Only guests choose ids, so only they can insert below the watermark. For others
+                # the insert trigger is compiled away: it would cost a lookup for every message.
                 unneeded = action == sqlite3.SQLITE_INSERT and not self._guest
                 return (
                     sqlite3.SQLITE_IGNORE
@@ -99,6 +100,9 @@ class Authorizer:
 
 
 def _maintains(action: int, arg1: str | None, arg2: str | None, trigger: str) -> bool:
+    """Return True if ignoring this action makes a trigger of an index do nothing."""
+    # SQLITE_IGNORE leaves out an insert, and makes a column that is read NULL. The triggers delete
+    # by ``old.id``; a delete by NULL finds nothing. There is no way to ignore a DELETE itself.
     if action == sqlite3.SQLITE_READ:
         return (arg1, arg2) == ("messages", "id")
     return action == sqlite3.SQLITE_INSERT and arg1 == _DEFERRED[trigger]
@@ -115,5 +119,5 @@ def _forbidden(action: int, arg1: str | None, arg2: str | None) -> bool:
 
 
 def _names_ours(arg1: str | None, arg2: str | None) -> bool:
-    # Some actions name the table first, some second; no column of ours is named like a table.
+    # Some actions name the table first, some second; no column is named like an own table.
     return (arg1 or "").startswith(_OURS) or (arg2 or "").startswith(_OURS)

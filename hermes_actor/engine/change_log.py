@@ -1,7 +1,7 @@
-"""What has changed lately, for whoever follows the changes.
+"""The latest changes of a database, for subscribers.
 
-The writer's thread adds every commit to a ring; followers read it at their own pace, each from
-its own place. Whoever falls out of the ring is told which changes it has missed.
+The writer's thread adds every commit to a ring; subscribers read it at their own pace, each from
+its own position. One that falls out of the ring gets the numbers of the changes it has missed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hermes_protocol.messages import Changed, Gap
 __all__ = ["FOREIGN", "ChangeLog", "Position", "change_of"]
 
 FOREIGN = Changed()
-"""A program outside has committed something."""
+"""Stands for commits of other programs, whose content is unknown."""
 
 
 class Position(NamedTuple):
-    """A place in the ring: the next item to read, and the last ``commit_no`` before it."""
+    """The next item of the ring to read, and the last ``commit_no`` before it."""
 
     item: int
     after: int
@@ -41,13 +41,13 @@ class ChangeLog:
         self._listeners: list[Callable[[], None]] = []
 
     def begin(self, commit_no: int) -> None:
-        """The writer has opened the file at *commit_no*; what was before is not in the ring."""
+        """Start empty at *commit_no*, where the writer has opened the file."""
         with self._guard:
             self._ring.clear()
             self._floor = self._newest = commit_no
 
     def add(self, changes: Iterable[Changed]) -> None:
-        """Note committed changes, in their order. In the writer's thread."""
+        """Add committed changes, in their order. Writer thread only."""
         with self._guard:
             for change in changes:
                 if len(self._ring) == self._ring.maxlen:
@@ -55,13 +55,14 @@ class ChangeLog:
                 self._ring.append(change)
                 self._added += 1
                 self._newest = change.commit_no or self._newest
+        # Outside of the lock: a listener may read the ring.
         for listener in tuple(self._listeners):
             listener()
 
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have *listener* called, in the writer's thread, after each addition.
 
-        Returns the function that ends it.
+        Returns the function that removes it.
         """
         with self._guard:
             self._listeners = [*self._listeners, listener]
@@ -73,9 +74,9 @@ class ChangeLog:
         return remove
 
     def position_after(self, after: int | None) -> tuple[Position, Gap | None]:
-        """Where to read on after ``commit_no`` *after*; ``None``: from now on.
+        """Return the position to read on after ``commit_no`` *after*; ``None``: from now on.
 
-        The gap tells what the ring no longer has; or, for a number that is yet to come, that the
+        The gap names what the ring no longer has; or, for a number that is yet to come, that the
         file is not the one in which it was seen.
         """
         with self._guard:
@@ -94,7 +95,7 @@ class ChangeLog:
             return Position(first, after), None
 
     def read(self, position: Position, limit: int) -> tuple[list[Changed | Gap], Position]:
-        """Up to *limit* items from *position* on, and the position after them."""
+        """Return up to *limit* items from *position* on, and the position after them."""
         with self._guard:
             items: list[Changed | Gap] = []
             first, after = self._added - len(self._ring), position.after
@@ -104,8 +105,8 @@ class ChangeLog:
                     items.append(Gap(after=after, through=self._floor))
                     after = self._floor
                 start = first
-            found = list(islice(self._ring, start - first, start - first + limit))
-            for change in found:
+            changes = list(islice(self._ring, start - first, start - first + limit))
+            for change in changes:
                 after = change.commit_no or after
-            items.extend(found)
-            return items, Position(start + len(found), after)
+            items.extend(changes)
+            return items, Position(start + len(changes), after)

@@ -1,8 +1,8 @@
 """The one write connection of a database: transactions that are durable or did not happen.
 
-Rules. R1: nothing is acknowledged before the barrier. R2: after a failed sync nothing more is
-done with the connection, not even closing it. R3: before a commit counts, the files are the ones
-that we opened. R5: every transaction first finds our epoch in the file.
+Rules. R1: nothing is acknowledged before start-up recovery. R2: after a failed sync the connection
+is neither used nor closed. R3: a commit counts only if the files are still the ones that were
+opened. R5: every transaction first finds its own epoch in the file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import exit_codes, limits
 from hermes_actor.engine.authorizer import Authorizer
-from hermes_actor.engine.checkpoint import Action, CheckpointState, run_checkpoint
+from hermes_actor.engine.checkpoint import CheckpointState, checkpoint_whole_wal
 from hermes_actor.engine.file_identity import FileIdentityGuard
-from hermes_actor.engine.health import StorageHealth
+from hermes_actor.engine.health import IndexFailed, StorageHealth, is_index_damage
 from hermes_actor.engine.meta_table import file_id, get_internal, has_meta_tables, set_internal
 from hermes_actor.engine.open_database import open_database
-from hermes_actor.engine.orphaned_files import put_back_wal, save_database, save_wal
-from hermes_actor.engine.recovery import run_startup_recovery
+from hermes_actor.engine.orphaned_files import save_orphans
+from hermes_actor.engine.recovery import (
+    clear_failed_sync,
+    has_failed_sync,
+    record_failed_sync,
+    run_startup_recovery,
+)
 from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.errors import (
     ActorBroken,
@@ -32,7 +37,6 @@ from hermes_actor.errors import (
     DiskIOError,
     HermesActorError,
     OutcomeUnknown,
-    StateChanged,
     StorageError,
     cannot_use,
     from_sqlite,
@@ -42,21 +46,22 @@ from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store.schema_features import features_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_actor.engine.environment import Environment
     from hermes_actor.paths import StorePaths
     from hermes_protocol.status import PhaseReport
 
-__all__ = ["TransactionLost", "WriteConnection"]
+__all__ = ["TransactionLost", "WriteConnection", "data_version"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
-_FRAME_BYTES = 4096 + 24
+_FRAME_HEADER_BYTES = 24
+"""Before each page in a WAL."""
+
+_UNKNOWN_SCHEMA = (-1, -1, -1)
 
 _abandoned: list[Connection] = []
 """Connections of broken writers. Closing one, even by the garbage collector, could checkpoint
-stale pages over somebody's data, so they are kept until the process ends."""
+stale pages over the data of other programs, so they are kept until the process ends."""
 
 
 class TransactionLost(Exception):
@@ -80,16 +85,14 @@ class WriteConnection:
         anchored: bool = False,
         rescues: bool = True,
     ) -> None:
-        """*on_epoch* is told each epoch that begins, once it is durable; *on_phase* what takes
-        long while the file is opened; *timeout* is for foreign locks meanwhile. *anchored*: see
-        :meth:`_open`. *rescues*: a database that is removed under us is saved whole."""
+        """Open the file and read where the order of changes stands.
+
+        *on_epoch* is called with each epoch that begins, once it is durable; *on_phase* with what
+        takes long while the file is opened; *timeout* is for foreign locks meanwhile. *anchored*:
+        closing must not be the last close of the file. *rescues*: save the whole database if it is
+        removed or replaced while it is open. Raises the errors of :func:`open_database`.
+        """
         self.paths = paths
-        self._on_epoch = on_epoch
-        self._on_phase = on_phase
-        self._timeout = timeout
-        self._anchored = anchored
-        self._rescues = rescues
-        self._anchor: Connection | None = None
         self.env = env
         self.epoch = 0
         self.file_id = b""
@@ -97,53 +100,67 @@ class WriteConnection:
         self.swept_through = 0
         self.checkpoints = CheckpointState()
         self.authorizer = Authorizer()
+        self.guard = FileIdentityGuard(paths, env)
+        self.health = StorageHealth(paths)
         self.leave_by = float("inf")
-        """When the host wants the file closed; foreign locks are not waited for beyond that."""
+        """Time by which the host wants the file closed; bounds every wait for a foreign lock."""
         self.broken: BaseException | None = None
         self.exit_code = exit_codes.BROKEN
-        self.faults = StorageHealth(paths)
         self.recovered = False
+        self.commits = 0
+        """Transactions that this object has committed, maintenance included."""
         self.foreign_commits = 0
-        self.connections = 0
         self.last_foreign_commit = float("-inf")
-        self._unfolded = 0
-        self.file_bytes = env.size(str(paths.db))
-        self._guard = FileIdentityGuard(paths, env)
+        self.on_new_schema: Callable[[], None] = lambda: None
+        """Called inside a transaction that finds another schema than the last commit left."""
+        self._on_epoch = on_epoch
+        self._on_phase = on_phase
+        self._timeout = timeout
+        self._anchored = anchored
+        self._rescues = rescues
+        self._anchor: Connection | None = None
+        self._connections = 0
         self._wal = str(paths.wal)
-        self._look_again = float("-inf")
+        self._frame_bytes = 0
+        self._recheck_files_at = float("-inf")
         self._suspect = False
         self._data_version = -1
+        self._known_schema = self._pending_schema = _UNKNOWN_SCHEMA
         self.conn = self._open()
         try:
-            self._look_ahead()
+            self._read_counters()
         except sqlite3.Error as error:
             self._close_connections()
             raise self.explain(error) from error
 
-    def _look_ahead(self) -> None:
-        """Where the order of changes stands: clients are told at once, before the barrier."""
+    def _read_counters(self) -> None:
+        """Read where the order of changes stands: clients get it before start-up recovery."""
         if has_meta_tables(self.conn):
             self.commit_no = get_internal(self.conn, "commit_no") or 0
             self.swept_through = get_internal(self.conn, "swept_through") or 0
             self.file_id = file_id(self.conn)
 
     def _open(self) -> Connection:
-        # Told before and after: at no time are two processes between such a pair of lines.
+        # Log around open and close: the log must never show two processes with the file open.
         _log.info("database opened by pid %d at %.6f", os.getpid(), self.env.monotonic())
         return self._connect()
 
     def _connect(self) -> Connection:
         conn = open_database(self.paths, self.env, self._on_phase, self._timeout)
         conn.set_authorizer(self.authorizer)
-        self.connections += 1
-        if self._anchored:
-            # With an anchor, closing the write connection is never the last close, which would
-            # checkpoint for as long as it takes and unlink the WAL under whoever opens just then.
-            try:
+        self._connections += 1
+        try:
+            ((page_bytes,),) = conn.execute("PRAGMA page_size").fetchall()
+            self._frame_bytes = page_bytes + _FRAME_HEADER_BYTES
+            if self._anchored:
+                # With an anchor, closing the write connection is never the last close, which would
+                # checkpoint for as long as it takes and unlink the WAL while others open the file.
                 self._anchor = self.env.connect_reader(self.paths.db)
-            except sqlite3.Error as error:
-                conn.close()
-                raise self.explain(error) from error
+        except sqlite3.Error as error:
+            conn.close()
+            raise self.explain(error) from error
+        if self._anchor is not None:
+            # A connection opens the WAL with its first read; one that fails still keeps the file.
             with contextlib.suppress(sqlite3.Error):
                 self._anchor.execute("PRAGMA schema_version").fetchall()
         return conn
@@ -151,46 +168,62 @@ class WriteConnection:
     # --- transactions ----------------------------------------------------------------------------
 
     def begin(self, deadline: float) -> HermesActorError | None:
-        """Begin under our epoch. Returns why not, if not; nothing is executed then."""
+        """Begin a transaction under the epoch of this connection; wait for foreign locks.
+
+        Returns the reason if none could be begun by *deadline*; nothing is executed then.
+        """
         if self.broken is not None:
-            return self.stopped()
-        refusal = self.faults.refusal()
+            return self.broken_error()
+        refusal = self.health.refusal()
         if refusal is not None:
             return refusal
         try:
             self.run_startup_recovery(deadline)
             if self._suspect:
-                self._trust_again(deadline)
+                self._reopen_after_io_error(deadline)
             # Before writing, too: a commit beside a foreign WAL or shared memory harms others.
             # Not again right after the last commit: a replacement needs longer than that.
-            if self.env.monotonic() > self._look_again and not self._guard.intact():
-                self._files_changed(None)
+            if self.env.monotonic() > self._recheck_files_at and not self.guard.intact():
+                self._files_replaced(None)
+            # IMMEDIATE: a deferred transaction that reads first and writes later fails with
+            # SQLITE_BUSY_SNAPSHOT, which no wait can cure, if another program commits in between.
             retry_busy(
                 lambda: self.conn.execute("BEGIN IMMEDIATE"),
                 self.env,
                 deadline,
                 lambda: self.leave_by,
             )
+            # Under the write lock: what is found here stays true until the commit.
             self._notice_foreign_commits()
             epoch = get_internal(self.conn, "epoch")
             self.env.failpoint("batch.begin")
         except OutcomeUnknown:
-            # Of the files: nothing was begun.
-            return self.stopped()
+            # It is about the files, and of earlier changes: this transaction was not begun.
+            return self.broken_error()
         except Exception as error:
             self.roll_back()
-            return self.faults.note(self.explain(error))
+            return self.health.record(self.explain(error))
         if epoch != self.epoch:
+            # R5: another owner has begun an epoch. Whatever this one still writes would be
+            # acknowledged on the strength of a lock that it no longer has.
             self.roll_back()
-            self.break_down(
+            self.mark_broken(
                 ActorBroken(f"another owner has taken over {self.paths.db}"), exit_codes.FENCED
             )
-            return self.stopped()
+            return self.broken_error()
+        schema = (self._connections, self.conn.layout_cookie, self.foreign_commits)
+        try:
+            if schema != self._known_schema:
+                self.on_new_schema()
+                self._pending_schema = schema
+        except Exception as error:
+            self.roll_back()
+            return self.explain(error)
         return None
 
     def _notice_foreign_commits(self) -> None:
-        """Without one the schema is as we left it, and need not be looked at again."""
-        version = self._version_of_data()
+        """Count them. Without one the schema is as this connection left it."""
+        version = data_version(self.conn)
         if version != self._data_version:
             if self._data_version != -1:
                 self.foreign_commits += 1
@@ -199,28 +232,37 @@ class WriteConnection:
             self.conn.layout_checked = False
         features_of(self.conn)
 
-    def _version_of_data(self) -> int:
-        return _data_version(self.conn)
+    def invalidate_schema(self) -> None:
+        """Have the next transaction look at the schema again: the open one may have changed it."""
+        self._pending_schema = _UNKNOWN_SCHEMA
+
+    @property
+    def schema_is_known(self) -> bool:
+        """True if the open transaction has found the schema that the last commit left."""
+        return self._known_schema == self._pending_schema
 
     @property
     def state(self) -> str:
         """A name for the present content. Another name: it has changed, or may have.
 
-        Own changes count in ``commit_no``; commits of other programs show in the version of the
-        data, which is this connection's, as the epoch is.
+        Own changes count in ``commit_no``; commits of other programs show in the data version,
+        which means something on this connection only, as the epoch does.
         """
-        return f"{self.file_id.hex()}.{self.epoch}.{self.commit_no}.{self._version_of_data()}"
+        return f"{self.file_id.hex()}.{self.epoch}.{self.commit_no}.{data_version(self.conn)}"
 
     @property
-    def somebody_else_wrote(self) -> bool:
-        """Whether another program has committed since our last transaction. Takes no lock."""
-        return self._data_version != -1 and self._version_of_data() != self._data_version
+    def foreign_commit_is_new(self) -> bool:
+        """True if another program has committed since the last transaction. Takes no lock."""
+        return self._data_version != -1 and data_version(self.conn) != self._data_version
 
     def commit(self, commit_no: int | None = None, writes: int = 0) -> None:
-        """Commit durably, under a new *commit_no* if the transaction changes the order of changes.
+        """Commit durably; *commit_no* is the last number of the changes in it, ``None`` for
+        maintenance, which has no place in the order of changes.
 
-        Raises :class:`TransactionLost` if nothing was executed, and :class:`OutcomeUnknown` if
-        nobody can tell; the writer is then broken.
+        Raises :class:`OutcomeUnknown` if it may or may not be kept; the writer is then broken,
+        unless only the look at the files failed. If nothing was executed: with a *commit_no*
+        :class:`TransactionLost`, without one the typed error, :class:`IndexFailed` for damage that
+        FTS5 finds while it writes its pages.
         """
         try:
             if commit_no is not None:
@@ -230,51 +272,56 @@ class WriteConnection:
             timeout = self.env.monotonic() + limits.COMMIT_BUSY_SECONDS
             retry_busy(lambda: self.conn.execute("COMMIT"), self.env, timeout)
         except (sqlite3.Error, MemoryError) as error:
-            self._commit_failed(error)
+            self._commit_failed(error, in_order=commit_no is not None)
         self.env.failpoint("commit.after")
-        self.faults.over()
-        fresh = 0 if commit_no is None else commit_no - self.commit_no
-        self.commit_no += fresh
+        self.health.clear()
+        self.commits += 1
+        self._known_schema = self._pending_schema
+        changes = 0 if commit_no is None else commit_no - self.commit_no
+        self.commit_no += changes
         try:
-            if not self._guard.intact():
-                self._files_changed(commit_no)
-            self._look_again = self.env.monotonic() + limits.LOOK_AGAIN_SECONDS
-            self._unfolded += fresh
-            self._note_frames(writes)
+            # After the commit and before the acknowledgement: a file that was replaced between the
+            # check in begin() and the commit took this change along, and no reader will see it.
+            if not self.guard.intact():
+                self._files_replaced(commit_no)
+            self._recheck_files_at = self.env.monotonic() + limits.LOOK_AGAIN_SECONDS
+            self.checkpoints.wrote(
+                writes, self.env.monotonic(), self.env.size(self._wal) // self._frame_bytes, changes
+            )
         except OSError as error:
-            # R3: what nobody has looked at is not acknowledged. It can be asked for again.
+            # R3: what was not verified is not acknowledged. The client can ask for it again.
+            self._forget_schema()
             raise OutcomeUnknown(
-                f"committed, but the files of {self.paths.db} cannot be looked at: {error}"
+                f"committed, but the files of {self.paths.db} cannot be checked: {error}"
             ) from error
 
-    def _note_frames(self, writes: int) -> None:
-        frames = self.env.size(self._wal) // _FRAME_BYTES
-        self.checkpoints.wrote(writes, self.env.monotonic(), frames)
-
-    def _commit_failed(self, error: BaseException) -> None:
+    def _commit_failed(self, error: BaseException, *, in_order: bool) -> None:
         explained = self.explain(error)
         # A refused constraint, a foreign lock, no room: the transaction is whole, and rolled back
         # means not executed. So is one in which FTS5 finds its pages damaged: it writes them before
         # SQLite writes the WAL. A write or sync that fails is an I/O error.
         if isinstance(explained, ConstraintFailed | Busy | DiskFull | Damaged):
             self.roll_back()
-            raise TransactionLost(self.faults.note(explained)) from error
-        self._mark_failed_sync()
-        self.break_down(explained, exit_codes.FSYNC_FAILED)
-        raise OutcomeUnknown(f"{explained}; nobody can tell whether it was kept") from error
+            recorded = self.health.record(explained)
+            if in_order:
+                raise TransactionLost(recorded) from error
+            if isinstance(error, sqlite3.Error) and is_index_damage(error):
+                raise IndexFailed(error) from None
+            raise recorded from None
+        # R2: the kernel reports a failed sync once, and takes its pages for clean after that. No
+        # retry can tell what is on the disk; the next owner writes the WAL again.
+        record_failed_sync(self.paths)
+        self.mark_broken(explained, exit_codes.FSYNC_FAILED)
+        raise OutcomeUnknown(
+            f"{explained}; the change may or may not be kept, and the actor stops"
+        ) from error
 
-    def _fail_with(self, error: sqlite3.Error) -> None:
-        """A checkpoint, or what contains one, has failed: if the disk did, nobody can tell what
-        of the WAL is in the database."""
+    def break_on_io_error(self, error: sqlite3.Error) -> None:
+        """Mark the writer as broken if *error* of a checkpoint, or of what contains one, is an I/O
+        error: it is then unknown how much of the WAL is in the database."""
         if primary_code(error) == sqlite3.SQLITE_IOERR:
-            self._mark_failed_sync()
-            self.break_down(self.explain(error), exit_codes.FSYNC_FAILED)
-
-    def _mark_failed_sync(self) -> None:
-        """Tell the next owner. If even that fails, the disk will tell it."""
-        with contextlib.suppress(OSError):
-            self.paths.folder.mkdir(mode=0o700, exist_ok=True)
-            self.paths.fsync_failed.touch()
+            record_failed_sync(self.paths)
+            self.mark_broken(self.explain(error), exit_codes.FSYNC_FAILED)
 
     def roll_back(self) -> None:
         """End the open transaction, if any, without a trace."""
@@ -282,37 +329,45 @@ class WriteConnection:
             self.conn.execute("ROLLBACK")
         self.conn.layout = None
 
-    def break_down(self, cause: BaseException, exit_code: int) -> None:
-        """The first cause sticks. The connection is neither used nor closed any more."""
+    def mark_broken(self, cause: BaseException, exit_code: int) -> None:
+        """Stop for good. The first cause sticks; the connection is neither used nor closed."""
         if self.broken is None:
             self.broken, self.exit_code = cause, exit_code
             _abandoned.append(self.conn)
-            import ctypes  # only for a bad end
+            import ctypes  # late: only a broken writer needs it
 
-            # The interpreter closes what is in modules when it ends; this one it must not.
+            # The interpreter clears modules when it ends, and would close what they held.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.conn))
             _log.error("the writer of %s has stopped: %s", self.paths.db, cause)
 
-    def stopped(self) -> ActorBroken:
-        """What whoever still comes to a broken writer is told."""
-        return ActorBroken(f"the writer has stopped: {self.broken}")
+    def broken_error(self) -> ActorBroken:
+        """Error for requests that arrive after the writer broke."""
+        return ActorBroken(f"the writer of {self.paths.db} has stopped: {self.broken}")
 
     def explain(self, error: BaseException) -> HermesActorError:
+        """Return the typed error for *error*, which anything in a transaction may have raised."""
         if isinstance(error, HermesActorError):
             return error
         if isinstance(error, sqlite3.Error):
-            # What a full-text table remembers of a transaction that failed so is not to be trusted.
+            # A full-text table keeps wrong totals in memory after a transaction that failed so.
             self._suspect |= primary_code(error) == sqlite3.SQLITE_IOERR
             return from_sqlite(error, self.paths.db)
         if isinstance(error, OSError):
             return cannot_use(self.paths.db, error.filename or self.paths.folder, error)
         _log.error("unexpected error of %s", self.paths.db, exc_info=error)
-        return StorageError(f"unexpected error: {type(error).__name__}: {error}")
+        return StorageError(
+            f"unexpected error while writing {self.paths.db}: {type(error).__name__}: {error}"
+        )
 
-    # --- the barrier and the guard ---------------------------------------------------------------
+    def explain_to_caller(self, error: Exception) -> Exception:
+        """Like :meth:`explain`, but the error of a wrong value stays as Python raised it."""
+        wrong_value = isinstance(error, ValueError | TypeError | OverflowError)
+        return error if wrong_value else self.explain(error)
+
+    # --- start-up recovery -----------------------------------------------------------------------
 
     def recover(self, seconds: float = limits.OPEN_BUSY_SECONDS) -> bool:
-        """Try to pass the barrier now. False while something is in the way."""
+        """Try start-up recovery now. Returns False while a foreign lock or a reader blocks it."""
         try:
             self.run_startup_recovery(self.env.monotonic() + seconds)
         except Busy:
@@ -323,135 +378,56 @@ class WriteConnection:
         return self.recovered
 
     def run_startup_recovery(self, deadline: float) -> None:
+        """Begin the epoch of this connection (R1), once; see :mod:`engine.recovery`.
+
+        Raises :class:`Busy` or the error of SQLite if that is impossible by *deadline*.
+        """
         if self.recovered:
             return
-        if self._guard.shm_unlinked():
-            self.break_down(
+        if self.guard.shm_unlinked():
+            self.mark_broken(
                 ActorBroken(
-                    f"connections of pid {os.getpid()} still use the removed shared memory of"
-                    f" {self.paths.db}, which others can no longer see: end this process"
+                    f"connections of pid {os.getpid()} still use the unlinked shared memory of"
+                    f" {self.paths.db}, which other processes cannot see: restart this process"
                 ),
                 exit_codes.FILES_REPLACED,
             )
-            raise self.stopped()
-        after_failure = self.paths.fsync_failed.exists()
+            raise self.broken_error()
         try:
             self.epoch = run_startup_recovery(
                 self.conn,
                 self.env,
                 deadline,
                 self.paths,
-                after_failure=after_failure,
+                after_failure=has_failed_sync(self.paths),
                 leave_by=lambda: self.leave_by,
             )
         except OSError as error:
-            self._mark_failed_sync()
+            record_failed_sync(self.paths)
             failed = DiskIOError(f"disk I/O error: {error}", sqlite_message="disk I/O error")
-            self.break_down(failed, exit_codes.FSYNC_FAILED)
+            self.mark_broken(failed, exit_codes.FSYNC_FAILED)
             raise failed from error
         except sqlite3.Error as error:
-            self._fail_with(error)
+            self.break_on_io_error(error)
             raise
-        self.paths.fsync_failed.unlink(missing_ok=True)
+        clear_failed_sync(self.paths)
         self.commit_no = get_internal(self.conn, "commit_no") or 0
         self.file_id = file_id(self.conn)
         self._on_epoch(self.epoch)
-        self._guard.remember()
-        self._guard.checkpointed()
+        # Only now do all files exist: the commit of the epoch has created WAL and shared memory.
+        self.guard.remember()
+        self.guard.checkpointed()
         self.recovered = True
 
-    def look_at_files(self) -> None:
-        """In idle time: stop if somebody has replaced the file. When its whole folder is gone,
-        nothing can be saved any more, and the host ends in its own way."""
-        if self.recovered and not is_gone(self.paths.db.parent) and not self._guard.intact():
-            self._files_changed(None)
-
-    def _files_changed(self, commit_no: int | None) -> None:
-        """Somebody has replaced or removed a file under us. Go on only if nothing was written."""
-        nobody_wrote = self._guard.nobody_wrote()
-        if nobody_wrote and self._fold_back():
-            _log.warning("the WAL of %s was removed; all of it is in the file again", self.paths.db)
-            if commit_no is None or self.commit_no == commit_no:
-                return
-        rescued = self._rescue_database()
-        if rescued is not None:
-            told = f"removed or replaced under its owner; all that it held is in {rescued}"
-        else:
-            told = f"or its WAL was replaced under its owner; {self._rescue_wal(nobody_wrote)}"
-        with contextlib.suppress(OSError):
-            self._guard.remove_stale()
-        cause = ActorBroken(f"{self.paths.db} {told}")
-        self.break_down(cause, exit_codes.FILES_REPLACED)
-        raise OutcomeUnknown(str(cause))
-
-    def _rescue_database(self) -> Path | None:
-        """Save everything, if the database is not in its place: we still have it open."""
-        if not self._rescues or not self._guard.has_lost_database():
-            return None
-        return save_database(self.paths, self.epoch, self._guard.db, self._guard.wal)
-
-    def _rescue_wal(self, nobody_wrote: bool) -> str:
-        """Save what is only in the WAL; where it is, for people."""
-        saved = save_wal(self.paths, self.epoch, self._guard.wal, self._columns())
-        if nobody_wrote and saved is not None and self._guard.has_its_shared_memory():
-            # By now a part of it is in the database, which without the rest would be damaged.
-            with contextlib.suppress(OSError):
-                saved = put_back_wal(saved, self.paths)
-        if saved is None and not self._unfolded:
-            return "no acknowledged change was in its WAL only"
-        return (
-            f"{self._unfolded} acknowledged changes are in {saved or 'no file that we could save'}"
-        )
-
-    def _columns(self) -> dict[str, list[str]]:
-        """In which order they stand, which differs between files; rows of a log are read by it."""
-        with contextlib.suppress(sqlite3.Error):
-            return {
-                table: [row[1] for row in self.conn.execute(f"PRAGMA table_info({table})")]
-                for table in ("sessions", "messages")
-            }
-        return {}
-
-    def _fold_back(self) -> bool:
-        """Move every frame of the removed WAL into the database and open it anew.
-
-        A reader can stop a checkpoint half-way: SQLite then skips every page that has changed
-        since, and the database is whole only together with its WAL. So readers are waited for.
-        """
-        give_up = self.env.monotonic() + limits.FOLD_BACK_SECONDS
-        try:
-            while not run_checkpoint(self.conn, Action.PASSIVE, self.env, 0).complete:
-                if self.env.monotonic() >= give_up:
-                    return False
-                self.env.sleep(limits.BUSY_RETRY_SECONDS)
-        except sqlite3.Error as error:
-            # Never passed on: a change that is committed already would be told as not executed.
-            _log.error("the removed WAL of %s cannot be folded back: %s", self.paths.db, error)
-            self._fail_with(error)
-            return False
-        self._close_connections()
-        self._forget_connection()
-        try:
-            self.conn = self._open()
-            self.run_startup_recovery(self.env.monotonic() + limits.OPEN_BUSY_SECONDS)
-        except (sqlite3.Error, HermesActorError) as error:
-            self.break_down(self.explain(error), exit_codes.FILES_REPLACED)
-            raise OutcomeUnknown(str(self.broken)) from error
-        return True
-
-    def _forget_connection(self) -> None:
-        self.recovered = False
-        self._data_version = -1
-
-    def _trust_again(self, deadline: float) -> None:
-        """After an I/O error: go on with a new connection, if there can be one.
+    def _reopen_after_io_error(self, deadline: float) -> None:
+        """Go on with a new connection, if there can be one.
 
         FTS5 keeps wrong totals of what was rolled back for as long as its connection lives, and
         would write them with the next change.
         """
-        if not self._guard.intact():
-            self._files_changed(None)
+        self.verify_files()
         used, anchor = self.conn, self._anchor
+        # The old one is closed after the new one is open: it is never the last close of the file.
         self.conn = self._connect()
         self._suspect = False
         self._forget_connection()
@@ -460,136 +436,101 @@ class WriteConnection:
             anchor.close()
         self.run_startup_recovery(deadline)
 
-    # --- checkpoints and the end -----------------------------------------------------------------
-
-    def checkpoint(self, action: Action, budget: float) -> None:
-        self.env.failpoint("checkpoint.before")
-        try:
-            result = run_checkpoint(self.conn, action, self.env, budget)
-            self.env.failpoint("checkpoint.after")
-        except sqlite3.Error as error:
-            self._fail_with(error)
-            raise
-        self.checkpoints.ran(action, result, self.env.monotonic(), self._wal_frames())
-        if result.complete:
-            self._unfolded = 0
-        self.file_bytes = self.env.size(str(self.paths.db)) or self.file_bytes
-        self._guard.checkpointed()
-
-    def vacuum(self, deadline: float) -> None:
-        """Rewrite the file without holes, by the rules of a commit (R2, R3).
-
-        Raises what SQLite raises, after which the file is as it was, unless the writer is broken.
-        """
-        self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
-        try:
-            retry_busy(
-                lambda: self.conn.execute("VACUUM"), self.env, deadline, lambda: self.leave_by
-            )
-        except sqlite3.Error as error:
-            self._fail_with(error)
-            raise
-        if not self._guard.intact():
-            self._files_changed(None)
-        self.checkpoints.wrote(
-            limits.CHECKPOINT_EVERY_WRITES, self.env.monotonic(), self._wal_frames()
-        )
-        try:
-            self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
-        except sqlite3.Error as error:
-            # The rewritten content is committed; the next checkpoint moves it.
-            _log.warning("the checkpoint after a vacuum of %s failed: %s", self.paths.db, error)
-
-    def _wal_frames(self) -> int:
-        return self.env.size(self._wal) // _FRAME_BYTES
-
-    def copy_to(self, target: Path) -> None:
-        """Copy everything that is committed to a new, private file."""
-        try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            with contextlib.closing(sqlite3.connect(target)) as copy:
-                self.conn.backup(copy)
-        except OSError as error:
-            raise cannot_use(self.paths.db, target, error) from error
-        except sqlite3.Error as error:
-            raise self.explain(error) from error
-
-    def replace_content(
-        self,
-        source: sqlite3.Connection,
-        deadline: float,
-        expected: str = "",
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Write every page of *source* into the file, as one transaction; the inode stays.
-
-        *expected* is the only state that may be replaced; without it, any. A foreign lock is waited
-        for until *deadline*, and no longer than *is_wanted* says so. Raises a typed error,
-        after which the file is as it was, unless the writer is broken. Once it returns, the new
-        content is durable; to fold it into the file is upkeep.
-        """
-        if self.broken is not None:
-            raise self.stopped()
-        self.run_startup_recovery(deadline)
-        if not self._guard.intact():
-            self._files_changed(None)
-        self.roll_back()
-        try:
-            with contextlib.closing(self.env.connect_reader(self.paths.db)) as witness:
-                seen = _data_version(witness)
-                if expected and expected != self.state:
-                    raise self._state_changed()
-
-                def tell(status: int, _left: int, _total: int) -> None:
-                    if status == sqlite3.SQLITE_OK:
-                        # The write lock is ours by now, so what the witness sees is what goes.
-                        if expected and _has_changed(witness, seen):
-                            raise self._state_changed()
-                    elif status != sqlite3.SQLITE_DONE:
-                        # The deadline is that of a command, an hour: neither a drain waits for that
-                        # nor is the content replaced then for a caller that is gone.
-                        late = self.env.monotonic() >= min(deadline, self.leave_by)
-                        if late or not is_wanted():
-                            raise Busy(f"another program is writing {self.paths.db}")
-
-                # Page by page, so that the witness is asked before the last one, which commits.
-                # The first step locks the file until the end, and the source stays as it is.
-                source.execute("BEGIN")
-                source.execute("SELECT 1 FROM sqlite_master").fetchall()
-                source.backup(self.conn, pages=1, progress=tell, sleep=limits.BUSY_RETRY_SECONDS)
-        except sqlite3.Error as error:
-            self._fail_with(error)
-            raise self.explain(error) from error
-        self.epoch = get_internal(self.conn, "epoch") or 0
-        self._look_ahead()
+    def _forget_connection(self) -> None:
+        self.recovered = False
         self._data_version = -1
-        self._unfolded += 1
-        self.conn.layout, self.conn.layout_checked = None, False
-        self.faults.mended()
-        self._on_epoch(self.epoch)
-        self._note_frames(writes=1)
 
-    def _state_changed(self) -> StateChanged:
-        return StateChanged(
-            f"{self.paths.db} has changed since it was copied: it is at change {self.commit_no}"
-            f" now, and other programs have written it {self.foreign_commits} times"
+    def _forget_schema(self) -> None:
+        self._known_schema = self._pending_schema = _UNKNOWN_SCHEMA
+
+    def content_replaced(self) -> None:
+        """Adopt a content that a restore has written through this connection, epoch included."""
+        self.epoch = get_internal(self.conn, "epoch") or 0
+        self._read_counters()
+        self._data_version = -1
+        self._forget_schema()
+        self.commits += 1
+        self.conn.layout, self.conn.layout_checked = None, False
+        self.health.mark_repaired()
+        self._on_epoch(self.epoch)
+        self.checkpoints.wrote(1, self.env.monotonic(), self.wal_frames(), 1)
+
+    def wal_frames(self) -> int:
+        """Length of the WAL file in frames. It does not shrink when SQLite restarts the WAL."""
+        return self.env.size(self._wal) // self._frame_bytes
+
+    # --- replaced files --------------------------------------------------------------------------
+
+    def verify_files(self, *, unless_home_is_gone: bool = False) -> None:
+        """Raise :class:`OutcomeUnknown` and break the writer if a file was replaced (R3).
+
+        *unless_home_is_gone*: for idle time. If the whole folder is gone, nothing can be saved
+        beside the database, and the host rescues it in its own way.
+        """
+        if unless_home_is_gone and (not self.recovered or is_gone(self.paths.db.parent)):
+            return
+        if not self.guard.intact():
+            self._files_replaced(None)
+
+    def _files_replaced(self, commit_no: int | None) -> None:
+        """Save what only the unlinked files hold and stop.
+
+        Returns only if just the WAL was unlinked, no other program has written, and all of it,
+        *commit_no* included, is in the database again.
+        """
+        unwritten = self.guard.unchanged_since_checkpoint()
+        if unwritten and self._checkpoint_unlinked_wal():
+            _log.warning("the WAL of %s was removed; all of it is in the file again", self.paths.db)
+            if commit_no is None or self.commit_no == commit_no:
+                return
+        saved = save_orphans(
+            self.guard,
+            self.paths,
+            self.conn,
+            self.epoch,
+            self.checkpoints.changes_in_wal,
+            rescues=self._rescues,
+            wal_fits=unwritten,
         )
+        # Opened together with the new database, the stale WAL would put its pages into that file.
+        with contextlib.suppress(OSError):
+            self.guard.unlink_stale_wal()
+        cause = ActorBroken(f"{self.paths.db} {saved}")
+        self.mark_broken(cause, exit_codes.FILES_REPLACED)
+        raise OutcomeUnknown(str(cause))
+
+    def _checkpoint_unlinked_wal(self) -> bool:
+        """Move every frame of the unlinked WAL into the database and reopen it.
+
+        Returns False if that is impossible. A reader can stop a checkpoint half-way: SQLite then
+        skips every page that has changed since, and the database is whole only together with its
+        WAL. So readers are waited for.
+        """
+        try:
+            if not checkpoint_whole_wal(self.conn, self.env, limits.UNLINKED_WAL_SECONDS):
+                return False
+        except sqlite3.Error as error:
+            # Do not propagate: the change is committed; raising would report it as not executed.
+            _log.error("the unlinked WAL of %s cannot be checkpointed: %s", self.paths.db, error)
+            self.break_on_io_error(error)
+            return False
+        self._close_connections()
+        self._forget_connection()
+        try:
+            self.conn = self._open()
+            self.run_startup_recovery(self.env.monotonic() + limits.OPEN_BUSY_SECONDS)
+        except (sqlite3.Error, HermesActorError) as error:
+            self.mark_broken(self.explain(error), exit_codes.FILES_REPLACED)
+            raise OutcomeUnknown(str(self.broken)) from error
+        return True
+
+    # --- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Fold the WAL back as far as readers allow and close. A broken one stays open."""
-        if self.broken is not None:
-            return
-        self.env.failpoint("close.before")
-        try:
-            self.look_at_files()
-            if self.recovered and self._guard.intact():
-                self.checkpoint(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
-        except OutcomeUnknown:
-            return
-        except Exception as error:
-            _log.warning("the last checkpoint of %s failed: %s", self.paths.db, error)
-        self._close_connections()
-        self.env.failpoint("close.after")
+        """Close the file. A broken connection stays open: closing it could write (R2)."""
+        if self.broken is None:
+            self._close_connections()
+            self.env.failpoint("close.after")
 
     def _close_connections(self) -> None:
         self.conn.close()
@@ -599,15 +540,7 @@ class WriteConnection:
         _log.info("database closed by pid %d at %.6f", os.getpid(), self.env.monotonic())
 
 
-def _data_version(conn: Connection) -> int:
+def data_version(conn: Connection) -> int:
+    """Return a number that changes on *conn* when another connection has committed."""
     ((version,),) = conn.execute("PRAGMA data_version").fetchall()
     return int(version)
-
-
-def _has_changed(witness: Connection, seen: int) -> bool:
-    try:
-        return _data_version(witness) != seen
-    except sqlite3.OperationalError as error:
-        if is_busy(error):
-            return False  # without a WAL the lock keeps readers out, too; the look before must do
-        raise

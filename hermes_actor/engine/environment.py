@@ -1,4 +1,4 @@
-"""Where the engine touches the world, in one object.
+"""The environment of the engine: clock, files, connections, threads, in one object.
 
 Simulation and crash replay put their own clock, files and connections here and run the very code
 that serves users.
@@ -25,23 +25,23 @@ __all__ = ["Builder", "Environment"]
 
 
 class Builder(Protocol):
-    """What indexes the texts of a folder, apart from this process or not."""
+    """Indexes the texts of a folder, in a process of its own or not."""
 
     def wait(self) -> None:
-        """Return when all is built. Raises what went wrong."""
+        """Return when all is built. Raises the error that ended it."""
         ...
 
     def kill(self) -> None:
-        """Have it end now; harmless when it has."""
+        """End it now; harmless if it has ended."""
         ...
 
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _size(path: str) -> int:

@@ -1,7 +1,7 @@
-"""The two full-text tables as objects of the schema: are they whole, and making them so.
+"""The two full-text tables as objects of the schema: whether they are whole, and creating them.
 
-A table without one of its triggers has missed changes and is made anew; a table of another shape
-with its triggers in place is somebody's choice and stays. What the linked SQLite cannot serve is
+A table without one of its triggers has missed changes and is rebuilt; a table of another shape
+with its triggers in place is a choice of its user and stays. What the linked SQLite cannot serve is
 found out by trial: the store then works without it, and its triggers go, because they would fail
 every change.
 """
@@ -37,7 +37,7 @@ _STEP_ROWS = 200
 
 
 def broken_parts(conn: Connection) -> list[str]:
-    """Tables that must be made anew, or whose triggers nobody can serve."""
+    """Return the tables that must be rebuilt, or whose triggers this SQLite cannot run."""
     present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
     broken = []
     for table in TABLES:
@@ -50,7 +50,7 @@ def broken_parts(conn: Connection) -> list[str]:
 
 
 def is_inline(conn: Connection, table: str) -> bool:
-    """Whether *table* holds its own text (since version 11) and not a reference to ``messages``."""
+    """Return True if *table* holds its own text (since version 11), not one of ``messages``."""
     return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = ?", (f"{table}_content",)))
 
 
@@ -71,6 +71,7 @@ def drop_fulltext(conn: Connection, table: str) -> None:
 
 
 def drop_triggers(conn: Connection, table: str) -> None:
+    """Drop the triggers that maintain *table*, inside the open transaction."""
     for event in _EVENTS:
         conn.execute(f"DROP TRIGGER IF EXISTS {table}_{event}")
 
@@ -85,6 +86,7 @@ def _set_aside(conn: Connection, table: str) -> None:
     kept = [shadow for part in _SHADOWS if (shadow := f"{table}_{part}") in present]
     free = (name for n in count(1) if (name := f"{LEFTOVER}{n}") not in present)
     with _writable_schema(conn):
+        # ALTER TABLE refuses shadow tables of FTS5, so the schema is changed by its rows.
         conn.execute("DELETE FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
         for shadow, name in zip(kept, free, strict=False):
             conn.execute(
@@ -115,7 +117,8 @@ def abandon_leftover(conn: Connection, name: str) -> None:
 
 @contextmanager
 def _writable_schema(conn: Connection) -> Iterator[None]:
-    """Change the schema by its rows. It is read again at the end."""
+    """Allow the schema to be changed by its rows. SQLite reads it again at the end."""
+    # A new cookie makes every other connection read the schema again, too.
     (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
     conn.execute("PRAGMA writable_schema = ON")
     try:

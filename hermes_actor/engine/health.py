@@ -1,7 +1,7 @@
-"""What is wrong with the storage right now, in words for people.
+"""The health of the storage: present faults, in words for people.
 
 A passing fault (a foreign lock, a full disk) is remembered until a commit succeeds. A damaged table
-is remembered until the file has been mended: no change is made to it, reads go on.
+is remembered until the file has been repaired: no change is made to it, reads go on.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ _log = logging.getLogger("hermes_actor.engine")
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether a table is malformed; a full-text index that is has a code of its own."""
+    """Return True if a table is malformed; a malformed full-text index has a code of its own."""
     return primary_code(error) == sqlite3.SQLITE_CORRUPT and not is_index_damage(error)
 
 
 def is_index_damage(error: BaseException | None) -> bool:
-    """Whether FTS5 has found one of its indexes malformed."""
+    """Return True if FTS5 has found one of its indexes malformed."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
 def may_be_the_index(error: BaseException | None) -> bool:
-    """Whether a damaged full-text index may have caused *error*; a trial without it decides."""
+    """Return True if a damaged full-text index may have caused *error*.
+
+    FTS5 reports damage as CORRUPT, CONSTRAINT or ERROR; only a trial without the index decides.
+    """
     if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
         return False
     if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
@@ -66,10 +69,7 @@ class IndexFailed(sqlite3.DatabaseError):
 
 @contextmanager
 def failing_index() -> Iterator[None]:
-    """Around what touches full-text tables only: damage that shows there is theirs.
-
-    Raises :class:`IndexFailed`.
-    """
+    """Raise :class:`IndexFailed` for damage in a block that touches full-text tables only."""
     try:
         yield
     except sqlite3.Error as error:
@@ -79,15 +79,15 @@ def failing_index() -> Iterator[None]:
 
 
 class StorageHealth:
-    """The faults of one database."""
+    """The present faults of one database."""
 
     def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
         self.passing: str | None = None
         self.damage: BaseException | None = None
 
-    def note(self, error: HermesActorError) -> HermesActorError:
-        """Remember a fault of the storage; the same error, with the holder of a lock named."""
+    def record(self, error: HermesActorError) -> HermesActorError:
+        """Remember a fault of the storage; returns the error, with the holder of a lock named."""
         if isinstance(error, Busy):
             holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self._paths.shm))
             if holders:
@@ -99,27 +99,31 @@ class StorageHealth:
             self.passing = str(error)
         return error
 
-    def over(self) -> None:
-        """A commit has succeeded."""
+    def clear(self) -> None:
+        """Forget a passing fault: a commit has succeeded."""
         if self.passing is not None:
             _log.info("changes of %s succeed again", self._paths.db)
             self.passing = None
 
-    def found_damage(self, damage: BaseException) -> None:
-        """From here on changes are refused."""
+    def mark_corrupt(self, damage: BaseException) -> None:
+        """Refuse changes from here on: a table is malformed."""
         if self.damage is None:
             self.damage = damage
-            _log.error("%s is damaged, changes are refused: %s", self._paths.db, damage)
+            _log.error(
+                "%s is damaged, changes are refused until it is repaired: %s",
+                self._paths.db,
+                damage,
+            )
 
-    def mended(self) -> None:
-        """The whole content of the file is another one now."""
+    def mark_repaired(self) -> None:
+        """Accept changes again: the whole content of the file has been replaced."""
         self.damage = self.passing = None
 
     def refusal(self) -> HermesActorError | None:
-        """Why no change can be made, if so."""
+        """Return the reason why no change can be made, if there is one."""
         if self.damage is None:
             return None
         return ActorBroken(
             f"no change is made to a damaged file: {self.damage};"
-            f" reads go on, `hermes-actor doctor` tells what to do"
+            f" reads go on, `hermes-actor doctor` says what to do"
         )

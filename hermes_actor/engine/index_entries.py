@@ -1,4 +1,4 @@
-"""What a full-text table holds for one message, and what it should hold."""
+"""Entries of the full-text tables: the text held for one message, and the text to be held."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class Entry(NamedTuple):
 
 
 def entry_of(conn: Connection, table: str, message_id: int) -> Entry:
-    """Raises :class:`IndexFailed` if the table is damaged."""
+    """Return the entry of one message. Raises :class:`IndexFailed` if the table is damaged."""
     return entries_of(conn, (table,), message_id)[table]
 
 
 def entries_of(conn: Connection, tables: Iterable[str], message_id: int) -> dict[str, Entry]:
-    """The same for several tables. Texts that are equal exist once in memory.
+    """Return the entries of one message. Texts that are equal exist once in memory.
 
     Raises :class:`IndexFailed` if a table is damaged.
     """
     new = _text_of(conn, message_id)
-    found, known = dict[str, Entry](), [new]
+    entries, known = dict[str, Entry](), [new]
     for table in tables:
         with failing_index():
             held = f"SELECT CAST(c0 AS BLOB) FROM {table}_content WHERE id = ?"
             old = scalar(conn, held, (message_id,))
         known.append(old)
-        found[table] = Entry(message_id, known[known.index(old)], new)
-    return found
+        entries[table] = Entry(message_id, known[known.index(old)], new)
+    return entries
 
 
 def _text_of(conn: Connection, message_id: int) -> bytes | None:
@@ -57,7 +57,7 @@ def _text_of(conn: Connection, message_id: int) -> bytes | None:
 
 
 def is_large(conn: Connection, tables: Sequence[str], message_id: int) -> bool:
-    """Whether indexing a message, or removing what is indexed of it, would take too long.
+    """Return True if indexing a message, or removing its entry, would take too long.
 
     Raises :class:`IndexFailed` if a table is damaged.
     """

@@ -1,8 +1,8 @@
 """Notes: messages for which the full-text indexes may hold the wrong text.
 
-Indexing is apart from writing: on our connection the triggers of the file that maintain the indexes
-have no effect (see :mod:`hermes_actor.engine.authorizer`). Temporary triggers, which exist on this
-connection only, note what is deleted, changed, or inserted below the watermark, in the same
+Indexing is apart from writing: on the write connection the triggers of the file that maintain the
+indexes have no effect (see :mod:`hermes_actor.engine.authorizer`). Temporary triggers, which exist
+on this connection only, note what is deleted, changed, or inserted below the watermark, in the same
 transaction; slices settle the notes later. A note says no more than that there is something to
 compare. So it does not matter how often a message is noted, nor what becomes of it meanwhile.
 
@@ -74,7 +74,7 @@ def remove_notes(conn: Connection, ids: list[int], *, aside: bool) -> None:
 
 
 def settle(conn: Connection, env: Environment, until: float) -> bool:
-    """Settle notes in the open transaction, until a time; whether some are left.
+    """Settle notes in the open transaction until *until*; returns True if some are left.
 
     Notes of large texts become notes for later, which do not count here.
     """
@@ -92,7 +92,7 @@ def settle(conn: Connection, env: Environment, until: float) -> bool:
 
 
 def _settle_one(conn: Connection, tables: list[str], message_id: int) -> int:
-    """Returns how much text had to be read by FTS5."""
+    """Settle one note; returns how many bytes FTS5 had to read."""
     if is_large(conn, tables, message_id):
         note(conn, message_id, aside=True)
         return 0

@@ -1,16 +1,16 @@
 """Full-text indexing apart from the write.
 
 The triggers of version 11 index every message twice inside the write and are nine tenths of its
-cost. They stay in the file for other programs; on our connection they have no effect, and rows
-are indexed in bulk later. The *watermark* is the highest message id that the indexes have come to.
+cost. They stay in the file for other programs; on the write connection they have no effect, and
+rows are indexed in bulk later. The *watermark* is the highest message id that both indexes cover.
 
 Rules. (1) What is changed or deleted is noted in the same transaction, and so is a large text that
 the watermark passes: see :mod:`hermes_actor.engine.index_notes`. (2) Only in files whose tables and
 triggers have exactly the known shape. (3) Rows that are already indexed, by another program or by
-an update, are skipped by an anti-join on the document sizes, never by OR IGNORE. (4) A file met for
-the first time starts at its newest message if both indexes end there, else at 0; holes below are
-looked for in idle slices. (5) A watermark beyond the newest id ever given is derived again; one
-whose messages the indexes lack begins again at 0.
+an update, are skipped by an anti-join on the document sizes, never by OR IGNORE. (4) A file that is
+opened for the first time starts at its newest message if both indexes end there, else at 0; gaps
+below are searched in idle slices. (5) A watermark beyond the newest id ever given is derived again;
+one whose messages the indexes lack begins again at 0.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "advance",
+    "index_until",
     "check_watermark",
-    "fill",
+    "index_all",
     "forget_index",
     "index_gaps",
     "mark_gaps_unchecked",
@@ -57,7 +57,7 @@ def newest_id(conn: Connection) -> int:
 
 
 def settle_watermark(conn: Connection) -> int:
-    """The watermark, derived again inside the open transaction if it cannot be true.
+    """Return the watermark, derived again inside the open transaction if it cannot be true.
 
     It cannot if it lies above every id that was ever given, as in a file that came from elsewhere:
     the next messages would get ids below it.
@@ -74,19 +74,19 @@ def settle_watermark(conn: Connection) -> int:
 
 
 def check_watermark(conn: Connection) -> int:
-    """The watermark, after a look at what others may have done to the indexes.
+    """Return the watermark, after a check of what other programs may have done to the indexes.
 
-    Their emptying or replacing them shows at once, and makes every message count as unindexed.
+    An index that was emptied or replaced is recognised, and every message counts as unindexed.
     """
     watermark = settle_watermark(conn)
     if not covers(conn, watermark):
-        _log.warning("the full-text indexes lack messages that they held; filling them again")
+        _log.warning("the full-text indexes lack messages that they held; indexing them again")
         watermark = forget_index(conn)
     return watermark
 
 
 def note_schema(conn: Connection) -> bool:
-    """Keep which schema we know, inside the open transaction; whether it was another one."""
+    """Store the present schema cookie, in the open transaction; True if it was another one."""
     (cookie,) = conn.execute("PRAGMA schema_version").fetchone()
     if get_internal(conn, "schema") == cookie:
         return False
@@ -102,7 +102,7 @@ def forget_index(conn: Connection) -> int:
 
 
 def mark_gaps_unchecked(conn: Connection) -> int:
-    """Have all messages looked at for holes in idle time; the id above which that begins."""
+    """Have all messages searched for gaps in idle time; returns the id above which that begins."""
     lowest = scalar(conn, "SELECT MIN(id) FROM messages")
     # Other programs may give ids below 1.
     nothing: int = min(0, 0 if lowest is None else lowest - 1)
@@ -125,8 +125,8 @@ def _last(conn: Connection, table: str) -> int:
     return scalar(conn, f"SELECT MAX(id) FROM {table}_docsize") or 0
 
 
-def advance(conn: Connection, watermark: int, env: Environment, until: float) -> int:
-    """Index rows above *watermark* inside an open transaction, until a time; the new watermark."""
+def index_until(conn: Connection, watermark: int, env: Environment, until: float) -> int:
+    """Index rows above *watermark* in the open transaction until *until*; the new watermark."""
     tables = _usable(conn)
     while (upper := _index_next(conn, tables, watermark)) is not None:
         watermark = upper
@@ -137,7 +137,7 @@ def advance(conn: Connection, watermark: int, env: Environment, until: float) ->
 
 
 def _index_next(conn: Connection, tables: Sequence[str], above: int) -> int | None:
-    """Index the rows of one step; up to where, ``None`` if there are none."""
+    """Index the rows of one step; returns the last id, ``None`` if there are none."""
     upper = _step(conn, above)
     if upper is not None:
         _index(conn, tables, above, upper)
@@ -145,7 +145,7 @@ def _index_next(conn: Connection, tables: Sequence[str], above: int) -> int | No
 
 
 def _step(conn: Connection, watermark: int) -> int | None:
-    """How far the next step goes: a few rows, fewer if they are large, at least one."""
+    """Return the last id of the next step: a few rows, fewer if they are large, at least one."""
     upper, size = None, 0
     for message_id, length in conn.execute(
         f"SELECT id, {_LENGTH} FROM messages m WHERE id > ? ORDER BY id LIMIT ?",
@@ -158,8 +158,8 @@ def _step(conn: Connection, watermark: int) -> int | None:
     return upper
 
 
-def fill(conn: Connection, progress: Callable[[float], None]) -> None:
-    """Index everything that is not, inside the open transaction of a migration."""
+def index_all(conn: Connection, progress: Callable[[float], None]) -> None:
+    """Index every message that is not, inside the open transaction of a migration."""
     tables, rows = _usable(conn), scalar(conn, "SELECT COUNT(*) FROM messages") or 1
     above, done = (scalar(conn, "SELECT MIN(id) FROM messages") or 1) - 1, 0
     while (through := last_of_next(conn, above, limits.FILL_STEP_ROWS)) is not None:
@@ -169,30 +169,30 @@ def fill(conn: Connection, progress: Callable[[float], None]) -> None:
 
 
 def index_gaps(conn: Connection, above: int, watermark: int, env: Environment, until: float) -> int:
-    """Index what is missing below the watermark, until a time; how far it has come.
+    """Index what is missing below the watermark until *until*; returns the last id searched.
 
-    A program that has emptied the tables in part, or made them anew, leaves such holes.
+    A program that has emptied the tables in part, or recreated them, leaves such gaps.
     """
     tables = _usable(conn)
     while above < watermark:
         through = min(last_of_next(conn, above, limits.HOLES_STEP_ROWS) or watermark, watermark)
-        hole = _first_hole(conn, tables, above, through)
-        above = through if hole is None else _index_next(conn, tables, hole - 1) or through
+        gap = _first_gap(conn, tables, above, through)
+        above = through if gap is None else _index_next(conn, tables, gap - 1) or through
         if env.monotonic() >= until:
             break
     return above
 
 
-def _first_hole(conn: Connection, tables: Sequence[str], above: int, through: int) -> int | None:
+def _first_gap(conn: Connection, tables: Sequence[str], above: int, through: int) -> int | None:
     lacking = " OR ".join(
         f"NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id)" for table in tables
     )
-    hole: int | None = scalar(
+    gap: int | None = scalar(
         conn,
         f"SELECT MIN(m.id) FROM messages m WHERE m.id > ? AND m.id <= ? AND ({lacking or 0})",
         (above, through),
     )
-    return hole
+    return gap
 
 
 def _index(conn: Connection, tables: Sequence[str], above: int, through: int) -> None:

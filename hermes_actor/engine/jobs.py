@@ -1,7 +1,7 @@
-"""What a host gives its writer to do.
+"""Jobs: what a host gives its writer to do.
 
-A job is taken by the writer at most once: whoever waits for it may give it up only until then. Its
-end is told by ``finish``, which each host gives in its own way.
+The writer takes a job at most once; its sender may give it up only until then. The end of a job is
+reported by ``on_done``, which each host provides in its own way.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
-    "CatchUp",
-    "Command",
-    "Finish",
-    "Forget",
+    "CopyTo",
+    "ForgetClient",
     "Hold",
+    "IndexBarrier",
     "Job",
     "Lease",
+    "LeaseStep",
     "Maintain",
+    "OnDone",
     "Outcome",
     "Request",
-    "Rescue",
     "Stop",
     "decoded",
     "lease_over",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def decoded(operation: Operation[Any] | Raw) -> Operation[Any]:
-    """An operation that is perhaps still as it came. Raises :class:`Unsupported`.
+    """Return *operation*, decoded if it is still as it came. Raises :class:`Unsupported`.
 
     Decoded, an operation can be many times as large as its bytes. So what waits is kept as bytes,
     and one at a time is decoded, when its turn comes (G8).
@@ -58,9 +58,9 @@ def decoded(operation: Operation[Any] | Raw) -> Operation[Any]:
 
 
 class Request(NamedTuple):
-    """An operation, the time after which nobody wants it any more, and whose it is.
+    """An operation, the time after which its sender has given up, and whose it is.
 
-    The time is of ``Seams.monotonic``. Without a ticket the caller never sends it twice.
+    The time is of ``Environment.monotonic``. Without a ticket the caller never sends it twice.
     """
 
     operation: Operation[Any] | Raw
@@ -68,43 +68,45 @@ class Request(NamedTuple):
     ticket: Ticket | None = None
 
     def decoded(self) -> Request:
-        """The request with its operation decoded. Raises :class:`Unsupported`."""
+        """Return the request with its operation decoded. Raises :class:`Unsupported`."""
         if not isinstance(self.operation, Raw):
             return self
         return Request(decoded(self.operation), self.deadline, self.ticket)
 
 
 class Outcome(NamedTuple):
-    """What became of a request: a result with its place in the order of changes, or an error."""
+    """The end of a request: a result with its place in the order of changes, or an error."""
 
     result: Any = None
     error: BaseException | None = None
     commit_no: int | None = None
     replayed: bool = False
+    """True if a receipt gave the answer: the request had been applied before."""
 
 
-Finish = Callable[[Outcome], None]
-"""How a host learns the end of a job. Called once, in the thread of the writer."""
+OnDone = Callable[[Outcome], None]
+"""Reports the end of a job to its host. Called once, in the thread of the writer."""
 
 
 class Job:
-    """Something for the writer, with a deadline for being taken."""
+    """Work for the writer, with a deadline for being taken."""
 
-    __slots__ = ("_guard", "deadline", "finish")
+    __slots__ = ("_guard", "deadline", "on_done")
 
-    def __init__(self, finish: Finish, deadline: float = float("inf")) -> None:
-        self.finish = finish
+    def __init__(self, on_done: OnDone, deadline: float = float("inf")) -> None:
+        self.on_done = on_done
         self.deadline = deadline
+        # A lock is the cheapest test-and-set that two threads can share.
         self._guard = threading.Lock()
 
     def take(self) -> bool:
-        """Claim the job: true for exactly one of the writer and the one who gives it up."""
+        """Claim the job; True for exactly one of the writer and the sender that gives it up."""
         return self._guard.acquire(blocking=False)
 
     def give_up(self, error: BaseException) -> None:
-        """Finish the job with *error*, unless the writer has taken it."""
+        """End the job with *error*, unless the writer has taken it."""
         if self.take():
-            self.finish(Outcome(error=error))
+            self.on_done(Outcome(error=error))
 
 
 class Call(Job):
@@ -112,13 +114,13 @@ class Call(Job):
 
     __slots__ = ("request",)
 
-    def __init__(self, finish: Finish, request: Request) -> None:
-        super().__init__(finish, request.deadline)
+    def __init__(self, on_done: OnDone, request: Request) -> None:
+        super().__init__(on_done, request.deadline)
         self.request = request
 
 
-class CatchUp(Job):
-    """Bring the full-text indexes up to a message.
+class IndexBarrier(Job):
+    """Done when the full-text indexes have come up to a message.
 
     *damaged*: rebuild them first, unless the schema has another number by now. *verify*: rebuild
     them if one cannot be used.
@@ -128,14 +130,14 @@ class CatchUp(Job):
 
     def __init__(
         self,
-        finish: Finish,
+        on_done: OnDone,
         deadline: float,
         through: int,
         *,
         damaged: int | None = None,
         verify: bool = False,
     ) -> None:
-        super().__init__(finish, deadline)
+        super().__init__(on_done, deadline)
         self.through = through
         self.damaged = damaged
         self.verify = verify
@@ -144,23 +146,23 @@ class CatchUp(Job):
 
 
 class Maintain(Job):
-    """A piece of maintenance, by its name; see ``engine.maintenance``.
+    """A maintenance task, by its name; see :mod:`hermes_actor.engine.admin_tasks`.
 
-    *is_wanted* tells whether its caller is still there: what the caller has given up is not begun.
+    *is_wanted* is False once its caller has left: what the caller has given up is not begun.
     """
 
     __slots__ = ("expected", "is_wanted", "path", "task")
 
     def __init__(
         self,
-        finish: Finish,
+        on_done: OnDone,
         deadline: float,
         task: str,
         path: str = "",
         expected: str = "",
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__(finish, deadline)
+        super().__init__(on_done, deadline)
         self.task = task
         self.path = path
         self.expected = expected
@@ -168,31 +170,32 @@ class Maintain(Job):
 
 
 class Hold(Maintain):
-    """Keep all other jobs waiting while one caller copies the content that it then replaces.
+    """Keeps all other jobs waiting while one caller copies the content that it then replaces.
 
-    Its finish gives the state. Maintenance that the caller puts here is done meanwhile. A hold that
-    is finished with an error has ended.
+    Its outcome is the state. Maintenance that the caller puts here is done meanwhile. A hold that
+    is done with an error has ended.
     """
 
-    __slots__ = ("_finish", "ended", "holder", "work")
+    __slots__ = ("_on_state", "ended", "holder", "work")
 
     def __init__(
-        self, finish: Finish, deadline: float, holder: str, is_wanted: Callable[[], bool]
+        self, on_done: OnDone, deadline: float, holder: str, is_wanted: Callable[[], bool]
     ) -> None:
         super().__init__(self._settle, deadline, "state", is_wanted=is_wanted)
-        self._finish = finish
+        self._on_state = on_done
         self.holder = holder
         self.work: queue.SimpleQueue[Maintain | None] = queue.SimpleQueue()
         self.ended = False
 
     def _settle(self, outcome: Outcome) -> None:
-        self._finish(outcome)
+        self._on_state(outcome)
         if outcome.error is not None:
             self.end()
 
     def put(self, job: Maintain) -> None:
         """Bring a piece of work. After the end it is refused, by the side that sees it."""
         self.work.put(job)
+        # Checked after the put: either this side sees the end, or end() sees the job.
         if self.ended:
             self.end()
 
@@ -206,112 +209,114 @@ class Hold(Maintain):
                     job.give_up(_hold_over())
 
     def abandon(self) -> None:
-        """The holder is gone: others go on at once."""
+        """End the hold because the holder has left: other jobs go on at once."""
         self.work.put(None)
 
 
-class Rescue(Job):
-    """Copy the database to a path outside of a home that is gone."""
+class CopyTo(Job):
+    """Copies the database to a path outside of a home that is gone."""
 
     __slots__ = ("target",)
 
-    def __init__(self, finish: Finish, target: Path) -> None:
-        super().__init__(finish)
+    def __init__(self, on_done: OnDone, target: Path) -> None:
+        super().__init__(on_done)
         self.target = target
 
 
-class Forget(Job):
-    """A client has said good-bye: its receipts may go."""
+class ForgetClient(Job):
+    """Removes the receipts of a client that has said good-bye."""
 
     __slots__ = ("client",)
 
-    def __init__(self, finish: Finish, client: bytes) -> None:
-        super().__init__(finish)
+    def __init__(self, on_done: OnDone, client: bytes) -> None:
+        super().__init__(on_done)
         self.client = client
 
 
 class Stop(Job):
-    """Finish what was given before, close, and end."""
+    """Has the writer finish what was given before, close the file, and end."""
 
     __slots__ = ()
 
 
-class Command(NamedTuple):
+class LeaseStep(NamedTuple):
     """One step of a lease: a statement, a commit (with its request), or a rollback."""
 
     statement: SqlStatement | Raw | None
     commit: Request | None
-    finish: Finish
+    on_done: OnDone
 
 
 class Lease(Job):
-    """An interactive transaction: finished when it is granted, then a dialogue of commands.
+    """An interactive transaction: done when it is granted, then a dialogue of steps.
 
-    A lease that is finished with an error has ended, whoever finishes it: its commands are refused.
+    A lease that is done with an error has ended, whichever side ends it: its steps are refused.
     """
 
-    __slots__ = ("_finish", "_granted", "_leads", "commands", "ended", "is_abandoned")
+    __slots__ = ("_granted", "_leads", "_on_granted", "ended", "is_abandoned", "steps")
 
     def __init__(
         self,
-        finish: Finish,
+        on_done: OnDone,
         deadline: float,
         leads: Callable[[bool], None] = lambda _leads: None,
     ) -> None:
-        """*leads* is called with true before the lease is granted, with false when it has ended."""
+        """*leads* is called with True before the lease is granted, with False when it has ended."""
         super().__init__(self._settle, deadline)
-        self.commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self.steps: queue.SimpleQueue[LeaseStep | None] = queue.SimpleQueue()
         self.ended = False
         self.is_abandoned = False
-        self._finish = finish
+        self._on_granted = on_done
         self._leads = leads
         self._granted = False
 
     def _settle(self, outcome: Outcome) -> None:
         if outcome.error is None:
+            # Before the grant is reported: the first step may come at once, on another thread.
             self._granted = True
             self._leads(True)
-        self._finish(outcome)
+        self._on_granted(outcome)
         if outcome.error is not None:
             self.end()
 
-    def put(self, command: Command) -> None:
-        """Bring a command. After the end it is refused, by whoever of the two sides sees it."""
-        self.commands.put(command)
+    def put(self, step: LeaseStep) -> None:
+        """Bring a step. After the end it is refused, by the side that sees it."""
+        self.steps.put(step)
+        # Checked after the put: either this side sees the end, or end() sees the step.
         if self.ended:
-            self._refuse_commands()
+            self._refuse_steps()
 
     def end(self) -> None:
         """Mark the end and refuse what came too late."""
         self.ended = True
         if self._granted:
             self._leads(False)
-        self._refuse_commands()
+        self._refuse_steps()
 
-    def _refuse_commands(self) -> None:
+    def _refuse_steps(self) -> None:
         while True:
             try:
-                command = self.commands.get_nowait()
+                step = self.steps.get_nowait()
             except queue.Empty:
                 return
-            if command is not None:
-                command.finish(Outcome(error=lease_over()))
+            if step is not None:
+                step.on_done(Outcome(error=lease_over()))
 
     def abandon(self) -> None:
-        """The holder is gone: interrupt what runs, and roll back at once."""
+        """Interrupt what runs and roll back at once: the holder has left."""
         self.is_abandoned = True
-        self.commands.put(None)
+        self.steps.put(None)
 
 
 def _hold_over() -> DeadlineExceeded:
     return DeadlineExceeded(
         f"changes go on again: they are held for at most {limits.HOLD_TOTAL_SECONDS:g} s, and for"
-        f" {limits.HOLD_SILENT_SECONDS:g} s without a sign of the holder; nothing was replaced"
+        f" {limits.HOLD_SILENT_SECONDS:g} s without a request of the holder; nothing was replaced"
     )
 
 
 def lease_over() -> DeadlineExceeded:
-    """The error of whoever uses a lease after its end. Nothing of the lease was kept."""
+    """Return the error for a lease that is used after its end. Nothing of the lease was kept."""
     return DeadlineExceeded(
         f"the transaction was rolled back: it may take {limits.LEASE_TOTAL_SECONDS:g} s in all"
         f" and pause for {limits.LEASE_IDLE_SECONDS:g} s, and it ends"

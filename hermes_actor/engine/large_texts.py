@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
-__all__ = ["Aside"]
+__all__ = ["LargeTextIndexer"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -187,7 +187,7 @@ class _Failure(NamedTuple):
     words: str
 
 
-class Aside:
+class LargeTextIndexer:
     """The large texts of one writer. Every method but :meth:`step` is harmless at any time."""
 
     def __init__(self, env: Environment, paths: StorePaths) -> None:

@@ -1,7 +1,8 @@
-"""The life of a writer between its first and its last job, the same for every host.
+"""The loop of a writer from its first to its last job, the same for every host.
 
-The host brings a *source* of jobs; the loop takes what waits, runs it as batches, and does upkeep
-when nothing waits. Replies leave before any checkpoint: nobody waits for upkeep.
+The host brings a *source* of jobs; the loop takes what waits, runs it as batches, and does
+maintenance when nothing waits. Replies leave before any checkpoint: no client waits for
+maintenance that follows its change.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.admin_tasks import maintain
+from hermes_actor.engine.admin_tasks import copy_to, maintain
 from hermes_actor.engine.jobs import (
     Call,
-    CatchUp,
-    Command,
-    Forget,
+    CopyTo,
+    ForgetClient,
     Hold,
+    IndexBarrier,
     Job,
     Lease,
+    LeaseStep,
     Maintain,
     Outcome,
-    Rescue,
     Stop,
     lease_over,
 )
@@ -54,14 +55,14 @@ _log = logging.getLogger("hermes_actor.engine")
 
 
 class Source(Protocol):
-    """Where jobs come from."""
+    """The queue of a host."""
 
     def take(self, timeout: float | None) -> list[Job]:
-        """What waits, in order, up to one batch; empty if nothing came in time."""
+        """Return the jobs that wait, in order, up to one batch; empty if none came in time."""
         ...
 
     def waiting(self) -> bool:
-        """Whether more is there already."""
+        """Return True if a job waits."""
         ...
 
 
@@ -78,7 +79,7 @@ def serve(
 
     *sent* is called after the replies of each batch, *measured* with the size and the duration of
     each. *on_broken* is called when the writer has broken, before anything of that batch is
-    answered. Raises :class:`ActorBroken` after that. A job that was taken is always finished, even
+    answered. Raises :class:`ActorBroken` after that. Every job that was taken gets an outcome, even
     when this function raises.
     """
     _Loop(writer, source, sent, measured, on_broken, clock).run()
@@ -101,11 +102,11 @@ class _Loop:
         self._on_broken = on_broken
         self._clock = clock
         self._open: list[Job] = []
-        self._searches: list[CatchUp] = []
+        self._barriers: list[IndexBarrier] = []
         self._owed = 0
-        self._search_pause = 0.0
+        self._barrier_pause = 0.0
         self._running = 1
-        """How many of the open jobs are what runs now: a lease that was granted is finished."""
+        """Number of open jobs that run now: 0 for a lease, which is done once it is granted."""
         writer.others_wait = self._others_wait
 
     def _others_wait(self) -> bool:
@@ -116,21 +117,21 @@ class _Loop:
             pause: float | None = limits.IDLE_GRACE_SECONDS
             stopped = False
             while not stopped:
-                taken = self._source.take(self._search_pause if self._searches else pause)
+                taken = self._source.take(self._barrier_pause if self._barriers else pause)
                 jobs = [job for job in taken if self._claim(job)]
                 if taken and not jobs:
-                    self._sent()  # what cannot be read was answered while it was taken
+                    self._sent()  # requests that cannot be read were refused while they were taken
                 if jobs:
                     stopped = self._work(jobs)
                     pause = limits.IDLE_GRACE_SECONDS
-                if self._searches:
-                    self._upkeep(self._catch_up_a_bit)
+                if self._barriers:
+                    self._run_maintenance(self._run_barrier_slice)
                 elif not jobs:
                     pause = self._idle()
                 self._check()
             self._refuse_open(Closed("the writer has been closed"))
         except ActorBroken as error:
-            # What is still open was not begun.
+            # Jobs that are still open were not begun.
             self._refuse_open(error)
             raise
         except BaseException as error:
@@ -138,31 +139,31 @@ class _Loop:
             raise
 
     def _claim(self, job: Job) -> bool:
-        """Whether *job* is ours to run. It is open from here until it is finished."""
+        """Return True if *job* is to be run here. It is open until it has an outcome."""
         self._open.append(job)
         try:
             if job.take():
                 return True
         except Exception as error:
             self._unexpected("taking a request", error)
-            self._finish(job, Outcome(error=self._writer.core.explain(error)))
+            self._finish(job, Outcome(error=self._writer.connection.explain(error)))
             return False
         self._open.remove(job)
         return False
 
     def _unexpected(self, what: str, error: Exception) -> OutcomeUnknown:
-        """An error without a type of ours ends what it happened in, and nothing else (G16)."""
+        """Log an untyped error, which ends the job it happened in and nothing else (G16)."""
         _log.error("%s failed, %s", what, self._writer.paths.db, exc_info=error)
         self._writer.abandon()
         return OutcomeUnknown(f"{what} failed: {type(error).__name__}: {error}")
 
     def _check(self) -> None:
-        if self._writer.core.broken is not None:
+        if self._writer.connection.broken is not None:
             self._on_broken()
-            raise self._writer.core.stopped()
+            raise self._writer.connection.broken_error()
 
     def _refuse_open(self, error: HermesActorError) -> None:
-        """Nobody may wait for a writer that is gone."""
+        """End every open job: no client may wait for a writer that is gone."""
         for job in list(self._open):
             self._finish(job, Outcome(error=error))
         self._sent()
@@ -172,12 +173,12 @@ class _Loop:
             self._open.remove(job)
             self._answer(job, outcome)
 
-    def _answer(self, to: Job | Command, outcome: Outcome) -> None:
-        """An answer that cannot be given is its client's loss alone."""
+    def _answer(self, to: Job | LeaseStep, outcome: Outcome) -> None:
+        """Report an outcome. One that cannot be reported is lost for its client alone."""
         try:
-            to.finish(outcome)
+            to.on_done(outcome)
         except Exception:
-            _log.exception("an answer could not be given")
+            _log.exception("an outcome of %s could not be reported", self._writer.paths.db)
 
     def _work(self, jobs: list[Job]) -> bool:
         """Run jobs in order, neighbouring calls together. True after a stop."""
@@ -204,58 +205,58 @@ class _Loop:
             except Exception as error:
                 outcomes = [Outcome(error=self._unexpected("a batch", error))] * len(calls)
             seconds = self._clock() - began
-            if self._writer.core.broken is not None:
+            if self._writer.connection.broken is not None:
                 self._on_broken()
-            self._writer.core.env.failpoint("reply.before")
+            self._writer.connection.env.failpoint("reply.before")
             for call, outcome in zip(calls, outcomes, strict=False):
                 self._finish(call, outcome)
             self._sent()
-            self._writer.core.env.failpoint("reply.after")
+            self._writer.connection.env.failpoint("reply.after")
             calls = calls[len(outcomes) :]
-            self._upkeep(partial(self._after_batch, len(outcomes), seconds, bool(calls)))
+            self._run_maintenance(partial(self._after_batch, len(outcomes), seconds, bool(calls)))
 
     def _after_batch(self, size: int, seconds: float, more: bool) -> None:
         self._measured(size, seconds)
         writer, waiting = self._writer, more or self._source.waiting()
-        writer.checkpoint_if_due(waiting=waiting)
-        with contextlib.suppress(Busy):  # there will be other batches
-            writer.aside_slice(idle=False)
-        newest = writer.newest
-        if not writer.index_lag_is_urgent:
+        writer.checkpointer.run_if_due(waiting=waiting)
+        with contextlib.suppress(Busy):  # retried after the next batch
+            writer.index.run_large_text_slice(idle=False)
+        newest = writer.index.newest
+        if not writer.index.lag_is_urgent:
             self._owed = 0
             return
         # From here on the lag may not grow: as many rows are indexed as are written.
-        self._owed += max(0, writer.newest - newest)
+        self._owed += max(0, writer.index.newest - newest)
         enough = self._clock() + limits.INDEX_SLICE_IDLE_SECONDS
         while self._owed > 0 and self._clock() < enough:
-            before = writer.watermark
-            writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-            self._owed -= max(1, writer.watermark - before)
+            before = writer.index.watermark
+            writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            self._owed -= max(1, writer.index.watermark - before)
 
     def _run_other(self, job: Job) -> None:
-        if isinstance(job, CatchUp):
+        if isinstance(job, IndexBarrier):
             if job.verify or job.damaged is not None:
-                self._upkeep(partial(self._writer.rebuild_if_damaged, job.damaged))
-            self._searches.append(job)
+                self._run_maintenance(partial(self._writer.index.rebuild_if_damaged, job.damaged))
+            self._barriers.append(job)
             return
         result = None
         try:
-            if isinstance(job, Forget):
-                self._writer.forget(job.client)
+            if isinstance(job, ForgetClient):
+                self._writer.maintenance.forget_client(job.client)
             elif isinstance(job, Hold):
                 self._hold(job)
                 return
             elif isinstance(job, Maintain):
                 result = self._maintain(job)
-            elif isinstance(job, Rescue):
-                self._writer.core.copy_to(job.target)
+            elif isinstance(job, CopyTo):
+                copy_to(self._writer.connection, job.target)
             elif isinstance(job, Lease):
                 self._lease(job)
                 return
         except HermesActorError as error:
             self._finish(job, Outcome(error=error))
         except sqlite3.Error as error:
-            self._finish(job, Outcome(error=self._writer.core.explain(error)))
+            self._finish(job, Outcome(error=self._writer.connection.explain(error)))
         except Exception as error:
             self._finish(job, Outcome(error=self._unexpected(type(job).__name__, error)))
         else:
@@ -263,18 +264,18 @@ class _Loop:
         self._sent()
 
     def _maintain(self, job: Maintain) -> Any:
-        """What the caller has given up is not begun: its next step builds on that."""
+        """Run a task, unless its caller has given up: the caller's next step builds on that."""
         if self._clock() > job.deadline or not job.is_wanted():
             raise DeadlineExceeded(f"{job.task} was given up before it began")
         result = maintain(
             self._writer, job.task, job.path, job.deadline, job.expected, job.is_wanted
         )
-        if self._writer.core.broken is not None:
+        if self._writer.connection.broken is not None:
             self._on_broken()
         return result
 
     def _hold(self, job: Hold) -> None:
-        """Keep other jobs waiting, and do what the holder brings, until it is done or silent."""
+        """Keep other jobs waiting and run what the holder brings, until it is done or silent."""
         state = self._maintain(job)
         self._writer.held_by = job.holder
         end = self._clock() + limits.HOLD_TOTAL_SECONDS
@@ -290,59 +291,70 @@ class _Loop:
                     self._open.append(work)
                     self._run_other(work)
         except queue.Empty:
-            _log.warning("changes of %s go on: %s held them for too long", self._writer.paths.db,
-                         job.holder)  # fmt: skip
+            _log.warning(
+                "changes of %s go on: %s held them for more than %g s, or %g s without a request",
+                self._writer.paths.db,
+                job.holder,
+                limits.HOLD_TOTAL_SECONDS,
+                limits.HOLD_SILENT_SECONDS,
+            )
         finally:
             self._writer.held_by = None
             job.end()
             self._sent()
 
-    def _catch_up_a_bit(self) -> None:
-        """One slice for those who wait for a complete index; changes come in between."""
+    def _run_barrier_slice(self) -> None:
+        """Run one slice for searches that wait for a complete index; changes come in between."""
         writer = self._writer
         try:
-            more = writer.index_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-            pause = None if more else writer.aside_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
+            more = writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            pause = (
+                None
+                if more
+                else writer.index.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
+            )
         except Exception as error:
-            explained = self._writer.core.explain(error)
-            for job in self._searches:
+            explained = self._writer.connection.explain(error)
+            for job in self._barriers:
                 self._finish(job, Outcome(error=explained))
-            self._searches.clear()
+            self._barriers.clear()
             self._sent()
             raise
-        # A text that has failed may be due in minutes; those who wait for it leave by their time.
-        self._search_pause = min(pause or 0.0, limits.ASIDE_LOOK_SECONDS)
-        for job in list(self._searches):
+        # A text that has failed may be due in minutes; barriers end by their deadline meanwhile.
+        self._barrier_pause = min(pause or 0.0, limits.ASIDE_LOOK_SECONDS)
+        for job in list(self._barriers):
             done = job.through
-            if more and (writer.unsettled or writer.watermark < job.through):
-                done = min(writer.watermark, job.through - 1)
+            if more and (writer.index.unsettled or writer.index.watermark < job.through):
+                done = min(writer.index.watermark, job.through - 1)
             elif large := self._large_texts(job):
                 done = min(large) - 1
             outcome = Outcome()
             if done < job.through:
                 if self._clock() <= job.deadline:
                     continue
-                outcome = Outcome(error=_behind(done, job.through, writer.aside.failure))
-            self._searches.remove(job)
+                outcome = Outcome(
+                    error=_behind(done, job.through, writer.index.large_texts.failure)
+                )
+            self._barriers.remove(job)
             self._finish(job, outcome)
         self._sent()
 
-    def _large_texts(self, job: CatchUp) -> set[int]:
-        """Those that *job* still waits for; what is changed or written meanwhile is not."""
-        large = self._writer.large_texts(job.through)
+    def _large_texts(self, job: IndexBarrier) -> set[int]:
+        """Return those that *job* still waits for; what is written meanwhile is not among them."""
+        large = self._writer.index.pending_large_texts(job.through)
         job.large = large if job.large is None else job.large & large
         return job.large
 
     def _lease(self, job: Lease) -> None:
-        """Grant the lease, then follow its commands until it ends or a limit is reached."""
-        self._writer.begin_lease(job.deadline)
+        """Grant the lease, then run its steps until it ends or a limit is reached."""
+        self._writer.leases.begin(job.deadline)
         self._finish(job, Outcome())
         self._sent()
         self._running = 0
         try:
             end = self._clock() + limits.LEASE_TOTAL_SECONDS
-            limit = self._writer.lease_limit(end, lambda: job.is_abandoned)
-            while self._follow(job, limit):
+            limit = self._writer.leases.limit(end, lambda: job.is_abandoned)
+            while self._run_step(job, limit):
                 pass
         except Exception as error:
             self._unexpected("a lease", error)
@@ -351,60 +363,63 @@ class _Loop:
         job.end()
         self._sent()
 
-    def _follow(self, job: Lease, limit: StatementLimit) -> bool:
-        """Run the next command of a lease. False when the lease is over."""
-        command = self._next_command(job, limit)
-        if command is None:
+    def _run_step(self, job: Lease, limit: StatementLimit) -> bool:
+        """Run the next step of a lease; returns False when the lease is over."""
+        step = self._next_step(job, limit)
+        if step is None:
             return False
-        goes_on = command.statement is not None
+        goes_on = step.statement is not None
         try:
-            if command.statement is None:
-                outcome = self._writer.end_lease(command.commit)
+            if step.statement is None:
+                outcome = self._writer.leases.end(step.commit)
             elif job.is_abandoned:
                 raise lease_over()
             else:
-                outcome = Outcome(self._writer.run_in_lease(command.statement, limit))
+                outcome = Outcome(self._writer.leases.run(step.statement, limit))
         except DeadlineExceeded as error:
             outcome, goes_on = Outcome(error=error), False
         except Exception as error:
-            outcome = Outcome(error=self._writer.explain(error))
-        if self._writer.core.broken is not None:
+            outcome = Outcome(error=self._writer.connection.explain_to_caller(error))
+        if self._writer.connection.broken is not None:
             self._on_broken()
         # The reply goes out before the end is marked: the holder trusts that order.
-        self._answer(command, outcome)
+        self._answer(step, outcome)
         self._sent()
         return goes_on
 
-    def _next_command(self, job: Lease, limit: StatementLimit) -> Command | None:
-        """What the holder sends next; ``None`` if it pauses for too long, or its time is over.
+    def _next_step(self, job: Lease, limit: StatementLimit) -> LeaseStep | None:
+        """Return the next step; ``None`` if the holder pauses for too long, or its time is over.
 
-        Whatever it has sent ahead is not run then: others wait.
+        Steps that it has sent ahead are not run then: others wait.
         """
         pause_ends = self._clock() + limits.LEASE_IDLE_SECONDS
         while limit() is None and (left := pause_ends - self._clock()) > 0:
             with contextlib.suppress(queue.Empty):
                 # In slices: others may begin to wait during the pause.
-                return outside(job.commands.get, timeout=min(left, limits.LEASE_LOOK_SECONDS))
+                return outside(job.steps.get, timeout=min(left, limits.LEASE_LOOK_SECONDS))
         return None
 
     def _idle(self) -> float | None:
-        return self._upkeep(self._writer.idle_slice)
+        return self._run_maintenance(self._writer.idle_slice)
 
-    def _upkeep(self, work: Callable[[], R]) -> R | float:
-        """Upkeep that fails is tried again later; it never costs a change."""
+    def _run_maintenance(self, work: Callable[[], R]) -> R | float:
+        """Run *work*; if it fails, log it and retry later. It never costs a change (G16)."""
         try:
             result = work()
         except Exception as error:
             expected = isinstance(error, HermesActorError | sqlite3.Error)
-            if expected or repr(error) != repr(self._writer.upkeep_error):
+            if expected or repr(error) != repr(self._writer.maintenance.error):
                 _log.warning(
-                    "upkeep of %s failed: %s", self._writer.paths.db, error,
+                    "maintenance of %s failed, retrying in %g s: %s",
+                    self._writer.paths.db,
+                    limits.UPKEEP_RETRY_SECONDS,
+                    error,
                     exc_info=None if expected else error,
-                )  # fmt: skip
+                )
             self._writer.abandon()
-            self._writer.upkeep_error = error
+            self._writer.maintenance.error = error
             return limits.UPKEEP_RETRY_SECONDS
-        self._writer.upkeep_error = None
+        self._writer.maintenance.error = None
         return result
 
 

@@ -1,4 +1,4 @@
-"""Our own tables in the file: who owns it, how far the order of changes and the index have come."""
+"""The actor's own tables in the file: its epoch, the order of changes, the watermark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def has_meta_tables(conn: Connection) -> bool:
 
 
 def lacks_meta_tables(conn: Connection) -> bool:
-    """Whether some are missing: an earlier build has known fewer."""
+    """Return True if some are missing: an earlier build has known fewer."""
     # The latest addition; the transaction that made it has created all that were missing.
     return not scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stale'")
 
@@ -47,9 +47,9 @@ def get_internal(conn: Connection, key: str) -> int | None:
 
 
 def file_id(conn: Connection) -> bytes:
-    """What tells this file from every other one, copies included after a restore."""
-    found: bytes = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'file_id'")
-    return found
+    """Return what tells this file from every other one; a restored copy has another."""
+    value: bytes = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'file_id'")
+    return value
 
 
 def set_internal(conn: Connection, key: str, value: int) -> None:

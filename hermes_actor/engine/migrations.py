@@ -20,7 +20,7 @@ from hermes_actor.engine.fulltext import (
     drop_fulltext,
     is_inline,
 )
-from hermes_actor.engine.indexer import fill, forget_index, newest_id
+from hermes_actor.engine.indexer import forget_index, index_all, newest_id
 from hermes_actor.engine.meta_table import create_meta_tables, set_internal
 from hermes_actor.engine.schema_columns import missing_columns, stored_version
 from hermes_actor.sqlite import sqlite3
@@ -36,7 +36,7 @@ _log = logging.getLogger("hermes_actor.engine")
 
 
 def migrate(conn: Connection, progress: Callable[[float], None] = lambda _share: None) -> None:
-    """Make the file whole inside the open transaction of *conn*; *progress* gets the share done."""
+    """Complete the schema inside the open transaction; *progress* gets the share done."""
     # Always an open connection, never a path: sqlite-utils may link another SQLite.
     db = Database(conn, recursive_triggers=False, execute_plugins=False)
     for statement in statements(SCHEMA_SQL):
@@ -68,7 +68,7 @@ def _add_columns(conn: Connection) -> None:
 
 
 def _tables_to_rebuild(conn: Connection) -> list[str]:
-    """Full-text tables that are broken, and those of the old kind unless the number is honest.
+    """Return the full-text tables that are broken, and those of an older version.
 
     A file without a number is judged by the shape alone: it may be of any age.
     """
@@ -80,7 +80,7 @@ def _tables_to_rebuild(conn: Connection) -> list[str]:
 
 
 def _settle_titles(conn: Connection, db: Database) -> None:
-    """Of several sessions with one title the newest keeps it."""
+    """Remove duplicate titles, which the unique index refuses; the newest session keeps its."""
     if any(i.name == "idx_sessions_title_unique" for i in db.table("sessions").indexes):
         return
     done = conn.execute(
@@ -107,7 +107,7 @@ def _set_version(conn: Connection) -> None:
 def _refill(conn: Connection, progress: Callable[[float], None]) -> None:
     newest = newest_id(conn)
     if _rows(conn) <= limits.INLINE_FILL_ROWS:
-        fill(conn, progress)
+        index_all(conn, progress)
         set_internal(conn, "watermark", newest)
     else:
         # Too many for a start: slices fill the indexes while the file is served.
@@ -115,7 +115,7 @@ def _refill(conn: Connection, progress: Callable[[float], None]) -> None:
 
 
 def _rows(conn: Connection) -> int:
-    """Number of messages, counted no further than the limit that matters."""
+    """Return the number of messages, counted no further than the limit that matters."""
     (count,) = conn.execute(
         "SELECT COUNT(*) FROM (SELECT 1 FROM messages LIMIT ?)", (limits.INLINE_FILL_ROWS + 1,)
     ).fetchone()

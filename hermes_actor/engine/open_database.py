@@ -1,13 +1,13 @@
-"""Opening the write connection: look first, change only what must change, never lower anything.
+"""Opening the write connection: read first, change only what must change, never lower anything.
 
-A file that is not a database, or is damaged, is found out before a single byte is written. A new
-file and an outdated one are brought to version 11 in one transaction. After that the *barrier*
-(R1) runs before the first acknowledgement: fold the WAL back, then one durable commit that raises
-the epoch, so that nothing is acknowledged on the strength of what an earlier owner left unsynced.
+A file that is not a database, or is damaged, is recognised before a single byte is written. A new
+file and an outdated one are brought to version 11 in one transaction. Start-up recovery (R1)
+follows, before the first acknowledgement: see :mod:`hermes_actor.engine.recovery`.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def open_database(
     on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
     timeout: float = limits.OPEN_BUSY_SECONDS,
 ) -> Connection:
-    """Open *place* for its owner and bring its schema up to date, telling *on_phase* how far it is.
+    """Open the database for its owner and bring its schema up to date; *on_phase* gets progress.
 
     A foreign lock that is in the way is waited for, for *timeout* seconds. Raises a
     :class:`StorageError` that says what is wrong; the file is then as it was.
@@ -84,8 +84,10 @@ def _create_file(paths: StorePaths) -> bool:
         return False
     except OSError as error:
         words = "unable to open database file"
-        kind = DiskFull if error.errno == 28 else CannotOpen
+        kind = DiskFull if error.errno == errno.ENOSPC else CannotOpen
         raise kind(f"{words}: {paths.db} ({error.strerror})", sqlite_message=words) from error
+    # A new name is durable when its folder is: without this a power cut could take the whole file
+    # with everything that was acknowledged.
     _sync_folder(paths)
     return True
 
@@ -99,16 +101,16 @@ def _sync_folder(paths: StorePaths) -> None:
 
 
 def _remove_failed(paths: StorePaths) -> None:
-    """Leave nothing behind of a file that we created and could not fill.
+    """Remove a file that was created here and could not be filled.
 
-    Unless somebody else has: a program that found our empty file may have written to it.
+    It stays if another program has found the empty file and written to it.
     """
     if not paths.wal.exists() and paths.db.stat().st_size == 0:
         paths.db.unlink(missing_ok=True)
 
 
 def _explain(error: sqlite3.Error, paths: StorePaths) -> HermesActorError:
-    """The typed error; a failure to grow a side file on a full disk is a full disk."""
+    """Return the typed error. On a full disk, a side file that cannot grow is an I/O error."""
     explained = from_sqlite(error, paths.db)
     if isinstance(explained, DiskIOError):
         room = os.statvfs(paths.db.parent)
@@ -121,7 +123,7 @@ def _explain(error: sqlite3.Error, paths: StorePaths) -> HermesActorError:
 
 
 class _Waiting(NamedTuple):
-    """How long foreign locks are waited for, and who is told."""
+    """Waits for foreign locks until a deadline, and reports that it does."""
 
     env: Environment
     on_phase: Callable[[PhaseReport], None]
@@ -167,12 +169,15 @@ def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
 
 
 def _configure(conn: Connection) -> None:
-    """Settings of the write connection."""
+    """Set the pragmas of the write connection."""
     for pragma in (
         "foreign_keys = ON",
+        # G1: NORMAL would acknowledge commits that a power cut takes back.
         "synchronous = FULL",
+        # On macOS fsync() leaves data in the cache of the drive.
         "fullfsync = ON",
         "checkpoint_fullfsync = ON",
+        # The engine decides: an automatic checkpoint would run inside a commit that clients await.
         "wal_autocheckpoint = 0",
         f"journal_size_limit = {limits.JOURNAL_SIZE_LIMIT_BYTES}",
         f"cache_size = -{limits.CACHE_KIB}",
@@ -195,7 +200,7 @@ def _in_transaction(conn: Connection, wait: _Waiting, work: Callable[[Connection
 
 
 def _create_schema(conn: Connection) -> None:
-    """A new file, complete with our tables and indexes: they cost nothing while it is empty."""
+    """Create everything at once, extra indexes too: they cost nothing while the file is empty."""
     for statement in (*statements(SCHEMA_SQL), DEFERRED_INDEX_SQL):
         conn.execute(statement)
     conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
@@ -213,7 +218,7 @@ _NEEDED = frozenset({
 
 
 def _is_current(conn: Connection) -> bool:
-    """Whether nothing of the schema is missing, so that opening needs no write lock."""
+    """Return True if nothing of the schema is missing, so that opening needs no write lock."""
     present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
     if not present >= _NEEDED:
         return False

@@ -1,4 +1,4 @@
-"""What an owner saves when its files are removed or replaced under it: the database, or its WAL.
+"""Orphaned files: an owner saves its database or WAL when they are removed or replaced.
 
 Everything is read through the descriptors that SQLite has: opening and closing a file again could
 drop locks, and the paths may lead elsewhere by now.
@@ -22,9 +22,11 @@ from hermes_actor.recovery.scratch import remove_store
 from hermes_actor.sqlite import connect_alone, sqlite3
 
 if TYPE_CHECKING:
+    from hermes_actor.engine.file_identity import FileIdentityGuard
     from hermes_actor.paths import StorePaths
+    from hermes_actor.sqlite import Connection
 
-__all__ = ["put_back_wal", "save_database", "save_wal"]
+__all__ = ["save_orphans"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -32,33 +34,76 @@ _HEADER_BYTES = 32
 """A WAL that is not longer holds no change."""
 
 
-def save_database(paths: StorePaths, epoch: int, db: object, wal: object) -> Path | None:
-    """Save a database that is not in its place any more, with all of its WAL, as one file.
+def save_orphans(
+    guard: FileIdentityGuard,
+    paths: StorePaths,
+    conn: Connection,
+    epoch: int,
+    changes_in_wal: int,
+    *,
+    rescues: bool,
+    wal_fits: bool,
+) -> str:
+    """Save what only the unlinked files hold; returns what happened and where it is, for people.
 
-    Beside the place, or among the rescued stores if the whole folder is gone. ``None`` if that
-    cannot be, or what was saved is not whole.
+    *changes_in_wal*: acknowledged changes that are not in the database. *rescues*: the whole
+    database may be saved. *wal_fits*: the database in its place is the one that the WAL belongs to.
+    """
+    if rescues and guard.has_lost_database():
+        saved = _save_database(paths, epoch, guard.db, guard.wal)
+        if saved is not None:
+            return f"was removed or replaced while its owner had it open; all it held is in {saved}"
+    saved = _save_wal(paths, epoch, guard.wal, _columns(conn))
+    if wal_fits and saved is not None and guard.has_its_shared_memory():
+        # By now a part of it is in the database, which without the rest would be damaged.
+        with contextlib.suppress(OSError):
+            saved = _put_back_wal(saved, paths)
+    if saved is None and not changes_in_wal:
+        where = "no acknowledged change was in its WAL only"
+    else:
+        where = f"{changes_in_wal} acknowledged changes are in {saved or 'no file: none was saved'}"
+    return f"or its WAL was replaced while its owner had it open; {where}"
+
+
+def _columns(conn: Connection) -> dict[str, list[str]]:
+    """Return the order of columns, which differs between files; rows of a WAL are read by it."""
+    with contextlib.suppress(sqlite3.Error):
+        return {
+            table: [row[1] for row in conn.execute(f"PRAGMA table_info({table})")]
+            for table in ("sessions", "messages")
+        }
+    return {}
+
+
+def _save_database(paths: StorePaths, epoch: int, db: object, wal: object) -> Path | None:
+    """Save a database that has lost its path, with all of its WAL, as one file.
+
+    Returns its path: beside the old one, or among the rescued stores if the whole folder is gone.
+    ``None`` if that is impossible, or what was saved is not whole.
     """
     sources = {"": descriptor_of(db), "-wal": descriptor_of(wal)}
-    found = {suffix: source for suffix, source in sources.items() if source is not None}
-    if "" not in found:
+    open_files = {suffix: source for suffix, source in sources.items() if source is not None}
+    if "" not in open_files:
         return None
     target: Path | None = None
     try:
-        size = sum(os.fstat(source).st_size for source in found.values())
+        size = sum(os.fstat(source).st_size for source in open_files.values())
         if not is_gone(paths.db.parent):
             room = os.statvfs(paths.db.parent)
             if room.f_bavail * room.f_frsize < 2 * size:
-                raise OSError(f"no room for a copy of {size} bytes")
+                # Twice: the WAL is moved into the copy, which may grow by its size.
+                raise OSError(f"no room for a copy of {size} bytes in {paths.db.parent}")
             target = _new_file(paths, "orphan-db", epoch)
         elif should_rescue(paths, size):
             target = rescue_path(paths)
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         else:
             return None
-        for suffix, source in found.items():
+        for suffix, source in open_files.items():
             _copy(source, target.with_name(target.name + suffix))
         with contextlib.closing(connect_alone(target)) as conn:
-            conn.execute("PRAGMA journal_mode = DELETE").fetchall()  # which folds the WAL
+            # Leaving WAL mode checkpoints the copy: one file is harder to lose than two.
+            conn.execute("PRAGMA journal_mode = DELETE").fetchall()
         verify(target)
     except (OSError, sqlite3.Error, HermesActorError) as error:
         _log.error("the removed database of %s could not be saved: %r", paths.db, error)
@@ -69,11 +114,13 @@ def save_database(paths: StorePaths, epoch: int, db: object, wal: object) -> Pat
     return target
 
 
-def save_wal(
+def _save_wal(
     paths: StorePaths, epoch: int, wal: object, columns: dict[str, list[str]]
 ) -> Path | None:
-    """Save a WAL beside its database, for ``repair --orphans``; ``None`` if there is nothing in it,
-    or it cannot be saved."""
+    """Save a WAL beside its database, for ``repair --orphans``.
+
+    Returns its path; ``None`` if it holds nothing, or cannot be saved.
+    """
     source = descriptor_of(wal)
     if source is None or is_gone(paths.db.parent):
         return None
@@ -89,16 +136,16 @@ def save_wal(
             with contextlib.suppress(OSError):
                 target.unlink()
         return None
-    # A log without it can still be read, if the next file has the same order of columns.
+    # A WAL without it can still be read, if the next file has the same order of columns.
     with contextlib.suppress(OSError):
-        told = columns_of_orphan(target)
-        told.touch(0o600)
-        told.write_text(json.dumps(columns), "utf-8")
+        columns_file = columns_of_orphan(target)
+        columns_file.touch(0o600)
+        columns_file.write_text(json.dumps(columns), "utf-8")
     return target
 
 
-def put_back_wal(saved: Path, paths: StorePaths) -> Path:
-    """Give a saved WAL its own name again, by which the next program finds it."""
+def _put_back_wal(saved: Path, paths: StorePaths) -> Path:
+    """Rename a saved WAL to its own name, by which the next program finds it."""
     os.replace(saved, paths.wal)
     columns_of_orphan(saved).unlink(missing_ok=True)
     return paths.wal
@@ -115,11 +162,11 @@ def _copy(source: int, target: Path) -> None:
 
 
 def _new_file(paths: StorePaths, kind: str, epoch: int) -> Path:
-    """A private file that was not there. An older copy of a store has its epochs once more."""
+    """Create a private file under a free name: a restored copy has earlier epochs once more."""
     for ending in ("", *(f".{n}" for n in range(2, 1000))):
         target = paths.db.with_name(f"{paths.db.name}.{kind}.{epoch}{ending}")
         with contextlib.suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             os.close(os.open(target, flags, 0o600))
             return target
-    raise FileExistsError(f"{target} and all before it")
+    raise FileExistsError(f"{target} and all names before it")

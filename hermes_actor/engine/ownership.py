@@ -1,9 +1,10 @@
 """The owner lock: a ``flock`` on a side file decides who owns a database.
 
 Rules. (1) The lock is taken before the database is opened and given up after it is closed.
-(2) The file is never unlinked: a second file would be a second lock. (3) Nobody calls LOCK_UN:
-it would free every copy of a lock that has been handed on; closing the last copy is enough.
-(4) The content tells people who holds the lock; the lock itself is the only truth.
+(2) The file is never unlinked: a second file would be a second lock. (3) A lock that may be handed
+on is given up by closing it: LOCK_UN would free every copy, the successor's too. Only a lock that
+never leaves its process is unlocked, see :meth:`OwnerLock.unlock`. (4) The content of the file
+names the holder for people; the lock itself is the only truth.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class OwnerLock:
 
     @classmethod
     def adopt(cls, descriptor: int) -> OwnerLock:
-        """A lock that its holder has handed on to us."""
+        """Return the lock behind a *descriptor* that the previous holder has handed on."""
         return cls(descriptor)
 
     def fileno(self) -> int:
@@ -64,8 +65,11 @@ class OwnerLock:
             os.ftruncate(self._descriptor, max(len(text), 128))
 
     def unlock(self) -> None:
-        """Give the lock up for all who have a copy of it: forked children, who may not have come
-        to close theirs. Not for a lock that was handed on."""
+        """Give the lock up for all copies of it, those of forked children included.
+
+        A child may live on without having closed its copy, which would keep the lock. Never for
+        a lock that was handed on, or will be.
+        """
         if self._descriptor >= 0:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.release()
@@ -100,7 +104,7 @@ def _owned(paths: StorePaths, holder: dict[str, Any]) -> AlreadyOwned:
     error = AlreadyOwned(
         f"{paths.db} is owned by process {pid or 'unknown'}"
         f" (hermes-actor {holder.get('build', '?')}). If that is an actor, clients share it; if it"
-        f" uses mode='embedded', it shares with no other process: end it, or change its mode"
+        f" uses mode='embedded', it shares with no other process: stop it, or change its mode"
     )
     error.pid = pid if isinstance(pid, int) else None
     return error

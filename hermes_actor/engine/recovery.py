@@ -15,6 +15,7 @@ makes the kernel bring it to the disk, before anything is folded.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,34 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
-__all__ = ["BARRIER_SECONDS", "run_startup_recovery"]
+__all__ = [
+    "BARRIER_SECONDS",
+    "clear_failed_sync",
+    "has_failed_sync",
+    "record_failed_sync",
+    "run_startup_recovery",
+]
 
 BARRIER_SECONDS = 2.0
 """How long the WAL is tried to be folded back before the commit alone must do."""
+
+
+def has_failed_sync(paths: StorePaths) -> bool:
+    """True if the last owner saw a sync fail."""
+    return paths.fsync_failed.exists()
+
+
+def record_failed_sync(paths: StorePaths) -> None:
+    """Leave a mark for the next owner."""
+    # If even that fails, the disk will fail the next owner as well.
+    with contextlib.suppress(OSError):
+        paths.folder.mkdir(mode=0o700, exist_ok=True)
+        paths.fsync_failed.touch()
+
+
+def clear_failed_sync(paths: StorePaths) -> None:
+    """Remove the mark, once recovery is done."""
+    paths.fsync_failed.unlink(missing_ok=True)
 
 
 def run_startup_recovery(

@@ -217,7 +217,7 @@ def index_fully(
     """
     if not has_owner(paths):
         with owned_writer(paths) as writer:
-            writer.complete_indexes(lambda: report(min(writer.watermark, through), through))
+            writer.index.complete(lambda: report(min(writer.index.watermark, through), through))
         return
     failing = 0
     while True:

@@ -26,6 +26,7 @@ from disks.apsw_connection import ApswConnection
 from disks.recording import Recording, Sent
 from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
+from hermes_actor.engine.admin_tasks import vacuum
 from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
@@ -116,11 +117,11 @@ class Bench:
         self.writer.close()
 
     def note_state(self) -> None:
-        core, fault = self.writer.core, self.vfs.fault
+        connection, fault = self.writer.connection, self.vfs.fault
         self.vfs.fault = None  # a look of ours is none of the product's business
-        if core.recovered and core.broken is None:
+        if connection.recovered and connection.broken is None:
             counts = dict(self.vfs.counts)
-            self.log.append(("state", core.commit_no, digest_of(core.conn)))
+            self.log.append(("state", connection.commit_no, digest_of(connection.conn)))
             self.vfs.counts = counts
         self.vfs.fault = fault
 
@@ -159,8 +160,8 @@ class Bench:
 
     def _check(self) -> None:
         """A writer that is broken ends its process, like the actor does."""
-        if self.writer.core.broken is not None:
-            raise ActorBroken(str(self.writer.core.broken))
+        if self.writer.connection.broken is not None:
+            raise ActorBroken(str(self.writer.connection.broken))
 
     # --- upkeep ----------------------------------------------------------------------------------
 
@@ -175,24 +176,24 @@ class Bench:
 
     def checkpoint(self, action: Action = Action.PASSIVE) -> None:
         with self._upkeep():
-            self.writer.core.checkpoint(action, limits.RESTART_BUDGET_SECONDS)
+            self.writer.checkpointer.run(action, limits.RESTART_BUDGET_SECONDS)
 
     def vacuum(self) -> None:
-        error = self.writer.vacuum(float("inf"))
+        error = vacuum(self.writer.connection, self.writer.checkpointer, float("inf"))
         if error is not None:
             raise error
 
     def index(self) -> None:
         """Index everything, as a search would have it."""
         with self._upkeep():
-            while self.writer.index_slice(0.0):
+            while self.writer.index.run_slice(0.0):
                 pass
-            self.writer.complete_indexes()
+            self.writer.index.complete()
 
     def end_of_fault(self) -> None:
         """From now on the disk does what it is asked."""
         self.vfs.fault = None
-        self.log.append(("end of fault", self.writer.core.broken is None))
+        self.log.append(("end of fault", self.writer.connection.broken is None))
 
     def idle(self, seconds: float = 10.0) -> None:
         """Let so much quiet time pass."""

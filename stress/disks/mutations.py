@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes_actor.engine import connection, open_database, recovery
+from hermes_actor.engine.batch import BatchRunner
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
 from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.receipts import Receipts
-from hermes_actor.engine.writer import Writer
 
 if TYPE_CHECKING:
     from harness.job import Job
@@ -69,23 +69,23 @@ def _reply_before_commit() -> None:
 
 def _receipt_apart() -> None:
     """Receipts are written in a transaction of their own, after the changes."""
-    record, attempt = Receipts.record, Writer._attempt
+    record, run = Receipts.record, BatchRunner._run_transaction
     later: list[tuple[Any, ...]] = []
 
     def note(self: Receipts, conn: Connection, *arguments: Any) -> None:
         later.append((self, conn, *arguments))
         self._pending[arguments[0].client] = arguments[0].seq
 
-    def attempt_and_note(self: Writer, requests: Any) -> Any:
-        outcomes = attempt(self, requests)
-        if later and self.begin(float("inf")) is None:
+    def run_and_note(self: BatchRunner, *arguments: Any) -> Any:
+        outcomes = run(self, *arguments)
+        if later and self._connection.begin(float("inf")) is None:
             while later:
                 record(*later.pop(0))
-            self.commit()
+            self._connection.commit()
         return outcomes
 
     replace(Receipts, "record", note)
-    replace(Writer, "_attempt", attempt_and_note)
+    replace(BatchRunner, "_run_transaction", run_and_note)
 
 
 def _barrier(*, fold: bool, boot: bool) -> Callable[[], None]:
@@ -115,7 +115,7 @@ def _barrier(*, fold: bool, boot: bool) -> Callable[[], None]:
 def _go_on_after_failed_sync() -> None:
     """A commit whose sync has failed counts as committed."""
 
-    def forgive(self: WriteConnection, _error: BaseException) -> None:
+    def forgive(self: WriteConnection, _error: BaseException, **_options: Any) -> None:
         self.roll_back()
 
     replace(WriteConnection, "_commit_failed", forgive)

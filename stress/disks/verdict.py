@@ -110,7 +110,7 @@ class Judge:
                 self.states += 1
                 judge_writer(writer, promises)
         finally:
-            if writer.core.broken is None:
+            if writer.connection.broken is None:
                 writer.close()
 
 
@@ -137,7 +137,7 @@ def _same_rows(writer: Writer, promises: Promises) -> None:
         _same_messages(writer, promises)
         return
     if number in promises.states:
-        right = digest_of(writer.core.conn) == promises.states[number]
+        right = digest_of(writer.connection.conn) == promises.states[number]
         demand(right, f"altered: the rows of {number} are not those that were committed")
         return
     # A batch that was cut short or has failed may be there, all of it.
@@ -153,12 +153,14 @@ def _same_messages(writer: Writer, promises: Promises) -> None:
         operation = decode_operation(promises.sent[key].operation) if key in promises.sent else None
         if isinstance(operation, MessageAppend):
             expected[operation.session_id, operation.message.content] += 1
-    found = Counter(writer.core.conn.execute("SELECT session_id, content FROM messages").fetchall())
+    found = Counter(
+        writer.connection.conn.execute("SELECT session_id, content FROM messages").fetchall()
+    )
     demand(found == expected, f"messages: {list((found - expected) + (expected - found))[:3]}")
 
 
 def _receipts(writer: Writer) -> dict[tuple[bytes, int], tuple[int, bytes]]:
-    rows = writer.core.conn.execute(
+    rows = writer.connection.conn.execute(
         "SELECT client, seq, commit_no, result FROM hermes_actor_receipts"
     )
     return {(client, seq): (commit_no, result) for client, seq, commit_no, result in rows}
@@ -193,7 +195,7 @@ def _exactly_once(writer: Writer, promises: Promises) -> None:
             # A later one of its client was applied: then it was refused, and stays so.
             right = not outcome.replayed and not isinstance(outcome.error, OutcomeUnknown)
         demand(right, f"{key} sent again: {outcome}, before: {before.get(key)}")
-    counted = writer.core.conn.execute(
+    counted = writer.connection.conn.execute(
         "SELECT COUNT(*), COUNT(DISTINCT commit_no), MAX(commit_no) FROM hermes_actor_receipts"
     ).fetchone()
     right = counted in ((writer.commit_no,) * 3, (0, 0, None))
@@ -201,8 +203,8 @@ def _exactly_once(writer: Writer, promises: Promises) -> None:
 
 
 def _index_catches_up(writer: Writer) -> None:
-    writer.complete_indexes()
-    conn = writer.core.conn
+    writer.index.complete()
+    conn = writer.connection.conn
     (messages,) = conn.execute("SELECT COUNT(*) FROM messages").fetchone()
     for table in ("messages_fts", "messages_fts_trigram"):
         (indexed,) = conn.execute(f"SELECT COUNT(*) FROM {table}_docsize").fetchone()
@@ -210,7 +212,7 @@ def _index_catches_up(writer: Writer) -> None:
 
 
 def _structure(writer: Writer) -> None:
-    conn = writer.core.conn
+    conn = writer.connection.conn
     found = conn.execute("PRAGMA integrity_check").fetchall()
     demand(found == [("ok",)], f"integrity check: {found[:3]}")
     demand(not conn.execute("PRAGMA foreign_key_check").fetchall(), "foreign key check")

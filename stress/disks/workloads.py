@@ -182,7 +182,7 @@ def migration(bench: Bench) -> None:
 def without_wal(bench: Bench) -> None:
     """A file system on which WAL does not work: SQLite keeps a rollback journal."""
     bench.open()
-    assert bench.writer.core.conn.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert bench.writer.connection.conn.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     steady(bench, 6, longest=600)
     bench.index()
     bench.close()

@@ -39,18 +39,18 @@ def _decode_errors_only() -> None:
 
 def _no_guard() -> None:
     """Nobody looks whether the files are still the same, and somebody opens one of them."""
-    from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.file_identity import FileIdentityGuard
 
-    plain = WriteConnection.checkpoint
+    plain = Checkpointer.run
 
-    def checkpoint(self: WriteConnection, *arguments: Any) -> None:
+    def run(self: Checkpointer, *arguments: Any) -> None:
         plain(self, *arguments)
         # Closing it drops every lock that SQLite has on the file in this process.
-        os.close(os.open(self.paths.db, os.O_RDONLY))
+        os.close(os.open(self._connection.paths.db, os.O_RDONLY))
 
     _put(FileIdentityGuard, "intact", lambda _self: True)
-    _put(WriteConnection, "checkpoint", checkpoint)
+    _put(Checkpointer, "run", run)
 
 
 def _two_owners() -> None:
@@ -119,8 +119,8 @@ def _reply_before_commit() -> None:
             self.commit_no = commit_no
 
     def begin_with_the_last(self: Writer, requests: Any) -> Any:
-        if self.core.conn.in_transaction:
-            commit(self.core, self.core.commit_no, 1)
+        if self.connection.conn.in_transaction:
+            commit(self.connection, self.connection.commit_no, 1)
         return run_batch(self, requests)
 
     _put(WriteConnection, "commit", late)
@@ -258,14 +258,14 @@ def _old_floor() -> None:
 
 def _never_rebuilt() -> None:
     """An index that is found damaged stays as it is."""
-    from hermes_actor.engine.maintenance import Upkeep
+    from hermes_actor.engine.index_maintenance import IndexMaintenance
 
-    def raise_it(_self: Upkeep, error: Exception) -> bool:
+    def raise_it(_self: IndexMaintenance, error: Exception) -> bool:
         raise error
 
-    _put(Upkeep, "_rebuild_after", raise_it)
-    _put(Upkeep, "rebuild_if_damaged", lambda _self, _schema: None)
-    _put(Upkeep, "blame_index", lambda _self, _reason: None)
+    _put(IndexMaintenance, "_rebuild_after", raise_it)
+    _put(IndexMaintenance, "rebuild_if_damaged", lambda _self, _schema: None)
+    _put(IndexMaintenance, "report_damage", lambda _self, _reason: None)
 
 
 def _trusted_watermark() -> None:
@@ -285,14 +285,14 @@ def _endless() -> None:
 
 def _any_state() -> None:
     """What is replaced need not be what was copied."""
-    from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.engine import admin_tasks
 
-    plain = WriteConnection.replace_content
+    plain = admin_tasks._replace_content
 
-    def replace_content(self: WriteConnection, source: Any, deadline: float, _: str) -> None:
-        plain(self, source, deadline, "")
+    def replace_content(connection: Any, source: Any, deadline: float, _: str, wanted: Any) -> None:
+        plain(connection, source, deadline, "", wanted)
 
-    _put(WriteConnection, "replace_content", replace_content)
+    _put(admin_tasks, "_replace_content", replace_content)
 
 
 def _late_maintenance() -> None:

@@ -109,7 +109,7 @@ class Actor:
 
     def _life(self) -> None:
         try:
-            self.writer = Writer(self.paths, self._env(), somebody_waits=self.mailbox.waiting)
+            self.writer = Writer(self.paths, self._env(), others_wait=self.mailbox.waiting)
             self.writer.recover(limits.RECOVER_AT_START_SECONDS)
             serve(self.writer, self, on_broken=self._stop_at_once, clock=self._monotonic)
         except Killed:
@@ -174,7 +174,7 @@ class Actor:
 
     @property
     def serves(self) -> bool:
-        return self.writer is not None and not self.ended and self.writer.core.recovered
+        return self.writer is not None and not self.ended and self.writer.connection.recovered
 
     def stop(self) -> None:
         """Drain: everything that was admitted is finished, then the file is closed."""
@@ -243,7 +243,7 @@ class ActorEnd:
             welcome(
                 "serving",
                 epoch=writer.epoch,
-                file_id=writer.core.file_id,
+                file_id=writer.connection.file_id,
                 commit_no=writer.commit_no,
                 ready=True,
             )

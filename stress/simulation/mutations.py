@@ -6,12 +6,11 @@ from typing import Any
 
 from disks.mutations import replace
 
-from hermes_actor.engine import maintenance
+from hermes_actor.engine import index_maintenance
 from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.indexer import newest_id
 from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.engine.receipts import Receipts
-from hermes_actor.engine.writer import Writer
 from hermes_protocol.client import ClientProtocol
 
 __all__ = ["BREAKS", "break_model"]
@@ -44,26 +43,26 @@ def _nothing_sent_again() -> None:
 def _index_skips_rows() -> None:
     """The watermark goes on, and nothing is indexed."""
 
-    def advance(conn: Any, watermark: int, *_: Any) -> int:
+    def index_until(conn: Any, watermark: int, *_: Any) -> int:
         newest = newest_id(conn)
         set_internal(conn, "watermark", newest)
         return newest
 
-    replace(maintenance, "advance", advance)
+    replace(index_maintenance, "index_until", index_until)
 
 
 def _reply_before_commit() -> None:
     """A batch that cannot be committed is answered as if it was."""
-    plain = Writer.commit
+    plain = WriteConnection.commit
 
-    def commit(self: Writer, commit_no: int | None = None, writes: int = 0) -> None:
+    def commit(self: WriteConnection, commit_no: int | None = None, writes: int = 0) -> None:
         try:
             plain(self, commit_no, writes)
         except Exception:
-            self.core.broken = None
-            self.core.roll_back()
+            self.broken = None
+            self.roll_back()
 
-    replace(Writer, "commit", commit)
+    replace(WriteConnection, "commit", commit)
 
 
 def _number_from_memory() -> None:

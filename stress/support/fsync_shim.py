@@ -81,24 +81,24 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
 
     plain_seams, plain_init = writer.Environment, connection.WriteConnection.__init__
     plain_close = Connection.close
-    cores = []
+    connections = []
 
     def failpoint(name: str) -> None:
         if name == moment and sign.exists():
             sign.unlink()
             Connection.close = close  # type: ignore[method-assign]
-            core = cores[-1]
+            connection = connections[-1]
             if once:
-                core.conn = _failing(core.conn, once, 1)
+                connection.conn = _failing(connection.conn, once, 1)
             elif not forbid_syncs():
-                core.conn = _failing(core.conn, "COMMIT", float("inf"))
+                connection.conn = _failing(connection.conn, "COMMIT", float("inf"))
 
     def close(self: Connection) -> None:
         sign.with_name("closed").touch()
         plain_close(self)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        cores.append(self)
+        connections.append(self)
         plain_init(self, *args, **kwargs)
 
     connection.WriteConnection.__init__ = init  # type: ignore[method-assign]

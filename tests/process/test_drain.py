@@ -37,7 +37,7 @@ CLIENTS = 64
 QUEUED = 1000
 
 WITHOUT_IDLE_WORK = around(
-    "hermes_actor.engine.maintenance:Upkeep.idle_slice", before="return 60.0"
+    "hermes_actor.engine.maintenance:IdleMaintenance.run_slice", before="return 60.0"
 )
 
 
@@ -311,7 +311,7 @@ def test_drain_does_not_wait_for_a_vacuum_behind_a_foreign_lock(path, tmp_path):
     """The lock is taken when the vacuum has looked at the epoch, and before it begins."""
     here, go = tmp_path / "here", tmp_path / "go"
     prelude = around(
-        "hermes_actor.engine.write_connection:WriteConnection.vacuum",
+        "hermes_actor.engine.admin_tasks:_vacuum",
         before=f"{touch(here)}\n{wait_until(go)}",
     )
     with serving(path, prelude=prelude) as actor, Wire(path) as wire:

@@ -606,8 +606,8 @@ def test_drain_after_the_descriptors(path, build, tmp_path, end):
 
 
 BUSY = {
-    "index slice": "hermes_actor.engine.maintenance:advance",
-    "checkpoint": "hermes_actor.engine.connection:run_checkpoint",
+    "index slice": "hermes_actor.engine.index_maintenance:index_until",
+    "checkpoint": "hermes_actor.engine.checkpoint:run_checkpoint",
 }
 
 

@@ -18,6 +18,7 @@ from support.fake_builds import serving
 from support.wire import Wire, append, create, request, select, status
 
 from hermes_actor.engine import writer as engine
+from hermes_actor.engine.admin_tasks import maintain
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.receipts import Ticket
@@ -227,7 +228,7 @@ def test_statement_that_was_interrupted_is_not_tried_again(tmp_path, sql, make, 
         return really(conn, operation)
 
     monkeypatch.setattr(engine, "apply", apply)
-    with owned(tmp_path, somebody_waits=lambda: True) as writer:
+    with owned(tmp_path, others_wait=lambda: True) as writer:
         first, statement = ops.MetaSet(key="a", value="1"), ops.SqlStatement(sql=sql)
         last = ops.MetaSet(key="b", value="2")
         requests = [make(one, seq) for seq, one in enumerate((first, statement, last), start=1)]
@@ -235,7 +236,7 @@ def test_statement_that_was_interrupted_is_not_tried_again(tmp_path, sql, make, 
         assert [outcome.error is None for outcome in outcomes] == [True, False, True]
         assert isinstance(outcomes[1].error, DeadlineExceeded)
         assert tried.count(statement) == 1
-        rows = writer.core.conn.execute("SELECT key, value FROM state_meta").fetchall()
+        rows = writer.connection.conn.execute("SELECT key, value FROM state_meta").fetchall()
         assert {("a", "1"), ("b", "2")} <= {tuple(row) for row in rows}
 
 
@@ -246,16 +247,16 @@ def test_work_on_the_whole_file_ends_when_the_file_is_to_be_closed(tmp_path):
         fill = f"INSERT INTO state_meta {rows} SELECT hex(randomblob(8)), x FROM c"
         (outcome,) = writer.run_batch([Request(ops.SqlStatement(sql=fill))])
         assert outcome.error is None
-        writer.core.leave_by = 0.0
+        writer.connection.leave_by = 0.0
         (outcome,) = writer.run_batch([Request(ops.Vacuum())])
         assert isinstance(outcome.error, DeadlineExceeded)
         with pytest.raises(DeadlineExceeded):
-            writer.reindex()
-        writer.core.leave_by = float("inf")
+            maintain(writer, "reindex", "", float("inf"))
+        writer.connection.leave_by = float("inf")
         (outcome,) = writer.run_batch([Request(ops.Vacuum())])
         assert outcome.error is None
-        writer.reindex()
-        (found,) = writer.core.conn.execute("PRAGMA integrity_check").fetchone()
+        maintain(writer, "reindex", "", float("inf"))
+        (found,) = writer.connection.conn.execute("PRAGMA integrity_check").fetchone()
         assert found == "ok"
 
 

@@ -27,7 +27,7 @@ from support.wire import Wire, append, request
 from support.wire import create as create_session
 
 from hermes_actor import SessionDB, exit_codes, limits
-from hermes_actor.engine import connection
+from hermes_actor.engine import checkpoint
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
@@ -651,7 +651,7 @@ def writer(path, during, monkeypatch):
 
     writer = Writer(resolve_paths(path), Environment(failpoint=failpoint))
     yield writer
-    writer.core._close_connections()
+    writer.connection._close_connections()
 
 
 def put(*names):
@@ -718,7 +718,7 @@ def test_writer_waits_for_a_reader_to_fold_back(writer, path, paths, reader):
 
 def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, paths, reader, monkeypatch):
     """The reader stays. Whoever comes next finds a whole database, and all of it."""
-    monkeypatch.setattr(limits, "FOLD_BACK_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "UNLINKED_WAL_SECONDS", 0.1)
     fill_around(writer, reader)
     paths.wal.unlink()
     (error,) = errors(writer.run_batch(put("2")))
@@ -739,7 +739,7 @@ def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
 ):
     """It is committed by then. Told as not executed, it would be made again."""
     assert errors(writer.run_batch(put("1"))) == [None]
-    writer.core.checkpoint(Action.PASSIVE, 1)
+    writer.checkpointer.run(Action.PASSIVE, 1)
 
     def full(*_arguments):
         error = sqlite3.OperationalError("database or disk is full")
@@ -748,7 +748,7 @@ def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
 
     def remove():
         paths.wal.unlink()
-        monkeypatch.setattr(connection, "run_checkpoint", full)
+        monkeypatch.setattr(checkpoint, "run_checkpoint", full)
 
     during.append(remove)
     outcomes = writer.run_batch(put("2", "3"))
@@ -793,14 +793,14 @@ def test_writer_stops_for_good(writer, path, paths, during, when):
     assert {error.executed for error in errors(outcomes)} <= {"no", "unknown"}
     if when == "during":
         assert [type(error) for error in errors(outcomes)] == [OutcomeUnknown] * 3
-    assert writer.core.exit_code == exit_codes.FILES_REPLACED
+    assert writer.connection.exit_code == exit_codes.FILES_REPLACED
     (orphan,) = orphans(path)
     assert orphan.stat().st_mode & 0o777 == 0o600
     # From here on it neither writes nor closes: both would put stale pages over theirs.
     there, again = contents(paths), writer.run_batch(put("6"))
     assert [type(error) for error in errors(again)] == [ActorBroken]
     assert errors(again)[0].executed == "no"
-    writer.checkpoint_if_due(waiting=False)
+    writer.checkpointer.run_if_due(waiting=False)
     writer.idle_slice()
     writer.close()
     assert contents(paths) == there

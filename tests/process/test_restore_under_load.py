@@ -395,9 +395,7 @@ def test_maintenance_is_not_begun_after_its_time(path):
 def behind_a_lock(path, tmp_path):
     """An actor whose restore, asked for on the first wire, waits for a foreign writer."""
     here = tmp_path / "here"
-    prelude = around(
-        "hermes_actor.engine.write_connection:WriteConnection.replace_content", before=touch(here)
-    )
+    prelude = around("hermes_actor.engine.admin_tasks:_replace_content", before=touch(here))
     with serving(path, prelude=prelude) as actor, Wire(path) as client, Wire(path) as other:
         assert other.do(1, create("s"))["t"] == "ok"
         copy = prepared_copy(path)

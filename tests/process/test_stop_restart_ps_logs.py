@@ -72,7 +72,7 @@ def test_a_socket_that_a_manager_holds_is_left_alone_after_the_end(path, word):
 
 def test_stop_tells_what_it_waits_for_and_gives_up_in_time(path, tmp_path):
     go = tmp_path / "go"
-    prelude = around("hermes_actor.engine.maintenance:Upkeep.close", before=wait_until(go))
+    prelude = around("hermes_actor.engine.writer:Writer.close", before=wait_until(go))
     with serving(path, prelude=prelude) as actor:
         done = command("stop", "--db", path, "--timeout", "4")
         go.touch()

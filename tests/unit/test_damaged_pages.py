@@ -39,7 +39,7 @@ def open_writer(path):
 
     yield open_
     for writer in opened:
-        writer.core.conn.close()
+        writer.connection.conn.close()
 
 
 def row(text):
@@ -73,7 +73,7 @@ def filled(open_writer, path):
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
     for n in range(7):
         run(writer, *(append(f"{WORDS[n]} {WORDS[(n + k) % 10]} w{n} {k}") for k in range(12)))
-        writer.complete_indexes()
+        writer.index.complete()
     writer.close()
     return path
 
@@ -115,12 +115,12 @@ def test_change_beside_damaged_pages(filled, open_writer, kind, table, change):
     writer = open_writer()
     for n in range(ROUNDS):
         run(writer, *changes(change, n))
-        writer.index_slice(0.1)
+        writer.index.run_slice(0.1)
     assert texts(filled) == expected(change)
     if kind in LEAVES and change != "append":
-        assert writer.index_rebuilds == 1
-    if writer.index_rebuilds:
-        writer.complete_indexes()
+        assert writer.index.rebuilds == 1
+    if writer.index.rebuilds:
+        writer.index.complete()
         assert_index_is_true(filled)
 
 
@@ -140,13 +140,13 @@ def test_batch_beside_damaged_pages(filled, open_writer, kind):
         assert [outcome.error is None for outcome in outcomes] == [True, True, False, True]
         numbers = [outcome.commit_no for outcome in outcomes if outcome.error is None]
         assert numbers == list(range(numbers[0], numbers[0] + 3))
-        writer.index_slice(0.1)
+        writer.index.run_slice(0.1)
     assert [text.rstrip("!") for text in texts(filled)] == before + [
         f"{word} {n}" for n in range(ROUNDS) for word in ("before", "after")
     ]
     assert {text.count("!") for text in texts(filled)[: len(before)]} == {1}
-    writer.complete_indexes()
-    assert writer.index_rebuilds == 1
+    writer.index.complete()
+    assert writer.index.rebuilds == 1
     assert_index_is_true(filled)
 
 
@@ -157,34 +157,34 @@ def test_lease_beside_damaged_pages(filled, open_writer, kind):
     writer, told = open_writer(), []
     for _ in range(2):
         try:
-            writer.begin_lease(float("inf"))
-            writer.run_in_lease(sql("UPDATE messages SET content = 'leased' WHERE id % 2 = 0"))
-            writer.run_in_lease(sql("DELETE FROM messages WHERE id % 2 = 1"))
+            writer.leases.begin(float("inf"))
+            writer.leases.run(sql("UPDATE messages SET content = 'leased' WHERE id % 2 = 0"))
+            writer.leases.run(sql("DELETE FROM messages WHERE id % 2 = 1"))
         except HermesActorError as error:
             told.append(error)
             assert isinstance(error, Damaged)
-            writer.end_lease(None)
+            writer.leases.end(None)
             continue
-        assert writer.end_lease(Request(SqlLease(lease=0))).error is None
+        assert writer.leases.end(Request(SqlLease(lease=0))).error is None
         break
     else:
         pytest.fail(f"the lease never succeeds: {told}")
     assert texts(filled) == ["leased"] * 42
-    if writer.index_rebuilds or told:
-        writer.complete_indexes()
+    if writer.index.rebuilds or told:
+        writer.index.complete()
         assert_index_is_true(filled)
 
 
 def test_statement_of_a_lease_that_fails_by_itself_leaves_the_index_alone(filled, open_writer):
     writer = open_writer()
-    writer.begin_lease(float("inf"))
+    writer.leases.begin(float("inf"))
     with pytest.raises(sqlite3.IntegrityError):
-        writer.run_in_lease(sql("INSERT INTO messages (id, session_id, role, timestamp)"
+        writer.leases.run(sql("INSERT INTO messages (id, session_id, role, timestamp)"
                                 " VALUES (1, 's', 'user', 1)"))  # fmt: skip
-    writer.run_in_lease(sql("DELETE FROM messages WHERE id > 1"))
-    assert writer.end_lease(Request(SqlLease(lease=0))).error is None
-    assert writer.index_slice(0.1) is False
-    assert writer.index_rebuilds == 0
+    writer.leases.run(sql("DELETE FROM messages WHERE id > 1"))
+    assert writer.leases.end(Request(SqlLease(lease=0))).error is None
+    assert writer.index.run_slice(0.1) is False
+    assert writer.index.rebuilds == 0
     assert_index_is_true(filled)
 
 
@@ -193,12 +193,12 @@ def test_index_is_rebuilt_once_however_many_have_found_it_damaged(filled, open_w
     writer = open_writer()
     ((schema,),) = query(path, "PRAGMA schema_version")
     for _ in range(3):
-        writer.rebuild_if_damaged(schema)
-    assert writer.index_rebuilds == 1
-    writer.complete_indexes()
+        writer.index.rebuild_if_damaged(schema)
+    assert writer.index.rebuilds == 1
+    writer.index.complete()
     assert_index_is_true(path)
-    writer.rebuild_if_damaged(None)
-    assert writer.index_rebuilds == 1
+    writer.index.rebuild_if_damaged(None)
+    assert writer.index.rebuilds == 1
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -208,10 +208,10 @@ def test_asking_about_damage_costs_the_writer_the_same_for_every_index(
     """It reads no page of an index: changes of others would wait for as long as that takes."""
     writer, said = open_writer(), []
     run(writer, append("later"))
-    writer.core.conn.set_trace_callback(said.append)
+    writer.connection.conn.set_trace_callback(said.append)
     schema = query(path, "PRAGMA schema_version")[0][0] if damaged else None
-    writer.rebuild_if_damaged(schema)
-    assert writer.index_rebuilds == damaged
+    writer.index.rebuild_if_damaged(schema)
+    assert writer.index.rebuilds == damaged
     costly = ("DROP TABLE messages_fts", "DELETE FROM messages_fts", "SELECT COUNT(*)")
     assert [text for text in said if text.startswith(costly) or "integrity" in text] == []
 
@@ -220,11 +220,11 @@ def test_asking_about_damage_costs_the_writer_the_same_for_every_index(
 def test_rebuild_gives_its_pages_back_in_slices(filled, open_writer, path, kind):
     damage(filled, kind, *FTS_TABLES)
     writer = open_writer()
-    writer.rebuild_index()
+    writer.index.rebuild()
     leftover = "SELECT COUNT(*) FROM sqlite_master WHERE name GLOB 'hermes_actor_leftover_*'"
     assert query(path, leftover) == [(10,)]
     assert query(path, "SELECT COUNT(*) FROM messages_fts") == [(0,)]
-    writer.rebuild_index()
+    writer.index.rebuild()
     while writer.idle_slice() == 0.0:
         pass
     assert query(path, leftover) == [(0,)]
@@ -235,7 +235,7 @@ def test_rebuild_gives_its_pages_back_in_slices(filled, open_writer, path, kind)
 def test_leftover_that_cannot_be_read_is_left_behind(filled, open_writer, path):
     """Pages below a damaged one are given up; they may lead anywhere."""
     writer = open_writer()
-    writer.rebuild_index()
+    writer.index.rebuild()
     writer.close()
     root = "SELECT rootpage FROM sqlite_master WHERE name = 'hermes_actor_leftover_1'"
     overwrite(path, query(path, root)[0][0])
@@ -243,7 +243,7 @@ def test_leftover_that_cannot_be_read_is_left_behind(filled, open_writer, path):
     while writer.idle_slice() == 0.0:
         pass
     run(writer, append("later"))
-    writer.complete_indexes()
+    writer.index.complete()
     assert_index_is_true(path)
 
 
@@ -255,8 +255,8 @@ def test_damaged_messages_do_not_make_the_index_be_rebuilt_for_ever(filled, open
     # Neither the first nor the last, where the lowest and the newest id are.
     overwrite(path, query(path, leaves)[2][0])
     writer = open_writer()
-    writer.rebuild_index()
+    writer.index.rebuild()
     for _ in range(5):
         with pytest.raises(Damaged):
-            writer.complete_indexes()
-    assert writer.index_rebuilds == 1
+            writer.index.complete()
+    assert writer.index.rebuilds == 1

@@ -93,8 +93,8 @@ def test_wal_that_cannot_be_written_again_stops_the_writer(paths, open_writer):
     writer = open_writer(Environment(write_again=refuse))
     with pytest.raises(DiskIOError):
         writer.recover()
-    assert writer.core.broken is not None
-    assert writer.core.exit_code == exit_codes.FSYNC_FAILED
+    assert writer.connection.broken is not None
+    assert writer.connection.exit_code == exit_codes.FSYNC_FAILED
     assert paths.fsync_failed.exists()
     # The next one has more luck.
     later = open_writer()
@@ -119,8 +119,8 @@ def test_without_wal_the_folder_is_synced_too(open_writer):
         return sqlite3.connect(path, isolation_level=None, factory=WithoutWal)
 
     writer = open_writer(Environment(connect_writer=connect))
-    assert writer.core.conn.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-    assert writer.core.conn.execute("PRAGMA synchronous").fetchone() == (3,)
+    assert writer.connection.conn.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert writer.connection.conn.execute("PRAGMA synchronous").fetchone() == (3,)
     assert put(writer, "k") is None
 
 
@@ -145,18 +145,18 @@ def test_io_error_is_followed_by_a_new_connection(open_writer):
 
     writer = open_writer(Environment(connect_writer=connect), anchored=True)
     assert put(writer, "1") is None
-    used, epoch = writer.core.conn, writer.epoch
+    used, epoch = writer.connection.conn, writer.epoch
     fails.append("BEGIN IMMEDIATE")
     assert isinstance(put(writer, "2"), DiskIOError)
     assert put(writer, "3") is None
-    assert writer.core.conn is not used
+    assert writer.connection.conn is not used
     assert writer.epoch == epoch + 1
     with pytest.raises(sqlite3.ProgrammingError):
         used.execute("SELECT 1")
     # And it stays.
-    current = writer.core.conn
+    current = writer.connection.conn
     assert put(writer, "4") is None
-    assert writer.core.conn is current
+    assert writer.connection.conn is current
 
 
 def test_io_error_goes_on_until_there_can_be_a_new_connection(open_writer):
@@ -170,7 +170,7 @@ def test_io_error_goes_on_until_there_can_be_a_new_connection(open_writer):
 
     writer = open_writer(Environment(connect_writer=connect))
     assert put(writer, "1") is None
-    writer.core.explain(failed(sqlite3.SQLITE_IOERR_READ))
+    writer.connection.explain(failed(sqlite3.SQLITE_IOERR_READ))
     broken.append(True)
     for _ in range(3):
         assert isinstance(put(writer, "2"), CannotOpen)
@@ -218,14 +218,14 @@ def test_restore_that_fills_the_disk_is_reported_as_what_it_is():
             target.execute("INSERT INTO state_meta VALUES ('from the copy', zeroblob(1500000))")
             target.commit()
         disk.fill(leave=copy.stat().st_size * 4 // 3)
-        before = writer.core.commit_no
+        before = writer.connection.commit_no
         result = maintain(writer, "restore", str(copy), float("inf"))
         position, _ = writer.changes.position_after(before)
         followed = [change.op for change in writer.changes.read(position, 10)[0]]
         with closing(sqlite3.connect(f"file:{place.db}?mode=ro", uri=True)) as conn:
             keys = [key for (key,) in conn.execute("SELECT key FROM state_meta")]
         unfolded = place.wal.stat().st_size > 0
-        facts = (result["commit_no"], writer.core.commit_no, writer.receipts.swept_through)
+        facts = (result["commit_no"], writer.connection.commit_no, writer.receipts.swept_through)
         copy.unlink()
         disk.free()
         (later,) = writer.run_batch([Request(MetaSet(key="later", value="v"))])

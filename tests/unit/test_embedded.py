@@ -15,6 +15,7 @@ from support.processes import run_python
 from support.subprocess_env import outcome
 
 from hermes_actor import SessionDB
+from hermes_actor.engine.leases import LeaseRunner
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
     ActorBroken,
@@ -331,8 +332,8 @@ def test_program_that_forgets_to_close_ends_cleanly(path, ending, code, complain
 
 def test_search_is_complete_after_a_kill(open_embedded, path):
     code = FORGETS.replace(
-        "db = ", "from hermes_actor.engine.writer import Writer\n"
-        "Writer.index_slice = lambda self, seconds: False\ndb = ",
+        "db = ", "from hermes_actor.engine.index_maintenance import IndexMaintenance\n"
+        "IndexMaintenance.run_slice = lambda self, seconds: False\ndb = ",
     )  # fmt: skip
     program(code + "import os; os.kill(os.getpid(), 9)", path, -signal.SIGKILL)
     assert query(path, "SELECT COUNT(*) FROM messages_fts_docsize") == [(0,)]
@@ -478,7 +479,7 @@ def test_unexpected_error_ends_one_call_alone(embedded, monkeypatch, caplog):
 
     def buggy(self, requests):
         if any(getattr(request.operation, "key", None) == "bug" for request in requests):
-            self.begin(time.monotonic() + 60)  # and is left open
+            self.connection.begin(time.monotonic() + 60)  # and is left open
             raise ZeroDivisionError("a bug")
         return run_batch(self, requests)
 
@@ -512,7 +513,7 @@ def test_transaction_of_a_dead_writer_does_not_hang(embedded, monkeypatch):
     def buggy(self, *args, **kwargs):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Writer, "end_lease", buggy)
+    monkeypatch.setattr(LeaseRunner, "end", buggy)
 
     def work(face):
         face.execute("INSERT INTO state_meta VALUES ('k', 'v')")

@@ -22,7 +22,7 @@ from hermes_actor.engine.checkpoint import (
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.engine.staging import LeaseParts
+from hermes_actor.engine.staged_parts import LeaseParts
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
     ActorBroken,
@@ -94,7 +94,7 @@ def open_writer(path):
 
     yield open_
     for writer in opened:
-        writer.core.conn.close()
+        writer.connection.conn.close()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def indexed(path, table):
 
 def index_everything(writer):
     for _ in range(1000):
-        if not writer.index_slice(0.01):
+        if not writer.index.run_slice(0.01):
             return
     pytest.fail("indexing does not come to an end")
 
@@ -296,7 +296,7 @@ def test_long_batch_commits_what_it_has(open_writer, path):
         waiting = waiting[len(outcomes) :]
         assert done < 20 or not waiting
     assert done == 20
-    assert writer.checkpoints.commits > 1
+    assert writer.checkpointer.state.commits > 1
 
 
 def test_vacuum_runs_between_batches(writer, path):
@@ -354,8 +354,8 @@ def raise_(error):
 @pytest.mark.parametrize(
     "attempt",
     [
-        lambda writer: writer.begin_lease(float("inf")),
-        lambda writer: writer.index_slice(1.0),
+        lambda writer: writer.leases.begin(float("inf")),
+        lambda writer: writer.index.run_slice(1.0),
         lambda writer: raise_(batch(writer, Vacuum())[0].error),
     ],
     ids=["lease", "index", "vacuum"],
@@ -381,7 +381,7 @@ def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path):
     assert wal.stat().st_size > 0
     writer = open_writer()
     commits = []
-    writer.core.conn.set_trace_callback(commits.append)
+    writer.connection.conn.set_trace_callback(commits.append)
     run(writer, put("next"))
     checkpoint = next(n for n, text in enumerate(commits) if "TRUNCATE" in text)
     assert checkpoint < commits.index("COMMIT")
@@ -465,10 +465,10 @@ def test_insert_is_indexed_later_and_once(writer, path):
     ids = run(writer, append("one walrus"), append("two walruses"))
     assert [indexed(path, table) for table in INDEXES] == [[], []]
     assert own(path, "watermark") == 0
-    assert writer.index_slice(1.0) is False
-    assert own(path, "watermark") == ids[-1] == writer.watermark
+    assert writer.index.run_slice(1.0) is False
+    assert own(path, "watermark") == ids[-1] == writer.index.watermark
     assert_index_is_true(path)
-    assert writer.index_slice(1.0) is False
+    assert writer.index.run_slice(1.0) is False
     assert_index_is_true(path)
 
 
@@ -554,7 +554,7 @@ def test_foreign_shape_keeps_its_triggers(writer, path):
     run(writer, append("at once"))
     assert [indexed(path, table) for table in INDEXES] == [[1, 2], [1, 2]]
     assert query(path, "SELECT content FROM messages_fts WHERE rowid = 2") == [("AT ONCE",)]
-    assert writer.index_slice(1.0) is False
+    assert writer.index.run_slice(1.0) is False
 
 
 def test_deferring_begins_again_with_the_known_shape(writer, path):
@@ -638,7 +638,7 @@ def test_slice_is_bounded_and_tells_that_more_is_left(open_writer, path):
     for n in range(rows):
         run(writer, append(str(n)))
     seen = []
-    while writer.index_slice(0.0):
+    while writer.index.run_slice(0.0):
         seen.append(own(path, "watermark"))
         assert indexed(path, "messages_fts") == list(range(1, seen[-1] + 1))
     assert seen == [limits.INDEX_STEP_ROWS, 2 * limits.INDEX_STEP_ROWS]
@@ -659,8 +659,8 @@ def test_crash_inside_a_slice_loses_and_doubles_nothing(open_writer, path):
     writer = open_writer(Environment(failpoint=failpoint))
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append("1"), append("2"))
     with pytest.raises(Crash):
-        writer.index_slice(1.0)
-    writer.core.conn.close()
+        writer.index.run_slice(1.0)
+    writer.connection.conn.close()
     writer = open_writer()
     run(writer, append("3"))
     index_everything(writer)
@@ -760,21 +760,21 @@ def test_checkpoints_are_neither_too_rare_nor_too_frequent(events):
 
 def test_fifty_writes_are_folded_back_at_the_first_quiet_moment(writer):
     run(writer, *(put(str(n)) for n in range(48)))
-    writer.checkpoint_if_due(waiting=False)
-    assert writer.checkpoints.outcomes == {}
+    writer.checkpointer.run_if_due(waiting=False)
+    assert writer.checkpointer.state.outcomes == {}
     run(writer, put("x"))
-    writer.checkpoint_if_due(waiting=True)
-    assert writer.checkpoints.outcomes == {}
-    writer.checkpoint_if_due(waiting=False)
-    assert writer.checkpoints.outcomes == {"passive.complete": 1}
+    writer.checkpointer.run_if_due(waiting=True)
+    assert writer.checkpointer.state.outcomes == {}
+    writer.checkpointer.run_if_due(waiting=False)
+    assert writer.checkpointer.state.outcomes == {"passive.complete": 1}
 
 
 def test_a_thousand_frames_do_not_wait_for_fifty_writes(writer):
     """4 KiB pages: twenty rows of half a megabyte are 2,500 frames."""
     for n in range(20):
         run(writer, put(str(n), "x" * 512 * 1024))
-        writer.checkpoint_if_due(waiting=True)
-    assert writer.checkpoints.outcomes
+        writer.checkpointer.run_if_due(waiting=True)
+    assert writer.checkpointer.state.outcomes
 
 
 @pytest.mark.parametrize("action", [Action.PASSIVE, Action.RESTART, Action.TRUNCATE])
@@ -784,14 +784,14 @@ def test_pinned_wal_is_reported_as_partial(writer, path, action):
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM state_meta").fetchall()
         run(writer, *(put(str(n), "x" * 5000) for n in range(5)))
-        result = run_checkpoint(writer.core.conn, action, time.env(), budget=0.02)
+        result = run_checkpoint(writer.connection.conn, action, time.env(), budget=0.02)
         assert not result.complete
         assert time.now >= 0.02 or action is Action.PASSIVE
         reader.rollback()
-    result = run_checkpoint(writer.core.conn, action, time.env(), budget=0.02)
+    result = run_checkpoint(writer.connection.conn, action, time.env(), budget=0.02)
     assert result.complete
-    writer.checkpoints.ran(action, result, 0.0)
-    assert writer.checkpoints.outcomes == {f"{action.value.lower()}.complete": 1}
+    writer.checkpointer.state.ran(action, result, 0.0)
+    assert writer.checkpointer.state.outcomes == {f"{action.value.lower()}.complete": 1}
 
 
 def test_reader_that_leaves_in_time_is_waited_for(writer, path):
@@ -801,7 +801,9 @@ def test_reader_that_leaves_in_time_is_waited_for(writer, path):
         reader.execute("SELECT * FROM state_meta").fetchall()
         run(writer, put("1"))
         time.on_sleep = lambda: time.sleeps == 3 and reader.rollback()
-        assert run_checkpoint(writer.core.conn, Action.TRUNCATE, time.env(), budget=1.0).complete
+        assert run_checkpoint(
+            writer.connection.conn, Action.TRUNCATE, time.env(), budget=1.0
+        ).complete
     assert resolve_paths(path).wal.stat().st_size == 0
 
 
@@ -816,8 +818,8 @@ def test_quiet_file_gets_a_short_wal(open_writer, path):
 
 
 def test_only_the_writer_decides_about_checkpoints(writer):
-    assert writer.core.conn.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
-    assert writer.core.conn.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert writer.connection.conn.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+    assert writer.connection.conn.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 # Extra indexes.
@@ -880,41 +882,41 @@ def failing(open_writer, path):
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_WRITE])
 @pytest.mark.parametrize("count", [1, 3])
 def test_failed_commit_leaves_the_outcome_open_and_breaks_the_writer(failing, path, code, count):
-    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", code
+    failing.connection.conn.fail_on, failing.connection.conn.code = "COMMIT", code
     outcomes = batch(failing, *(put(str(n)) for n in range(count)))
     assert [type(outcome.error) for outcome in outcomes] == [OutcomeUnknown] * count
     assert {outcome.error.executed for outcome in outcomes} == {"unknown"}
     assert {outcome.commit_no for outcome in outcomes} == {None}
-    failing.core.conn.fail_on = ""
+    failing.connection.conn.fail_on = ""
     later = batch(failing, put("later"))
     assert isinstance(later[0].error, ActorBroken)
     assert "disk I/O error" in str(later[0].error)
     with pytest.raises(ActorBroken):
-        failing.begin_lease(float("inf"))
+        failing.leases.begin(float("inf"))
     with pytest.raises(ActorBroken):
-        failing.index_slice(1.0)
-    failing.checkpoint_if_due(waiting=False)
+        failing.index.run_slice(1.0)
+    failing.checkpointer.run_if_due(waiting=False)
     assert failing.idle_slice() is None
     failing.close()
     # The connection is neither rolled back, nor checkpointed, nor closed.
-    assert failing.core.conn.later == []
-    assert failing.core.conn.in_transaction
+    assert failing.connection.conn.later == []
+    assert failing.connection.conn.in_transaction
 
 
 def test_failed_commit_of_a_lease_breaks_the_writer(failing):
-    failing.begin_lease(float("inf"))
-    failing.run_in_lease(sql("INSERT INTO state_meta VALUES ('k', 'v')"))
-    failing.core.conn.fail_on = "COMMIT"
-    outcome = failing.end_lease(Request(SqlLease(lease=0)))
+    failing.leases.begin(float("inf"))
+    failing.leases.run(sql("INSERT INTO state_meta VALUES ('k', 'v')"))
+    failing.connection.conn.fail_on = "COMMIT"
+    outcome = failing.leases.end(Request(SqlLease(lease=0)))
     assert isinstance(outcome.error, OutcomeUnknown)
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
 
 
 def test_failed_commit_of_an_index_slice_breaks_the_writer(failing):
     run(failing, append("x"))
-    failing.core.conn.fail_on = "COMMIT"
+    failing.connection.conn.fail_on = "COMMIT"
     with pytest.raises(OutcomeUnknown):
-        failing.index_slice(1.0)
+        failing.index.run_slice(1.0)
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
 
 
@@ -928,7 +930,7 @@ def test_failed_sync_in_the_barrier_breaks_the_writer(open_writer, path):
 
     open_writer().close()
     writer = open_writer(Environment(connect_writer=connect))
-    writer.core.conn.fail_on, writer.core.conn.times = "COMMIT", 1
+    writer.connection.conn.fail_on, writer.connection.conn.times = "COMMIT", 1
     (outcome,) = batch(writer, put("1"))
     assert isinstance(outcome.error, DiskIOError | OutcomeUnknown)
     assert isinstance(batch(writer, put("2"))[0].error, ActorBroken)
@@ -947,23 +949,23 @@ def test_refused_commit_is_not_executed_and_the_writer_goes_on(
     failing, path, code, kind, monkeypatch
 ):
     monkeypatch.setattr(limits, "COMMIT_BUSY_SECONDS", 0.0)
-    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", code
+    failing.connection.conn.fail_on, failing.connection.conn.code = "COMMIT", code
     outcomes = batch(failing, put("1"), put("2"))
     assert [type(outcome.error) for outcome in outcomes] == [kind, kind]
     assert {outcome.error.executed for outcome in outcomes} == {"no"}
-    failing.core.conn.fail_on = ""
+    failing.connection.conn.fail_on = ""
     assert keys(path) == []
     assert [outcome.commit_no for outcome in batch(failing, put("3"), put("4"))] == [2, 3]
 
 
 def test_damage_that_a_commit_meets_is_not_executed_and_stops_changes(failing, path):
     """FTS5 and the tables are looked at before SQLite writes anything: no sync has failed."""
-    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", sqlite3.SQLITE_CORRUPT
+    failing.connection.conn.fail_on, failing.connection.conn.code = "COMMIT", sqlite3.SQLITE_CORRUPT
     outcomes = batch(failing, put("1"), put("2"))
     assert [type(outcome.error) for outcome in outcomes] == [Damaged, ActorBroken]
     assert {outcome.error.executed for outcome in outcomes} == {"no"}
-    failing.core.conn.fail_on = ""
-    assert failing.core.broken is None
+    failing.connection.conn.fail_on = ""
+    assert failing.connection.broken is None
     assert not resolve_paths(path).fsync_failed.exists()
     assert keys(path) == []
 
@@ -971,13 +973,13 @@ def test_damage_that_a_commit_meets_is_not_executed_and_stops_changes(failing, p
 @pytest.mark.parametrize(("count", "times"), [(1, 1), (3, 2)])
 def test_damaged_index_that_a_commit_meets_costs_nothing(failing, path, count, times):
     run(failing, append("walrus"))
-    failing.core.conn.code, failing.core.conn.times = sqlite3.SQLITE_CORRUPT_VTAB, times
-    failing.core.conn.fail_on = "COMMIT"
+    failing.connection.conn.code, failing.connection.conn.times = sqlite3.SQLITE_CORRUPT_VTAB, times
+    failing.connection.conn.fail_on = "COMMIT"
     run(failing, *(put(str(n)) for n in range(count)))
     assert keys(path) == [str(n) for n in range(count)]
-    assert failing.core.broken is None
+    assert failing.connection.broken is None
     index_everything(failing)
-    assert failing.index_rebuilds == 1
+    assert failing.index.rebuilds == 1
     assert_index_is_true(path)
 
 
@@ -1005,20 +1007,20 @@ def interfered(open_writer, path):
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_WRITE])
 def test_failed_sync_of_a_vacuum_breaks_the_writer(failing, path, code):
-    failing.core.conn.fail_on, failing.core.conn.code = "VACUUM", code
+    failing.connection.conn.fail_on, failing.connection.conn.code = "VACUUM", code
     (outcome,) = batch(failing, Vacuum())
     assert isinstance(outcome.error, DiskIOError | ActorBroken)
-    assert failing.core.exit_code == exit_codes.FSYNC_FAILED
+    assert failing.connection.exit_code == exit_codes.FSYNC_FAILED
     assert resolve_paths(path).fsync_failed.exists()
-    failing.core.conn.fail_on = ""
+    failing.connection.conn.fail_on = ""
     assert isinstance(batch(failing, put("later"))[0].error, ActorBroken)
 
 
 def test_vacuum_without_room_changes_nothing(failing, path):
-    failing.core.conn.fail_on, failing.core.conn.code = "VACUUM", sqlite3.SQLITE_FULL
+    failing.connection.conn.fail_on, failing.connection.conn.code = "VACUUM", sqlite3.SQLITE_FULL
     (outcome,) = batch(failing, Vacuum())
     assert isinstance(outcome.error, DiskFull)
-    failing.core.conn.fail_on = ""
+    failing.connection.conn.fail_on = ""
     run(failing, put("later"))
 
 
@@ -1029,10 +1031,10 @@ def test_file_that_is_replaced_during_a_vacuum_stops_the_writer(interfered, path
             other.execute("CREATE TABLE theirs (id)")
         os.replace(copy, path)
 
-    interfered.core.conn.meanwhile = replace
+    interfered.connection.conn.meanwhile = replace
     (outcome,) = batch(interfered, Vacuum())
     assert isinstance(outcome.error, ActorBroken)
-    assert interfered.core.exit_code == exit_codes.FILES_REPLACED
+    assert interfered.connection.exit_code == exit_codes.FILES_REPLACED
     assert names(path, "table") == {"theirs"}
 
 
@@ -1041,29 +1043,29 @@ def test_owner_that_comes_during_a_vacuum_fences_the_old_one(interfered, path):
         with raw(path) as other:
             other.execute("UPDATE hermes_actor_meta SET value = value + 1 WHERE key = 'epoch'")
 
-    interfered.core.conn.meanwhile = take_over
+    interfered.connection.conn.meanwhile = take_over
     (outcome,) = batch(interfered, Vacuum())
     assert isinstance(outcome.error, ActorBroken)
-    assert interfered.core.exit_code == exit_codes.FENCED
+    assert interfered.connection.exit_code == exit_codes.FENCED
 
 
 def test_failed_sync_of_an_extra_index_breaks_the_writer(failing, path):
     with raw(path) as foreign:
         foreign.execute("DROP INDEX hermes_actor_messages_time")
-    conn = failing.core.conn
+    conn = failing.connection.conn
     while "hermes_actor_messages_time" in features_of(conn).indexes:
-        failing.index_slice(1.0)
-    while failing._mend_holes():
+        failing.index.run_slice(1.0)
+    while failing.index.fill_gaps():
         pass
     conn.fail_on = "COMMIT"
     with pytest.raises(OutcomeUnknown):
         failing.idle_slice()
-    assert failing.core.exit_code == exit_codes.FSYNC_FAILED
+    assert failing.connection.exit_code == exit_codes.FSYNC_FAILED
 
 
 def test_batch_that_is_too_big_for_the_disk_goes_through_one_by_one(failing, path):
-    failing.core.conn.fail_on, failing.core.conn.code = "COMMIT", sqlite3.SQLITE_FULL
-    failing.core.conn.times = 1
+    failing.connection.conn.fail_on, failing.connection.conn.code = "COMMIT", sqlite3.SQLITE_FULL
+    failing.connection.conn.times = 1
     assert [outcome.commit_no for outcome in batch(failing, put("1"), put("2"))] == [2, 3]
     assert keys(path) == ["1", "2"]
 
@@ -1082,14 +1084,14 @@ def test_storage_error_inside_an_operation_costs_only_that_operation(
 
 
 def test_error_that_does_not_come_again_costs_nothing(failing, path):
-    failing.core.conn.code, failing.core.conn.times = sqlite3.SQLITE_IOERR_READ, 1
-    failing.core.conn.fail_on = "INSERT INTO state_meta"
-    suspect = failing.core.conn
+    failing.connection.conn.code, failing.connection.conn.times = sqlite3.SQLITE_IOERR_READ, 1
+    failing.connection.conn.fail_on = "INSERT INTO state_meta"
+    suspect = failing.connection.conn
     outcomes = batch(failing, put("1"), put("2"))
     assert [outcome.commit_no for outcome in outcomes] == [2, 3]
     assert keys(path) == ["1", "2"]
     # What a full-text table remembers of the failed try went with its connection.
-    assert failing.core.conn is not suspect
+    assert failing.connection.conn is not suspect
 
 
 # Files and the owner lock.

@@ -36,7 +36,7 @@ def open_writer(path):
 
     yield open_
     for writer in opened:
-        writer.core.conn.close()
+        writer.connection.conn.close()
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def test_index_that_others_have_emptied_counts_as_empty(writer, open_writer, pat
     if restarted:
         writer = open_writer()
     run(writer, append("after"))
-    assert writer.watermark == 0
-    while writer.index_slice(1.0):
+    assert writer.index.watermark == 0
+    while writer.index.run_slice(1.0):
         pass
     assert_index_is_true(path)
 
@@ -146,7 +146,7 @@ def test_smaller_holes_are_filled_in_idle_time(writer, path, kind, guest):
         SHOWS_LATER[kind](foreign)
     idle(writer)
     assert_index_is_true(path)
-    assert writer.index_rebuilds == 0
+    assert writer.index.rebuilds == 0
 
 
 @pytest.mark.parametrize("kind", SHOWS_LATER)
@@ -181,7 +181,7 @@ def test_rows_are_looked_at_again_only_now_and_then(open_writer, path):
 def test_guest_who_empties_an_index(writer, path):
     run(writer, sql("DELETE FROM messages_fts"))
     run(writer, append("after"))
-    while writer.index_slice(1.0):
+    while writer.index.run_slice(1.0):
         pass
     assert_index_is_true(path)
 
@@ -202,7 +202,7 @@ def test_large_hole_is_filled_in_slices(writer, path, monkeypatch):
     with raw(path) as foreign:
         without(f"rowid NOT IN ({looked_at})")(foreign)
     steps = 0
-    while writer.index_slice(1.0) or writer._mend_holes():
+    while writer.index.run_slice(1.0) or writer.index.fill_gaps():
         steps += 1
     assert steps > COUNT // limits.INDEX_STEP_ROWS
     assert_index_is_true(path)
@@ -215,10 +215,10 @@ def test_large_hole_is_filled_in_slices(writer, path, monkeypatch):
 def test_ids_that_are_given_again_inside_one_transaction(writer, path, lease):
     guests = [sql("DELETE FROM messages"), sql("DELETE FROM sqlite_sequence")]
     if lease:
-        writer.begin_lease(float("inf"))
+        writer.leases.begin(float("inf"))
         for statement in guests:
-            writer.run_in_lease(statement)
-        assert writer.end_lease(Request(SqlLease(lease=0))).error is None
+            writer.leases.run(statement)
+        assert writer.leases.end(Request(SqlLease(lease=0))).error is None
         guests = []
     run(writer, *guests, *(append(f"again {n}") for n in range(COUNT + 2)))
     idle(writer)
@@ -259,10 +259,10 @@ def test_negative_ids_are_indexed_after_a_rebuild(writer, open_writer, path, res
     names = ["id", "session_id", "role", "content", "timestamp"]
     rows = [[-5, "s", "user", "walrus", 1.0], [0, "s", "user", "walrus", 1.0]]
     run(writer, RowsCopy(table="messages", columns=names, rows=rows))
-    writer.rebuild_index()
+    writer.index.rebuild()
     if restarted:
         writer.close()
         writer = open_writer()
-    while writer.index_slice(1.0):
+    while writer.index.run_slice(1.0):
         pass
     assert_index_is_true(path)

@@ -106,7 +106,7 @@ class Owner:
         self.writer = Writer(resolve_paths(self.path))
 
     def end(self):
-        self.writer.core.conn.close()
+        self.writer.connection.conn.close()
 
 
 def recreate(path):
@@ -140,12 +140,12 @@ def interfere(chance, owner, pages):
     elif kind == 4:
         empty(owner.path, f"rowid % 3 = {number} % 3")
     elif kind == 5:
-        owner.writer.rebuild_index()
+        owner.writer.index.rebuild()
     elif kind == 6 and pages:
         damage(owner.path, chance.choice(list(PAGES)), chance.choice(FTS_TABLES))
         return True
     elif kind in (7, 8, 9, 10):
-        owner.writer.index_slice(0.0)
+        owner.writer.index.run_slice(0.0)
     elif kind == 11:
         owner.writer.idle_slice()
     return False
@@ -171,7 +171,7 @@ def settle(owner, damaged):
     if damaged and not is_true(owner.path):
         # Pages that no change has met; a search does, and says so.
         ((schema,),) = query(owner.path, "PRAGMA schema_version")
-        owner.writer.rebuild_if_damaged(schema)
+        owner.writer.index.rebuild_if_damaged(schema)
         owner.idle()
     assert is_true(owner.path)
 

@@ -83,7 +83,7 @@ def open_writer(path, small_steps):
 
     yield open_
     for writer in opened:
-        writer.core.conn.close()
+        writer.connection.conn.close()
 
 
 @pytest.fixture
@@ -129,9 +129,9 @@ def idle(writer, rounds=10_000):
 
 def steps(writer):
     """Until large texts wait for a thread, or for nothing."""
-    while writer.index_slice(0.1):
+    while writer.index.run_slice(0.1):
         pass
-    while writer.aside_slice(idle=True) == 0.0:
+    while writer.index.run_large_text_slice(idle=True) == 0.0:
         pass
 
 
@@ -166,7 +166,7 @@ def indexed_in_place(writer):
         if inner:
             seen["added" if inner.group(1) == "REPLACE" else "removed"] += 1
 
-    writer.core.conn.set_trace_callback(trace)
+    writer.connection.conn.set_trace_callback(trace)
     return seen
 
 
@@ -205,11 +205,11 @@ def test_others_are_indexed_and_write_while_a_large_text_is_built(writer, thread
     assert found(path, "second") == [2]
     assert found(path, "third") == [3]
     assert found(path, "walrus") == []
-    assert writer.aside.state == "building"
+    assert writer.index.large_texts.state == "building"
     threads.finish()
-    assert writer.aside.state == "copying"
+    assert writer.index.large_texts.state == "copying"
     idle(writer)
-    assert writer.aside.state == "none"
+    assert writer.index.large_texts.state == "none"
     assert_index_is_true(path)
 
 
@@ -222,7 +222,7 @@ def test_copy_is_split(writer, threads, path):
         "SELECT COUNT(*), TOTAL(LENGTH(block)) FROM messages_fts_trigram_data WHERE id >> 37 > 0"
     )
     sizes = [0.0]
-    while writer.aside_slice(idle=True) is not None:
+    while writer.index.run_large_text_slice(idle=True) is not None:
         ((_, size),) = query(path, pages)
         if size > sizes[-1]:
             sizes.append(size)
@@ -269,7 +269,7 @@ def test_crash_at_any_step(open_writer, path, point, count, change):
         run(writer, MessagesReplace(session_id="s", messages=[row(text("other"))]))
     with pytest.raises(Crash):
         idle(writer)
-    writer.core.conn.close()
+    writer.connection.conn.close()
     writer = open_writer()
     run(writer, append("later"))
     idle(writer)
@@ -319,7 +319,7 @@ def command_from_outside(command):
 
 
 def rebuild(writer, _path):
-    writer.rebuild_index()
+    writer.index.rebuild()
 
 
 @pytest.mark.parametrize("when", ["building", "copying", "one table done"])
@@ -336,10 +336,10 @@ def test_what_happens_meanwhile_is_noticed(writer, threads, path, meanwhile, whe
     steps(writer)
     if when != "building":
         threads.finish()
-        writer.aside_slice(idle=False)
+        writer.index.run_large_text_slice(idle=False)
     if when == "one table done":
         while not query(path, "SELECT 1 FROM messages_fts_docsize WHERE id = 1"):
-            assert writer.aside_slice(idle=False) == 0.0
+            assert writer.index.run_large_text_slice(idle=False) == 0.0
     meanwhile(writer, path)
     for _ in range(20):
         steps(writer)
@@ -455,7 +455,10 @@ def test_text_whose_process_fails_is_tried_again_later(open_writer, apart, path,
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
     work_off(writer)
     assert builder.started == 1
-    assert "the text of message 1 (0.1 MB) is not indexed after 1 try" in writer.aside.state
+    assert (
+        "the text of message 1 (0.1 MB) is not indexed after 1 try"
+        in writer.index.large_texts.state
+    )
     # Everything else goes on, and nothing is begun before its time.
     run(writer, append(text("seal")), append("small"))
     builder.errors, errors = [], builder.errors
@@ -476,8 +479,8 @@ def test_text_whose_process_fails_is_tried_again_later(open_writer, apart, path,
     assert no_folders(path)
     now[0] += limits.ASIDE_RETRY_MOST_SECONDS
     work_off(writer)
-    assert writer.aside.state == "none"
-    assert writer.aside.failure is None
+    assert writer.index.large_texts.state == "none"
+    assert writer.index.large_texts.failure is None
     assert_index_is_true(path)
 
 
@@ -489,7 +492,7 @@ def test_text_that_was_changed_is_tried_at_once(open_writer, apart, path):
     idle(writer)
     run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 1"))
     idle(writer)
-    assert writer.aside.state == "none"
+    assert writer.index.large_texts.state == "none"
     assert_index_is_true(path)
 
 
@@ -503,7 +506,7 @@ def test_work_that_needs_a_whole_index_does_not_wait_for_ever(open_writer, apart
     writer = open_writer(start_builder=builder, monotonic=lambda: now[0], sleep=sleep)
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
     with pytest.raises(StorageError, match=r"message 1 .* after 3 tries, .*: too large"):
-        writer.complete_indexes()
+        writer.index.complete()
 
 
 def test_folder_that_cannot_be_made_is_a_failure_like_others(open_writer, apart, path, monkeypatch):
@@ -515,9 +518,9 @@ def test_folder_that_cannot_be_made_is_a_failure_like_others(open_writer, apart,
     with monkeypatch.context() as patch:
         patch.setattr(large_texts.BuildFolder, "__enter__", refuse)
         work_off(writer)
-    assert "message 1 (0.1 MB) is not indexed after 1 try" in writer.aside.state
-    assert "Read-only file system" in writer.aside.state
-    writer.aside.forget_failures()
+    assert "message 1 (0.1 MB) is not indexed after 1 try" in writer.index.large_texts.state
+    assert "Read-only file system" in writer.index.large_texts.state
+    writer.index.large_texts.forget_failures()
     idle(writer)
     assert_index_is_true(path)
 
@@ -534,7 +537,7 @@ def test_close_ends_the_process_and_removes_its_files(open_writer, apart, path):
     writer = open_writer(start=Environment().start, start_builder=BuildProcess)
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
     steps(writer)
-    while (builder := writer.aside._work._builder) is None:
+    while (builder := writer.index.large_texts._work._builder) is None:
         threading.Event().wait(0.001)
     writer.close()
     assert builder._process.returncode is not None
@@ -549,11 +552,11 @@ def unknown_format(monkeypatch):
 
 def test_unknown_format_is_indexed_in_idle_time_only(unknown_format, writer, threads, path):
     run(writer, append(text("walrus")), append("small"))
-    while writer.index_slice(0.1):
+    while writer.index.run_slice(0.1):
         pass
     for _ in range(3):
-        assert writer.aside_slice(idle=False) is None
-    assert writer.aside.state.startswith("in one piece, in idle time: ")
+        assert writer.index.run_large_text_slice(idle=False) is None
+    assert writer.index.large_texts.state.startswith("in one piece, in idle time: ")
     assert found(path, "walrus") == []
     idle(writer)
     assert threads.waiting == []
@@ -574,7 +577,7 @@ def test_many_large_texts_do_not_pile_up(open_writer, path):
             run(writer, append(f"small {n} {k}"))
             idle(writer)
         for table in FTS_TABLES:
-            for level in _read_structure(writer.core.conn, table).levels:
+            for level in _read_structure(writer.connection.conn, table).levels:
                 pages = sum(segment.pages for segment in level.segments)
                 assert len(level.segments) < 16
                 assert len(level.segments) < 8 or pages < 1000
@@ -588,7 +591,7 @@ def test_rebuild_does_not_index_large_texts_in_place(writer, threads, path):
     threads.finish()
     idle(writer)
     seen = indexed_in_place(writer)
-    writer.rebuild_index()
+    writer.index.rebuild()
     for _ in range(3):
         steps(writer)
         threads.finish()
@@ -598,16 +601,16 @@ def test_rebuild_does_not_index_large_texts_in_place(writer, threads, path):
 
 
 def test_lease_that_looks_at_the_index_is_not_held_up_by_a_large_text(writer, threads, path):
-    writer.begin_lease(float("inf"))
+    writer.leases.begin(float("inf"))
     insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', 'u', ?, 1)"
-    writer.run_in_lease(sql(insert, "small walrus"))
+    writer.leases.run(sql(insert, "small walrus"))
     match = sql("SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'walrus'")
-    assert writer.run_in_lease(match).rows == [[1]]
+    assert writer.leases.run(match).rows == [[1]]
     seen = indexed_in_place(writer)
-    writer.run_in_lease(sql(insert, text("walrus")))
+    writer.leases.run(sql(insert, text("walrus")))
     with pytest.raises(IndexBehind):
-        writer.run_in_lease(match)
-    assert writer.end_lease(Request(SqlLease(lease=0))).error is None
+        writer.leases.run(match)
+    assert writer.leases.end(Request(SqlLease(lease=0))).error is None
     steps(writer)
     threads.finish()
     idle(writer)
@@ -695,7 +698,7 @@ def test_search_alone_finds_what_is_noted(path, open_writer):
     run(writer, append(text("walrus")), append("walrus"))
     run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 1"))
     run(writer, sql("DELETE FROM messages WHERE id = 2"))
-    while writer.index_slice(0.1):
+    while writer.index.run_slice(0.1):
         pass
     run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 3"))
     from hermes_actor.sqlite import connect_reader
@@ -723,5 +726,5 @@ def test_builds_run_beside_the_writer(open_writer, path):
         written += 1
         if pause:
             threading.Event().wait(pause)
-    writer.complete_indexes()
+    writer.index.complete()
     assert_index_is_true(path)

@@ -55,7 +55,7 @@ class Actor:
         while jobs:
             outcomes = self.writer.run_batch([job.request for job in jobs])
             for job, outcome in zip(jobs, outcomes, strict=False):
-                job.finish(outcome)
+                job.on_done(outcome)
             jobs = jobs[len(outcomes) :]
 
 
@@ -77,7 +77,7 @@ class ActorEnd:
                 self.out += welcome(
                     "serving",
                     epoch=writer.epoch,
-                    file_id=writer.core.file_id,
+                    file_id=writer.connection.file_id,
                     commit_no=writer.commit_no,
                     ready=True,
                 )

@@ -45,15 +45,19 @@ def test_sweep_that_fails_has_swept_nothing(writer, monkeypatch):
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "commit", commit)
-        writer._sweep()
-    assert writer.receipts.swept_through == get_internal(writer.core.conn, "swept_through") == 0
+        patch.setattr(writer.connection, "commit", commit)
+        writer.maintenance.sweep()
+    assert (
+        writer.receipts.swept_through == get_internal(writer.connection.conn, "swept_through") == 0
+    )
     again = put(writer, b"quiet", 1)
     assert (again.error, again.commit_no, again.replayed) == (None, first.commit_no, True)
     # One that never wrote, and knows nothing newer, is not taken for one that was swept.
     assert put(writer, b"new", 1).error is None
-    writer._sweep()
-    assert writer.receipts.swept_through == get_internal(writer.core.conn, "swept_through") > 0
+    writer.maintenance.sweep()
+    assert (
+        writer.receipts.swept_through == get_internal(writer.connection.conn, "swept_through") > 0
+    )
 
 
 def test_client_that_memory_has_forgotten_is_met_again(writer, monkeypatch):

@@ -111,7 +111,7 @@ class Stage:
     def sweep_is_due(self, now: float) -> bool:
         return now - self._looked >= limits.STAGE_KEPT_SECONDS
 
-    def look(self, now: float, commit_no: int) -> None:
+    def begin_look(self, now: float, commit_no: int) -> None:
         """Begin a look at *now*, when the newest change is *commit_no*."""
         self._looked = now
         self._before, self._through = self._through, commit_no

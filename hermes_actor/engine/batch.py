@@ -1,0 +1,290 @@
+"""Batches: many requests in one transaction, each with an outcome of its own.
+
+A change hardly ever fails. So the requests of a batch are applied without a savepoint for each; if
+one fails, everything is rolled back and applied again with savepoints. If SQLite ends the whole
+transaction, they run one by one, and the one to blame once more without the full-text triggers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from hermes_actor import limits
+from hermes_actor.engine.admin_tasks import vacuum
+from hermes_actor.engine.change_log import change_of
+from hermes_actor.engine.connection import TransactionLost
+from hermes_actor.engine.health import is_damage, is_index_damage, may_be_the_index
+from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
+from hermes_actor.engine.staged_parts import discard_parts, encode_result, keep_part, take_parts
+from hermes_actor.errors import DeadlineExceeded, OutcomeUnknown, Unsupported
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.dispatch import apply
+from hermes_actor.store.guest_sql import names_messages
+from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.change_transaction import ChangeTransaction
+    from hermes_actor.engine.checkpoint import Checkpointer
+    from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.engine.guest_statements import GuestStatements
+    from hermes_actor.engine.index_maintenance import IndexMaintenance
+    from hermes_actor.engine.receipts import Receipts
+    from hermes_protocol.operations import Operation
+
+__all__ = ["BatchRunner"]
+
+
+class _BatchFailed(Exception):
+    """A request failed without a savepoint of its own: the transaction must be rolled back."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+_ApplyOne = Callable[[Request, int], Outcome]
+"""Applies one request under a ``commit_no``."""
+
+
+class BatchRunner:
+    """Applies requests in their order and commits them together."""
+
+    def __init__(
+        self,
+        connection: WriteConnection,
+        checkpointer: Checkpointer,
+        receipts: Receipts,
+        transaction: ChangeTransaction,
+        index: IndexMaintenance,
+        guests: GuestStatements,
+    ) -> None:
+        self._connection = connection
+        self._checkpointer = checkpointer
+        self._receipts = receipts
+        self._transaction = transaction
+        self._index = index
+        self._guests = guests
+        self._interrupted: dict[int, DeadlineExceeded] = {}
+
+    def run(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Apply *requests*; see :meth:`Writer.run_batch`."""
+        self._interrupted.clear()
+        try:
+            if len(requests) == 1:
+                return [self._run_alone(requests[0])]
+            try:
+                # Empty if the first one cannot share a transaction.
+                return self._run_transaction(requests) or [self._run_alone(requests[0])]
+            except TransactionLost:
+                # Everything was rolled back, so one by one cannot apply anything twice.
+                return [self._run_alone(request) for request in requests]
+        except OutcomeUnknown as error:
+            return [Outcome(error=error)] * len(requests)
+
+    def _run_alone(self, request: Request) -> Outcome:
+        try:
+            request = request.decoded()
+            if isinstance(request.operation, Vacuum):
+                return Outcome(error=vacuum(self._connection, self._checkpointer, request.deadline))
+            return self._run_transaction([request])[0]
+        except Unsupported as error:
+            return Outcome(error=error)
+        except TransactionLost as lost:
+            return self._run_without_index(request, lost)
+        except OutcomeUnknown as error:
+            return Outcome(error=error)
+
+    def _run_without_index(self, request: Request, lost: TransactionLost) -> Outcome:
+        """Run a request that has lost its transaction once more, without the full-text triggers.
+
+        FTS5 writes its pages when a statement ends or the transaction commits. If it finds damage
+        there, SQLite ends the whole transaction, so this trial needs one of its own.
+        """
+        try:
+            if may_be_the_index(lost.__cause__):
+                way = partial(self._apply_without_index, lost.cause)
+                (outcome,) = self._run_transaction([request], way)
+                if outcome.error is None:
+                    return outcome
+        except (TransactionLost, _BatchFailed):
+            pass
+        except OutcomeUnknown as error:
+            return Outcome(error=error)
+        self._record_damage(request, lost.__cause__, lost.cause)
+        return Outcome(error=lost.cause)
+
+    def _run_transaction(
+        self, requests: Sequence[Request], apply_one: _ApplyOne | None = None
+    ) -> list[Outcome]:
+        """Return the outcomes up to a limit, or to a request that must run alone.
+
+        Without *apply_one* optimistically: without savepoints, and again with them if a request
+        fails. Raises :class:`TransactionLost` or :class:`_BatchFailed` after a rollback.
+        """
+        connection, transaction = self._connection, self._transaction
+        apply_request = apply_one or self._apply_request
+        # The timeout of the first decides about a foreign lock; the host brings the others again.
+        failed = connection.begin(requests[0].deadline)
+        if failed is not None:
+            return [Outcome(error=failed)]
+        monotonic, outcomes = connection.env.monotonic, list[Outcome]()
+        commit_no, applied, size = connection.commit_no, 0, 0
+        enough = monotonic() + limits.BATCH_SOFT_SECONDS
+        try:
+            for waiting in requests:
+                try:
+                    request = waiting.decoded()
+                except Unsupported as error:
+                    outcomes.append(Outcome(error=error))
+                    continue
+                if isinstance(request.operation, Vacuum):
+                    break
+                outcome = self._known_outcome(request)
+                if outcome is None:
+                    outcome = apply_request(request, commit_no + applied + 1)
+                    if outcome.error is None:
+                        applied += 1
+                outcomes.append(outcome)
+                if isinstance(outcome.result, Raw):
+                    size += len(outcome.result)
+                if monotonic() > enough or size > limits.BATCH_ANSWER_BYTES:
+                    break
+            if not applied and not transaction.parts_discarded:
+                transaction.roll_back()
+                return outcomes
+            tickets = [r.ticket for r in requests[: len(outcomes)] if r.ticket]
+            transaction.commit(commit_no + applied, applied, tickets)
+        except _BatchFailed as batch:
+            transaction.roll_back()
+            if apply_one is not None:
+                raise
+            # Explained, so that after an I/O error the second try begins on a new connection.
+            connection.explain_to_caller(batch.cause)
+            return self._run_transaction(requests, self._apply_with_savepoint)
+        except TransactionLost:
+            transaction.roll_back()
+            raise
+        except OutcomeUnknown:
+            raise
+        except Exception as error:
+            transaction.roll_back()
+            raise TransactionLost(connection.explain(error)) from error
+        transaction.publish()
+        return outcomes
+
+    def _known_outcome(self, request: Request) -> Outcome | None:
+        """Return what the receipts or the clock say about a request before it is applied."""
+        if request.ticket is not None:
+            answered = self._receipts.find(self._connection.conn, request.ticket)
+            if answered is not None:
+                return answered
+        if self._interrupted and (error := self._interrupted.get(_identity(request))) is not None:
+            return Outcome(error=error)  # what was interrupted once is not tried again
+        if self._connection.env.monotonic() > request.deadline:
+            return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
+        return None
+
+    def _apply_request(self, request: Request, commit_no: int) -> Outcome:
+        """Apply a request; with a ticket, write its receipt too and encode the result.
+
+        Raises :class:`_BatchFailed` for whatever went wrong.
+        """
+        connection, ticket = self._connection, request.ticket
+        try:
+            operation, result = decoded(request.operation), None
+            if isinstance(operation, Staged) and ticket is not None:
+                operation = take_parts(connection.conn, ticket.client, operation)
+            if isinstance(operation, StagePart) and ticket is not None:
+                keep_part(connection.conn, ticket.client, commit_no, operation)
+            elif isinstance(operation, SqlStatement | SqlLease):
+                result = self._apply_guest(operation, request)
+            else:
+                result = apply(connection.conn, operation)
+            if ticket is not None:
+                # In the transaction of the change: a crash keeps both or neither (G2).
+                encoded = encode_result(result)
+                self._receipts.record(connection.conn, ticket, commit_no, encoded)
+                result = Raw(encoded)
+            self._transaction.changed.append(change_of(operation, commit_no))
+        except Exception as error:
+            raise _BatchFailed(error) from error
+        return Outcome(result, None, commit_no)
+
+    def _apply_guest(self, operation: Operation[Any], request: Request) -> Any:
+        if not isinstance(operation, SqlStatement):
+            raise lease_over()  # the commit of a lease that has ended, or that was committed
+        try:
+            return self._guests.run(operation, self._guests.limit(request.deadline))
+        except DeadlineExceeded as error:
+            self._interrupted[_identity(request)] = error
+            raise
+
+    def _apply_with_savepoint(self, request: Request, commit_no: int) -> Outcome:
+        conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
+        conn.execute(f"SAVEPOINT {savepoint}")
+        try:
+            outcome = self._apply_request(request, commit_no)
+        except _BatchFailed as failed:
+            outcome = self._apply_failed(request, commit_no, failed.cause)
+        conn.execute(f"RELEASE {savepoint}")
+        return outcome
+
+    def _apply_failed(self, request: Request, commit_no: int, error: Exception) -> Outcome:
+        """Apply a request that failed with *error* without the index, or refuse it."""
+        explained = self._connection.explain_to_caller(error)
+        changed = self._transaction.changed
+        before = len(changed)
+        self._return_to_savepoint(error, explained)
+        if may_be_the_index(error):
+            try:
+                return self._apply_without_index(error, request, commit_no)
+            except (sqlite3.Error, _BatchFailed):
+                self._return_to_savepoint(error, explained)
+                del changed[before:]
+        self._record_damage(request, error, explained)
+        if request.ticket is None:
+            return Outcome(error=explained)
+        if isinstance(request.operation, StagePart | Staged):
+            discard_parts(self._connection.conn, request.ticket.client, request.operation.key)
+            self._transaction.parts_discarded = True
+        return Outcome(error=self._receipts.refused(request.ticket, explained))
+
+    def _return_to_savepoint(self, error: Exception, explained: Exception) -> None:
+        conn = self._connection.conn
+        if not conn.in_transaction:
+            raise TransactionLost(explained) from error
+        conn.execute(f"ROLLBACK TO {self._connection.authorizer.savepoint}")
+        conn.layout = None
+
+    def _apply_without_index(
+        self, error: BaseException, request: Request, commit_no: int
+    ) -> Outcome:
+        """Apply a request that has failed with *error* without the full-text triggers (G7).
+
+        A damaged index shows as CONSTRAINT, ERROR or CORRUPT, like many other things, so it is
+        recognised by trial: if the change succeeds like this, the index was to blame. Its triggers
+        then stay away until it has been rebuilt.
+        """
+        self._index.drop_triggers()
+        outcome = self._apply_request(request, commit_no)
+        self._index.forget_contents(error)
+        return outcome
+
+    def _record_damage(
+        self, request: Request, error: BaseException | None, explained: BaseException
+    ) -> None:
+        """Refuse further changes if a table is malformed: the index was not to blame."""
+        if not isinstance(request.operation, SqlStatement):
+            if is_damage(error):
+                self._connection.health.mark_corrupt(explained)
+        elif is_index_damage(error) and names_messages(request.operation.sql):
+            self._index.report_damage(error)
+
+
+def _identity(request: Request) -> int:
+    """Return the same for a request as it came and as it was decoded, while its batch lasts."""
+    return id(request if request.ticket is None else request.ticket)

@@ -1,0 +1,379 @@
+"""Bounded pieces of work that bring the full-text indexes up to date, and rebuild damaged ones.
+
+Each piece is a transaction of its own without a place in the order of changes, so a change that
+comes meanwhile waits for a bounded time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hermes_actor import limits
+from hermes_actor.engine.fts_segments import UnknownFormat, is_crowded
+from hermes_actor.engine.fulltext import (
+    broken_parts,
+    create_fulltext,
+    drop_fulltext,
+    drop_triggers,
+)
+from hermes_actor.engine.gap_scan import GapScan
+from hermes_actor.engine.health import IndexFailed, failing_index
+from hermes_actor.engine.index_notes import has_notes, is_noted, settle, take_notes
+from hermes_actor.engine.indexer import (
+    check_watermark,
+    forget_index,
+    index_until,
+    newest_id,
+    note_schema,
+    settle_watermark,
+)
+from hermes_actor.engine.large_texts import LargeTextIndexer
+from hermes_actor.errors import IndexBehind, StorageError
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.search.coverage import TABLES
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.checkpoint import Checkpointer
+    from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.sqlite import Connection
+
+__all__ = ["IndexMaintenance"]
+
+_log = logging.getLogger("hermes_actor.engine")
+
+
+class IndexMaintenance:
+    """The state of both full-text indexes, and the work on them."""
+
+    def __init__(
+        self,
+        connection: WriteConnection,
+        checkpointer: Checkpointer,
+        others_wait: Callable[[], bool],
+    ) -> None:
+        self.watermark = 0
+        self.newest = 0
+        self.rebuilds = 0
+        self.damage: str | None = None
+        """Reason for which the indexes must be rebuilt, if there is one."""
+        self.unsettled = False
+        """True if notes of ordinary messages were left after the last slice."""
+        self.large_texts = LargeTextIndexer(connection.env, connection.paths)
+        self.gaps = GapScan(connection)
+        self._connection = connection
+        self._checkpointer = checkpointer
+        self._others_wait = others_wait
+        connection.on_new_schema = self._load_state
+
+    # --- state of the indexes --------------------------------------------------------------------
+
+    def _load_state(self) -> None:
+        """Derive the state of the indexes again, after a schema change or a foreign commit.
+
+        What is derived is in the file only if this transaction commits; until one has, every
+        transaction derives it again.
+        """
+        conn = self._connection.conn
+        self._defer_triggers()
+        self.watermark = check_watermark(conn)
+        self.newest = newest_id(conn)
+        # Gaps that this does not show are searched in idle time: at once under an unknown schema,
+        # now and then beside a program that commits.
+        if note_schema(conn):
+            self.gaps.restart(conn)
+            if broken_parts(conn):
+                self.report_damage("a table or a trigger cannot be used")
+        self.gaps.notice_foreign_commits()
+
+    def _defer_triggers(self) -> None:
+        """Pass over the triggers of the file, if they are the known ones, and take notes."""
+        features, authorizer = features_of(self._connection.conn), self._connection.authorizer
+        authorizer.deferring = features.deferrable and features.stale
+        if authorizer.deferring:
+            take_notes(self._connection.conn, authorizer.noting)
+            self.large_texts.is_due = True
+
+    def guest_has_written(self) -> None:
+        """Derive what a statement may have changed, inside its transaction."""
+        self.watermark = settle_watermark(self._connection.conn)
+        self._defer_triggers()
+
+    def content_replaced(self) -> None:
+        """Give up work on a content that is no longer in the file."""
+        self.large_texts.give_up()
+        self.large_texts.forget_failures()
+
+    def report_damage(self, reason: object) -> None:
+        """Have the indexes rebuilt: one is damaged, and no trial without it could be made."""
+        self.damage = str(reason)
+
+    def drop_triggers(self) -> None:
+        """Drop the triggers of both indexes inside the open transaction."""
+        for table in TABLES:
+            drop_triggers(self._connection.conn, table)
+        self._connection.conn.layout = None
+
+    def forget_contents(self, error: BaseException) -> None:
+        """Count every message as unindexed: a change succeeded only without the triggers."""
+        forget_index(self._connection.conn)
+        _log.error(
+            "a full-text index of %s is damaged and will be rebuilt: %s",
+            self._connection.paths.db,
+            error,
+        )
+
+    @property
+    def lag_is_urgent(self) -> bool:
+        """True if indexing must go on between batches. Reads the newest id."""
+        if self._connection.broken is not None:
+            return False
+        self.newest = newest_id(self._connection.conn)
+        return self.newest - self.watermark > limits.INDEX_LAG_URGENT_ROWS
+
+    def pending_large_texts(self, through: int) -> set[int]:
+        """Return messages up to *through* that searches lack because their text is large."""
+        return {
+            message_id
+            for (message_id,) in self._connection.conn.execute(
+                "SELECT s.id FROM hermes_actor_stale s JOIN messages m ON m.id = s.id"
+                " WHERE s.aside = 1 AND s.id <= ?",
+                (through,),
+            )
+        }
+
+    # --- slices ----------------------------------------------------------------------------------
+
+    def run_slice(self, seconds: float) -> bool:
+        """Index for about *seconds*; returns True if more is left to do.
+
+        Raises a typed error if there is no transaction, or messages cannot be read.
+        """
+        connection, env = self._connection, self._connection.env
+        self._begin(limits.OPEN_BUSY_SECONDS)
+        conn = connection.conn  # not before: a transaction may begin on a new connection
+        if self.damage is not None:
+            return self._rebuild(self.damage)
+        if not features_of(conn).whole and broken_parts(conn):
+            return self._rebuild("its triggers are gone")
+        self.newest = newest = newest_id(conn)
+        noted = features_of(conn).deferrable and has_notes(conn)
+        if self.watermark >= newest and not noted:
+            self.unsettled = False
+            if connection.schema_is_known:
+                connection.roll_back()
+            else:
+                connection.commit()  # keeps what was derived of the new schema
+            return self._merge()
+        env.failpoint("index.slice")
+        try:
+            until = env.monotonic() + seconds
+            watermark = index_until(conn, self.watermark, env, until)
+            self._retry_changed_texts(conn)
+            unsettled = noted and settle(conn, env, until)
+            if has_notes(conn, aside=True):
+                self.large_texts.wake()
+        except sqlite3.Error as error:
+            return self._rebuild_after(error)
+        try:
+            connection.commit(writes=watermark - self.watermark)
+        except IndexFailed as error:
+            return self._rebuild_after(error)
+        # After the commit: memory is never ahead of the file.
+        self.watermark, self.unsettled = watermark, unsettled
+        env.failpoint("index.after")
+        self._checkpointer.run_if_due(waiting=self._others_wait())
+        return self._merge() or unsettled or watermark < newest
+
+    def _retry_changed_texts(self, conn: Connection) -> None:
+        """Forget failures of texts that were changed: they may be small now, or gone."""
+        for message_id in self.large_texts.failed_ids:
+            if is_noted(conn, message_id, aside=False):
+                self.large_texts.forget_failures([message_id])
+
+    def _begin(self, seconds: float) -> None:
+        failed = self._connection.begin(self._connection.env.monotonic() + seconds)
+        if failed is not None:
+            raise failed
+
+    def _merge(self) -> bool:
+        """Merge a bounded part of an index that FTS5 would soon merge in one go.
+
+        Returns True if there was such an index.
+        """
+        conn = self._connection.conn
+        if not features_of(conn).deferrable:
+            return False
+        try:
+            with failing_index():
+                crowded = [table for table in TABLES if is_crowded(conn, table)]
+            for table in crowded:
+                self._begin(limits.OPEN_BUSY_SECONDS)
+                with failing_index():
+                    conn.execute(
+                        f"INSERT INTO {table}({table}, rank) VALUES ('merge', ?)",
+                        (limits.MERGE_STEP_PAGES,),
+                    )
+                self._connection.commit(writes=1)
+                self._checkpointer.run_if_due(waiting=self._others_wait())
+        except UnknownFormat:
+            return False
+        except IndexFailed as error:
+            return self._rebuild_after(error)
+        return bool(crowded)
+
+    def run_large_text_slice(self, *, idle: bool, wait: float = 0.0) -> float | None:
+        """Do a bounded part of what large texts need.
+
+        Returns after how many seconds the next part is due, ``None`` if there is none. *idle*: see
+        :meth:`LargeTextIndexer.step`. A foreign lock is waited for at most *wait* seconds.
+        """
+        connection, large_texts = self._connection, self.large_texts
+        if connection.broken is not None or not self._large_texts_are_due():
+            return None
+        pause = large_texts.pause(idle=idle)
+        if pause != 0.0:
+            return pause
+        if self._checkpointer.run_if_due(waiting=True):
+            return 0.0
+        self._begin(wait)
+        try:
+            if features_of(connection.conn).deferrable and self._step_large_texts(idle):
+                connection.commit(writes=1)
+            else:
+                connection.roll_back()
+        except BaseException as error:
+            large_texts.give_up()
+            if not isinstance(error, IndexFailed):
+                raise
+            self._rebuild_after(error)
+            return 0.0
+        connection.env.failpoint("aside.after")
+        return large_texts.pause(idle=idle)
+
+    def _large_texts_are_due(self) -> bool:
+        """Costs one read of the notes at most; takes no lock."""
+        conn, large_texts = self._connection.conn, self.large_texts
+        if large_texts.is_due and not large_texts.is_working:
+            large_texts.is_due = features_of(conn).deferrable and has_notes(conn, aside=True)
+            if not large_texts.is_due:
+                large_texts.forget_failures()
+        return large_texts.is_due
+
+    def _step_large_texts(self, idle: bool) -> bool:
+        try:
+            return self.large_texts.step(self._connection.conn, idle=idle)
+        except BaseException:
+            self._connection.roll_back()
+            raise
+
+    def fill_gaps(self) -> bool:
+        """Search a part of the messages below the watermark for unindexed ones, and index them.
+
+        Returns True while there is more to search.
+        """
+        if self._connection.broken is not None:
+            return False
+        try:
+            return self.gaps.run_slice(lambda: self.watermark)
+        except sqlite3.Error as error:
+            return self._rebuild_after(error)
+
+    def index_in_transaction(self) -> None:
+        """Index inside the open transaction of a guest, who is about to read the indexes.
+
+        Raises :class:`IndexBehind` if that would keep others waiting for too long.
+        """
+        conn, env = self._connection.conn, self._connection.env
+        until, newest = env.monotonic() + limits.INDEX_SLICE_IDLE_SECONDS, newest_id(conn)
+        watermark = index_until(conn, self.watermark, env, until)
+        left = features_of(conn).deferrable and settle(conn, env, until)
+        if left or watermark < newest or self.pending_large_texts(newest):
+            raise IndexBehind(
+                "the full-text index lacks messages that cannot be indexed inside a transaction"
+                f" within {limits.INDEX_SLICE_IDLE_SECONDS:g} s; retry later",
+                done=min(watermark, newest),
+                total=newest,
+            )
+
+    def complete(self, on_progress: Callable[[], None] = lambda: None) -> None:
+        """Index every message, gaps included, for as long as it takes.
+
+        Calls *on_progress* before each part. Raises :class:`StorageError` if a very large text
+        fails again and again.
+        """
+        while True:
+            on_progress()
+            if self.run_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self.fill_gaps():
+                continue
+            pause = self.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
+            if pause is None:
+                break
+            if self.large_texts.is_delayed and self.large_texts.tries >= limits.ASIDE_TRIES:
+                raise StorageError(str(self.large_texts.failure))
+            self._connection.env.sleep(pause)
+
+    # --- rebuilding ------------------------------------------------------------------------------
+
+    def rebuild(self) -> None:
+        """Replace both full-text indexes by empty ones; idle time and searches fill them."""
+        self._begin(limits.OPEN_BUSY_SECONDS)
+        self._rebuild(self.damage or "asked for")
+
+    def rebuild_if_damaged(self, schema: int | None) -> None:
+        """Rebuild the indexes if one cannot be used, or was found damaged under this *schema*.
+
+        Under another one they have been rebuilt since. The content is not verified here: that
+        takes as long as reading it, and changes would wait.
+        """
+        self._begin(limits.OPEN_BUSY_SECONDS)
+        if self._connection.conn.layout_cookie == schema:
+            self._rebuild("a search has found it damaged")
+        elif broken_parts(self._connection.conn):
+            self._rebuild("a table or a trigger cannot be used")
+        else:
+            self._connection.roll_back()
+
+    def _rebuild_after(self, error: sqlite3.Error) -> bool:
+        """Rebuild after a transaction that failed with *error*, if the index may be to blame."""
+        self._connection.roll_back()
+        if not isinstance(error, IndexFailed):
+            raise self._connection.explain(error) from error
+        failed = self._connection.begin(self._connection.env.monotonic() + limits.OPEN_BUSY_SECONDS)
+        if failed is not None:
+            raise failed from error
+        return self._rebuild(str(error))
+
+    def _rebuild(self, reason: str) -> bool:
+        """Replace both full-text tables by empty ones in the open transaction; slices fill them.
+
+        However large the old ones are: their pages are given back in slices, too.
+        """
+        connection, conn = self._connection, self._connection.conn
+        _log.warning("rebuilding the full-text indexes of %s: %s", connection.paths.db, reason)
+        try:
+            nothing = _replace_tables(conn)
+        except sqlite3.Error as error:
+            connection.roll_back()
+            raise connection.explain(error) from error
+        connection.invalidate_schema()
+        self.gaps.forget_progress()
+        connection.commit()
+        self.watermark = nothing
+        self.damage = None
+        self.large_texts.give_up()
+        conn.layout = None
+        self.rebuilds += 1
+        return True
+
+
+def _replace_tables(conn: Connection) -> int:
+    for table in TABLES:
+        drop_fulltext(conn, table)
+        create_fulltext(conn, table)
+    nothing = forget_index(conn)
+    conn.execute("DELETE FROM hermes_actor_stale")
+    note_schema(conn)
+    return nothing

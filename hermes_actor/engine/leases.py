@@ -1,0 +1,156 @@
+"""Leases: a transaction that one guest holds open, statement by statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from hermes_actor.engine.change_log import change_of
+from hermes_actor.engine.connection import TransactionLost
+from hermes_actor.engine.health import may_be_the_index
+from hermes_actor.engine.jobs import Outcome, Request, decoded
+from hermes_actor.engine.staged_parts import LeaseParts, encode_result
+from hermes_actor.errors import (
+    DeadlineExceeded,
+    OutcomeUnknown,
+    RequestError,
+    Unsupported,
+    ValueTooLarge,
+)
+from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.store.guest_sql import keeps_a_part, names_messages
+from hermes_protocol.operations import SqlStatement, Staged, StagePart
+
+if TYPE_CHECKING:
+    from hermes_actor.engine.change_transaction import ChangeTransaction
+    from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.engine.guest_statements import GuestStatements
+    from hermes_actor.engine.index_maintenance import IndexMaintenance
+    from hermes_actor.engine.receipts import Receipts
+    from hermes_actor.engine.statement_limit import StatementLimit
+
+__all__ = ["LeaseRunner"]
+
+
+class LeaseRunner:
+    """The writer's side of leases. There is one at a time; nothing else runs until it ends."""
+
+    def __init__(
+        self,
+        connection: WriteConnection,
+        receipts: Receipts,
+        transaction: ChangeTransaction,
+        index: IndexMaintenance,
+        guests: GuestStatements,
+    ) -> None:
+        self._connection = connection
+        self._receipts = receipts
+        self._transaction = transaction
+        self._index = index
+        self._guests = guests
+        self._parts = LeaseParts()
+
+    def begin(self, deadline: float) -> None:
+        """Open a transaction for one guest. Raises the reason if there is none by *deadline*."""
+        self._guests.check_allowed()
+        if self._index.damage is not None:
+            self._index.rebuild()  # an earlier lease was lost by it
+        failed = self._connection.begin(deadline)
+        if failed is not None:
+            raise failed
+
+    def limit(
+        self, end: float = float("inf"), is_gone: Callable[[], bool] = lambda: False
+    ) -> StatementLimit:
+        """Return the limit of a whole lease; see :meth:`GuestStatements.limit`."""
+        return self._guests.limit(end, is_gone)
+
+    def run(self, statement: SqlStatement | Raw, limit: StatementLimit | None = None) -> Any:
+        """Run one statement of the guest, within the *limit* of its lease, and return its result.
+
+        A statement that is larger than a frame comes in parts. One that fails leaves the
+        transaction open; one that is interrupted does not.
+        """
+        if not self._connection.conn.in_transaction:
+            raise RequestError("an earlier statement has ended the transaction")
+        operation = decoded(statement)
+        if isinstance(operation, StagePart):
+            self._parts.keep(operation)
+            return None
+        if isinstance(operation, Staged):
+            operation = self._parts.take(operation)
+        if not isinstance(operation, SqlStatement):
+            raise Unsupported("a lease runs statements only")
+        limit = limit or self.limit()
+        try:
+            return self._guests.run(operation, limit)
+        except (DeadlineExceeded, ValueTooLarge):
+            # It has run, and cannot be undone alone: it must not be committed with the rest.
+            self._transaction.roll_back()
+            raise
+        except sqlite3.Error as error:
+            return self._run_without_index(operation, error, limit)
+
+    def _run_without_index(
+        self, statement: SqlStatement, error: sqlite3.Error, limit: StatementLimit
+    ) -> Any:
+        """Try a statement that has failed with *error* once more, without the index (G7)."""
+        conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
+        explained = self._connection.explain(error)
+        if not may_be_the_index(error) or not names_messages(statement.sql):
+            raise explained from error
+        if not conn.in_transaction:
+            # What the lease had done is lost with it. The next one must not meet the same damage.
+            if primary_code(error) == sqlite3.SQLITE_CORRUPT:
+                self._index.report_damage(error)
+            raise explained from error
+        if keeps_a_part(statement.sql):
+            raise explained from error
+        conn.execute(f"SAVEPOINT {savepoint}")
+        try:
+            self._index.drop_triggers()
+            result = self._guests.run(statement, limit)
+            self._index.forget_contents(error)
+        except Exception:
+            if conn.in_transaction:
+                conn.execute(f"ROLLBACK TO {savepoint}")
+                conn.execute(f"RELEASE {savepoint}")
+                conn.layout = None
+            raise explained from error
+        conn.execute(f"RELEASE {savepoint}")
+        return result
+
+    def end(self, commit: Request | None) -> Outcome:
+        """Commit as one operation, with a receipt if its request has a ticket; or roll back."""
+        connection, transaction = self._connection, self._transaction
+        if commit is None:
+            transaction.roll_back()
+            return Outcome()
+        if not connection.conn.in_transaction:
+            return Outcome(error=RequestError("a statement had ended the transaction"))
+        commit_no, encoded = connection.commit_no + 1, encode_result(None)
+        try:
+            if commit.ticket is not None:
+                answered = self._receipts.find(connection.conn, commit.ticket)
+                if answered is not None:
+                    transaction.roll_back()
+                    return answered
+                self._receipts.record(connection.conn, commit.ticket, commit_no, encoded)
+            transaction.commit(commit_no, 1, [commit.ticket] if commit.ticket else [])
+        except TransactionLost as lost:
+            transaction.roll_back()
+            return Outcome(error=lost.cause)
+        except OutcomeUnknown as error:
+            return Outcome(error=error)
+        except Exception as error:
+            transaction.roll_back()
+            return Outcome(error=connection.explain(error))
+        transaction.changed = [change_of(decoded(commit.operation), commit_no)]
+        transaction.publish()
+        return Outcome(Raw(encoded), None, commit_no)
+
+    def discard_parts(self) -> None:
+        """Forget the parts of a statement that was not completed."""
+        self._parts = LeaseParts()
