@@ -1,7 +1,7 @@
-"""Reaching the actor: connect, start one if nobody serves, say Hello, wait for Welcome.
+"""Connecting to the actor: connect, start one if none listens, send Hello, wait for Welcome.
 
-What a failed try means is decided here, once for all that talk to an actor: which errors pass by
-themselves, how long to wait before the next try, and what the caller is told in the end.
+The meaning of a failed try is decided here, once for all clients: which errors are transient, how
+long to wait before the next try, and which error the caller gets in the end.
 """
 
 from __future__ import annotations
@@ -54,35 +54,37 @@ _TRANSIENT = frozenset({
     *_NOT_LISTENING, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
     errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
 })  # fmt: skip
-"""Errors of connecting after which another try can succeed."""
+"""Errors of connecting after which another try can succeed. Any other one is about the folder or
+the user, and stays."""
 
 _LONGEST_SECONDS = 3600.0
-"""One wait in the kernel, which counts milliseconds in 31 bits."""
+"""Longest wait in one call of the kernel, which counts milliseconds in 31 bits."""
 
 MIN_WELCOME_SECONDS = 0.05
-"""A Welcome gets this long even when the caller's timeout is over."""
+"""Shortest wait for a Welcome, even when the timeout is over: an actor that is there answers within
+a millisecond, and a caller with a timeout of 0 is to find it."""
 
 
 class Handshake(Protocol):
-    """The client's half of a protocol, without input and output."""
+    """The part of a state machine that a handshake needs."""
 
     @property
     def welcome(self) -> Welcome | None: ...
 
     @property
     def phase(self) -> str:
-        """What the actor has said that it is doing."""
+        """The phase that the actor has reported."""
         ...
 
     def hello(self) -> bytes:
-        """The first bytes of a new connection. Forgets the Welcome of the last one."""
+        """Return the first bytes of a new connection. Forgets the Welcome of the last one."""
         ...
 
     def receive(self, data: bytes) -> object: ...
 
 
 class RetryPolicy:
-    """The tries of one caller, until one succeeds or its timeout ends."""
+    """Pauses between the tries of one caller, until one succeeds or its timeout ends."""
 
     def __init__(self, paths: StorePaths, deadline: float) -> None:
         self.deadline = deadline
@@ -92,7 +94,8 @@ class RetryPolicy:
         self._began = time.monotonic()
 
     def failed(self, error: OSError | SpawnFailed) -> float:
-        """Seconds to wait before the next try. Raises what the caller is told if there is none."""
+        """Return the seconds to wait before the next try; raise the error of the caller if there is
+        none: the time is over, or *error* does not go away."""
         pause = self._pause_after(error)
         return max(0.0, min(pause, self.deadline - time.monotonic()))
 
@@ -119,19 +122,19 @@ class RetryPolicy:
         return pause
 
     def deadline_exceeded(self, why: str) -> DeadlineExceeded:
-        """The error of a caller whose time is over before there is a connection."""
+        """Return the error of a caller whose time is over before there is a connection."""
         return DeadlineExceeded(
             silent_actor(self._paths, None, self._began, f"nothing was changed ({why})")
         )
 
 
 def program_name() -> str:
-    """What a client is called in the status of the actor."""
+    """Return the name of this program in the status of the actor."""
     return Path(sys.argv[0] or "python").name
 
 
 def silent_actor(paths: StorePaths, pid: int | None, since: float, effect: str) -> str:
-    """The words for an actor that does not answer: who, for how long, and what to do."""
+    """Return the text for an actor that does not answer: which, for how long, what to do."""
     holder = lock_holder(paths) or pid
     who = f"pid {holder}" if holder is not None else "no process owns it"
     seconds = f"{time.monotonic() - since:.3g}"
@@ -142,7 +145,7 @@ def silent_actor(paths: StorePaths, pid: int | None, since: float, effect: str) 
 
 
 def connect_once(paths: StorePaths) -> socket.socket:
-    """A connected, non-blocking socket, or the ``OSError`` of the one try. Never waits."""
+    """Return a connected, non-blocking socket, or raise the ``OSError`` of the try. Never waits."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A full backlog would make a blocking connect wait; a non-blocking one fails with EAGAIN.
@@ -156,7 +159,7 @@ def connect_once(paths: StorePaths) -> socket.socket:
 
 
 def dial(paths: StorePaths, deadline: float) -> socket.socket:
-    """A connected, non-blocking socket; tries again while the backlog of the actor is full.
+    """Return a connected, non-blocking socket; retry while the backlog of the actor is full.
 
     Raises ``TimeoutError`` if it stays full until *deadline*, else the ``OSError`` of the last try.
     """
@@ -165,17 +168,21 @@ def dial(paths: StorePaths, deadline: float) -> socket.socket:
             return connect_once(paths)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise TimeoutError("too many clients wait for the actor") from None
+                raise TimeoutError("its backlog of new connections stayed full") from None
             time.sleep(limits.RECONNECT_FIRST_SECONDS)
 
 
 def is_not_listening(error: OSError) -> bool:
-    """Whether *error* of connecting proves that there is no actor. No other error does."""
+    """Return True if *error* of connecting proves that there is no actor. No other error does."""
     return error.errno in _NOT_LISTENING
 
 
 def ensure_actor_running(paths: StorePaths, deadline: float) -> None:
-    """Start an actor, unless another process has meanwhile. Blocks until one serves."""
+    """Start an actor, unless another process has meanwhile. Blocks until one serves.
+
+    Raises the typed error of the file if the actor cannot open it, :class:`SpawnFailed` if it does
+    not come up, and :class:`DeadlineExceeded`.
+    """
 
     def is_serving() -> bool:
         try:
@@ -203,7 +210,7 @@ def wait_readable(sock: socket.socket, deadline: float) -> None:
 
 
 def feed_handshake(protocol: Handshake, data: bytes) -> None:
-    """Pass on what was read while Welcome is waited for; every bad end is a lost connection."""
+    """Pass on what was read before Welcome; every bad end is a ``ConnectionResetError``."""
     if not data:
         raise ConnectionResetError("the actor closed the connection")
     try:
@@ -215,9 +222,10 @@ def feed_handshake(protocol: Handshake, data: bytes) -> None:
 def handshake(
     paths: StorePaths, protocol: Handshake, deadline: float, wait: Wait = wait_readable
 ) -> socket.socket:
-    """One try: a non-blocking connection on which the actor has said Welcome.
+    """Try once: return a non-blocking connection on which the actor has said Welcome.
 
-    Only that answer proves that somebody serves. An actor is started if there is none.
+    Only Welcome proves that an actor serves: the socket of a stopped process, or of a service
+    manager, takes connections too. An actor is started if there is none.
     """
     try:
         sock = connect_once(paths)
@@ -243,7 +251,7 @@ def handshake(
 
 
 def connect(paths: StorePaths, protocol: Handshake, retries: RetryPolicy) -> socket.socket:
-    """Try until there is a connection, or until nothing more can be hoped for."""
+    """Retry the handshake until it succeeds. Raises as :meth:`RetryPolicy.failed`."""
     while True:
         try:
             return handshake(paths, protocol, retries.deadline)

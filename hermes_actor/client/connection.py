@@ -1,16 +1,16 @@
 """One connection to the actor, shared by all threads of a process.
 
-No thread of its own. Of those who wait for an answer one reads for all, and wakes the others when
-their answers are there. Whoever has something to send waits for the kernel itself. A lost
+No thread of its own. Of the threads that wait for a reply one reads for all, and wakes the others
+when their replies are there. A thread with something to send waits for the kernel itself. A lost
 connection is replaced, with an actor started if there is none, and everything unanswered is sent
 again; callers notice nothing but the time.
 
-A signal handler may raise at any instruction, in any of this. What keeps the line sound:
+A signal handler may raise at any instruction, in any of this. The rules that keep it sound:
 
 * *lock* guards all state. It is entered by ``with`` alone, which the interpreter never leaves
   half-way, and nothing waits inside: calls of the kernel there are non-blocking.
 * The stream guards itself (see :mod:`hermes_actor.client.exchange`).
-* The reader is a hint that spares wake-ups, not a right. Everybody may read under *lock*, so two
+* The reader is a hint that spares wake-ups, not a right. Any thread may read under *lock*, so two
   readers do no harm, and one that has gone without a word is replaced when its time is over.
 * One thread connects at a time, by a lock that knows its owner (:class:`ConnectLock`).
 """
@@ -43,7 +43,7 @@ __all__ = ["ActorConnection"]
 _now = time.monotonic
 
 _LOOK_SECONDS = 0.25
-"""One wait of a thread at most, then it looks again. Bounds what a lost wake-up can cost."""
+"""Longest wait of a thread before it checks again. Bounds the cost of a lost wake-up."""
 
 
 class ConnectLock:
@@ -163,9 +163,9 @@ class ActorConnection:
     # --- answers ---------------------------------------------------------------------------------
 
     def wait(self, steps: Sequence[PendingReply]) -> bytes:
-        """The result of the last of *steps*, or the first error raised.
+        """Return the result of the last of *steps*, or raise the first error.
 
-        Whatever is raised at the deadline says truthfully whether the operation was executed.
+        An error at the deadline says truthfully whether the operation was executed.
         """
         deadline = steps[-1].deadline
         for reply in steps:
@@ -225,6 +225,7 @@ class ActorConnection:
         if exchange.torn:
             self._disconnect()
         if now >= deadline:
+            # Although another thread may be the reader: it may sleep, with the reply in the socket.
             self._read()
         else:
             if exchange.frames:
@@ -258,11 +259,11 @@ class ActorConnection:
                 break
 
     def _wake(self, waiter: _Waiter) -> None:
-        del self._asleep[waiter]  # so that nobody rings twice
+        del self._asleep[waiter]  # so that it is woken once: the bell is a lock
         waiter.bell.release()
 
     def _read(self) -> None:
-        """Take what has arrived, and wake those whose waiting is over. Held."""
+        """Take what has arrived, and wake the threads that have their reply. Held."""
         try:
             answered = self.exchange.receive()
         except OSError:
@@ -275,7 +276,7 @@ class ActorConnection:
     # --- the connection --------------------------------------------------------------------------
 
     def ensure_connected(self, deadline: float) -> None:
-        """Have a connection on which the actor has said Welcome."""
+        """Connect, unless there is a connection. Raises as :func:`connect`, and :class:`Closed`."""
         if self.closed:
             raise Closed(f"the connection for {self.paths.db} was closed")
         if self.exchange.sock is None:
@@ -293,7 +294,7 @@ class ActorConnection:
             finally:
                 self._connecting.leave()
         finally:
-            # Once more: an exception may have come before the first one, or inside it.
+            # Twice: a signal handler may raise before the first one, or inside it.
             self._connecting.leave()
 
     def _adopt(self, sock: socket.socket) -> None:
@@ -307,7 +308,7 @@ class ActorConnection:
             raise
 
     def _disconnect(self) -> None:
-        """Forget the connection; who waits connects again. Held."""
+        """Drop the connection; the threads that wait connect again. Held."""
         sock = self.exchange.end()
         if sock is not None:
             with contextlib.suppress(OSError):
@@ -321,7 +322,7 @@ class ActorConnection:
     def close(self) -> None:
         """Take no more calls. The connection ends with the last call that is under way.
 
-        Says good-bye then, so that the actor can forget us. Waits for nothing.
+        Sends Bye then, so that the actor forgets this client. Waits for nothing.
         """
         with self.lock:
             self.closed = True
@@ -336,7 +337,7 @@ class ActorConnection:
             self._disconnect()
 
     def __del__(self) -> None:
-        # Closed while a call was interrupted, whose answer nobody has read since.
+        # Closed while a call was interrupted, whose reply no thread has read since.
         if self.exchange.sock is not None:
             self.exchange.sock.close()
 
@@ -345,5 +346,5 @@ class ActorConnection:
         sock = self.exchange.sock
         self._begin()
         if sock is not None:
-            # Our copy only; the parent's connection stays open.
+            # This copy only; the parent's connection stays open.
             sock.close()

@@ -1,10 +1,10 @@
 """Requests on their way to the actor and answers on their way back, over one socket at a time.
 
-Never waits: the shells, blocking and asynchronous, wait and call. Here stands what has left and
-what has not, and so what a caller may be told:
+Never waits: the shells, blocking and asynchronous, wait and call. It knows what has left and what
+has not, and so which error a caller gets:
 
 * A request of which no byte has ever left can be taken back. It was not executed and never will be.
-* Of any other request only an answer tells. Given up without one, its outcome is unknown; it is
+* Of any other request only a reply says. Given up without one, its outcome is unknown; it is
   not sent again, and of what has not left of it nothing leaves: half a frame ends the connection.
 
 A signal handler may raise between a call of the kernel and the note of what it did. Then the
@@ -50,12 +50,12 @@ So a time-out below 0.8 s can take up to 0.2 s longer."""
 
 
 def actor_timeout(seconds: float) -> float:
-    """The timeout that an actor is told by a caller with *seconds* left."""
+    """Return the timeout for the actor from a caller with *seconds* left."""
     return max(0.0, seconds - min(_ANSWER_SECONDS, seconds / 4))
 
 
 def _reply(deadline: float) -> PendingReply:
-    """The place of an answer that is waited for until *deadline*."""
+    """Return the pending reply of a caller that waits until *deadline*."""
     now = time.monotonic()
     return PendingReply(
         now, max(deadline, now + actor_timeout(deadline - now) + _LEAST_ANSWER_SECONDS)
@@ -97,7 +97,7 @@ class Exchange:
     def begin(self, sock: socket.socket) -> None:
         """Use a socket on which the actor has said Welcome.
 
-        What is unanswered goes first, in order. What nobody can be waiting for any more does not.
+        Requests without a reply go first, in order. Those past their deadline are abandoned.
         """
         assert self.protocol.welcome is not None
         now, frames = time.monotonic(), deque[tuple[PendingReply, bytes | memoryview]]()
@@ -144,7 +144,7 @@ class Exchange:
             self.frames.append((reply, data))
 
     def has_room(self) -> bool:
-        """Whether one more request may be open. What nobody waits for any more takes no room."""
+        """Return True if one more request may be open. Drops those long past their deadline."""
         if self.protocol.has_room:
             return True
         long_ago = time.monotonic() - _ANSWER_SECONDS
@@ -153,7 +153,7 @@ class Exchange:
         return bool(left)
 
     def holds(self, steps: Sequence[PendingReply]) -> bool:
-        """Whether something of *steps* has still to leave."""
+        """Return True if something of *steps* has still to leave."""
         return bool(self.frames) and any(reply in steps for reply, _ in self.frames)
 
     def send(self) -> None:
@@ -257,7 +257,7 @@ class Exchange:
         )
 
     def no_room(self, began: float) -> DeadlineExceeded:
-        """The error of a caller that has waited since *began* for room in the window."""
+        """Return the error of a caller that has waited since *began* for room in the window."""
         return self._silent(began)
 
     def _silent(self, since: float) -> DeadlineExceeded:

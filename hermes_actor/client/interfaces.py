@@ -1,4 +1,4 @@
-"""The way from a SessionDB to the one writer, whoever runs it."""
+"""The interfaces between a SessionDB and its store, whichever process writes it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Answer(Protocol):
     def done(self) -> bool: ...
 
     def result(self) -> Any:
-        """Wait for it: the result, or the error raised."""
+        """Wait for it; return the result, or raise the error."""
         ...
 
 
@@ -50,19 +50,19 @@ class ChangeStream(Protocol):
     """The changes of a store, one by one. One thread takes and waits; any may wake and close."""
 
     def take(self) -> Changed | Gap | None:
-        """The next change, if it is there. Raises :class:`Closed` after the end."""
+        """Return the next change, if it is there. Raises :class:`Closed` after the end."""
         ...
 
     def wait(self, seconds: float | None) -> None:
-        """Until there may be something to take, it was woken, or the time is over."""
+        """Wait until there may be something to take, it was woken, or the time is over."""
         ...
 
     def wake(self) -> None:
-        """Whoever waits stops waiting."""
+        """Have :meth:`wait` return."""
         ...
 
     def close(self) -> None:
-        """End; whoever waits is woken."""
+        """End; a caller in :meth:`wait` is woken."""
         ...
 
 
@@ -94,13 +94,13 @@ class WriterPort(IndexOwner, Protocol):
         ...
 
     def release(self) -> None:
-        """This user of the port is done."""
+        """End this use of the port."""
         ...
 
     def statistics(self) -> dict[str, Any]: ...
 
     def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
-        """What changes after ``commit_no`` *after*, or from now on."""
+        """Return the changes after ``commit_no`` *after*, or from now on."""
         ...
 
 
@@ -122,7 +122,7 @@ class AsyncAnswer(Protocol):
     def done(self) -> bool: ...
 
     async def wait(self) -> Any:
-        """The result, or the error raised. Cancelling the wait does not cancel the change."""
+        """Return the result, or raise the error. Cancelling the wait does not cancel the change."""
         ...
 
 
@@ -130,20 +130,20 @@ class AsyncChangeStream(Protocol):
     """The changes of a store, for one task."""
 
     def take(self) -> Changed | Gap | None:
-        """The next change, if it is there. Raises :class:`Closed` after the end."""
+        """Return the next change, if it is there. Raises :class:`Closed` after the end."""
         ...
 
     async def wait(self, seconds: float | None) -> None:
-        """Until there may be something to take, or the time is over."""
+        """Wait until there may be something to take, or the time is over."""
         ...
 
     def close(self) -> None:
-        """End; whoever waits is woken."""
+        """End; a caller in :meth:`wait` is woken."""
         ...
 
 
 class AsyncPort(Protocol):
-    """What an asynchronous pipeline needs of a writer."""
+    """The writer of a store, as an asynchronous pipeline uses it."""
 
     async def send(
         self, operations: Sequence[Operation[Any]], timeout: float

@@ -40,12 +40,12 @@ _MOST = 16
 share two or three cores; and a process that may open 256 descriptors keeps most of them."""
 
 _LOOK_EVERY_SECONDS = 0.001
-"""How long one look at the identity and the layout of the file holds. The owner of another file
+"""Validity of one check of the identity and the layout of the file. The owner of another file
 must first get the lock, open the file and sync a commit, which takes longer, so no acknowledged
 change can be missed. (What a search must know exactly, it reads in its own snapshot.)"""
 
 _WAIT_SECONDS = 0.05
-"""Between two looks for a slot by a thread that waits for one; nearly always it is given one."""
+"""Time between two checks for a slot by a thread that waits; nearly always it is given one."""
 
 _FRESH_CONNECTION_HELPS = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
@@ -104,7 +104,11 @@ class Reader:
             self._free.put(slot)
 
     def query(self, function: Callable[..., R], *arguments: Any) -> R:
-        """``function(connection, *arguments)``, which makes a single statement."""
+        """Return ``function(connection, *arguments)``, which runs a single statement.
+
+        Raises the typed error of SQLite's, :class:`CannotRead` if the file is gone, and
+        :class:`DeadlineExceeded` if all connections stay in use.
+        """
         if _now() >= self._look_again:
             self._look()
         idle, free = self._idle, self._free
@@ -129,7 +133,7 @@ class Reader:
         return result
 
     def _wait_for_slot(self) -> _Slot:
-        """A free slot, or one that another thread gives back."""
+        """Return a free slot, or one that another thread gives back."""
         give_up = _now() + self._timeout
         while True:
             with contextlib.suppress(queue.Empty):

@@ -1,11 +1,11 @@
 """Starting an actor on demand.
 
-Only ENOENT and ECONNREFUSED prove that nobody serves. Under the start lock the socket is tried
+Only ENOENT and ECONNREFUSED prove that no actor listens. Under the start lock the socket is tried
 once more, then exactly one client starts the actor and waits on a pipe until it serves or says
 why it cannot.
 
 A client that is part of a service starts it in a scope of its own, where systemd allows that: what
-ends the service must not end the actor of everybody.
+ends the service must not end the actor of all clients.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _LOG_TAIL_BYTES = 2000
 _CGROUP = Path("/proc/self/cgroup")
 
 _LOOK_SECONDS = 0.02
-"""Between two looks for an actor while others hold the start lock: each is a connection."""
+"""Time between two checks for an actor while others hold the start lock: each connects once."""
 
 _SCOPE_SECONDS = 5.0
-"""How long systemd may take to make a scope: some milliseconds, unless something is wrong."""
+"""Longest wait for systemd to make a scope: it takes milliseconds, unless something is wrong."""
 
 
 def start_actor(
@@ -64,8 +64,8 @@ def start_actor(
     *,
     idle_exit: float | None = None,
 ) -> None:
-    """Make sure that an actor runs. *is_serving* looks again once the start lock is held, and now
-    and then while others hold it: whoever serves by then need not have been started by them.
+    """Start an actor, unless one runs. *is_serving* is asked once the start lock is held, and now
+    and then while others hold it: an actor that serves by then may have another starter.
 
     *idle_exit*: seconds without connections after which it ends, instead of what the environment
     or the default says.
@@ -96,14 +96,15 @@ def start_lock(
     """Hold the lock under which actors are started. Raises :class:`DeadlineExceeded`.
 
     False, and without the lock, as soon as *is_needless* says so while others hold it. A crowd
-    that must take the lock one by one only to see that somebody serves would starve its last.
+    that must take the lock one by one, only to find an actor that serves, would starve its last.
     """
     try:
         paths.folder.mkdir(mode=0o700, exist_ok=True)
         lock = open_private(paths.start_lock)
     except OSError as error:
         raise cannot_use(paths.db, paths.folder, error) from error
-    look, held = time.monotonic() + _LOOK_SECONDS, False
+    began = time.monotonic()
+    look, held = began + _LOOK_SECONDS, False
     with lock:
         while not held:
             try:
@@ -113,7 +114,9 @@ def start_lock(
                 now = time.monotonic()
                 if now >= deadline:
                     raise DeadlineExceeded(
-                        f"another process is starting the actor of {paths.db} and not done yet"
+                        f"another process has held the start lock of {paths.db} for"
+                        f" {now - began:.3g} s and its actor does not serve yet; nothing was"
+                        f" changed. To see why: hermes-actor doctor"
                     ) from None
                 if now >= look:
                     if is_needless():
@@ -124,7 +127,7 @@ def start_lock(
 
 
 def _spawn(paths: StorePaths, deadline: float, idle_exit: float | None) -> None:
-    # Objects from the first moment, not numbers: what an interrupt makes us lose is closed.
+    # Objects from the first moment, not numbers: what an interrupt loses is closed with them.
     ready, child_end = socket.socketpair()
     with ready:
         with child_end, _open_log(paths) as log:
@@ -177,9 +180,9 @@ def _begin(paths: StorePaths, command: list[str], how: dict[str, Any]) -> subpro
 def _run_in_scope(
     paths: StorePaths, command: list[str], deadline: float, how: dict[str, Any]
 ) -> bool:
-    """Run *command* outside of the service that we are part of. False if it must be run as usual.
+    """Run *command* outside of the service of this process. False if it must be run as usual.
 
-    Outside of a service, where nearly everybody is, this costs the reading of one small file.
+    In a process that is part of no service, this costs the reading of one small file.
     """
     bus = _user_bus() if _in_a_service() else None
     if bus is None:
@@ -197,7 +200,7 @@ def _run_in_scope(
 
 
 def _in_a_service() -> bool:
-    """Whether our control group is that of a service, all of which ends when the service does."""
+    """Return True if the control group is that of a service, which ends with all its processes."""
     with contextlib.suppress(OSError):
         for line in _CGROUP.read_text(errors="replace").splitlines():
             if line.startswith("0::"):
@@ -210,7 +213,7 @@ def _in_a_service() -> bool:
 
 
 def _user_bus() -> dict[str, str] | None:
-    """What the environment needs to reach the user's manager; ``None`` if it does not answer."""
+    """Return the environment for the user's manager; ``None`` if it does not answer."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for name in ("systemd/private", "bus"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
@@ -221,11 +224,15 @@ def _user_bus() -> dict[str, str] | None:
 
 
 def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int:
-    """The process of the actor, once it serves."""
-    said, phase = b"", "starting"
+    """Return the pid of the actor, once it serves."""
+    began, said, phase = time.monotonic(), b"", "starting"
     while True:
         if not is_readable(ready, deadline - time.monotonic()):
-            raise DeadlineExceeded(f"the actor of {paths.db} is not ready yet: {phase}")
+            raise DeadlineExceeded(
+                f"the actor of {paths.db} has not been ready within"
+                f" {time.monotonic() - began:.3g} s ({phase}); nothing was changed. It goes on, so"
+                f" a later call finds it"
+            )
         data = ready.recv(4096)
         if not data:
             break
@@ -234,7 +241,7 @@ def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int
     answer = _answer(said)
     if "pid" not in answer:
         raise SpawnFailed(
-            f"the actor of {paths.db} ended at once; its last words:\n{_log_tail(paths)}"
+            f"the actor of {paths.db} exited at once; the end of its log:\n{_log_tail(paths)}"
         )
     if answer.get("error"):
         kind = by_code.get(answer["code"], SpawnFailed)
@@ -244,7 +251,7 @@ def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int
 
 
 def _answer(said: bytes) -> dict[str, Any]:
-    """The last whole line that the actor has said."""
+    """Return the last whole line that the actor has written."""
     *_, last, _ = [b"{}", *said.split(b"\n")]
     answer: dict[str, Any] = json.loads(last)
     return answer

@@ -54,7 +54,7 @@ def _module_paths() -> list[str]:
 
 
 def _site_paths() -> Iterator[str]:
-    """Where a plain interpreter looks for packages that are installed."""
+    """Yield the folders in which a plain interpreter finds installed packages."""
     folders = site.getsitepackages()
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())

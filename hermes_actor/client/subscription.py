@@ -37,7 +37,7 @@ class Subscription:
     Made by :meth:`SessionDB.subscribe`. An iterator that waits for the next change, and a context
     manager that ends it. A :class:`Changed` without ``commit_no`` says that a program outside has
     written. A :class:`Gap` stands for changes that are no longer known one by one: read the tables
-    instead, and go on. Lost connections are made anew without a word.
+    instead, and go on. Lost connections are replaced without notice.
     """
 
     def __init__(self, stream: ChangeStream) -> None:
@@ -45,7 +45,7 @@ class Subscription:
         self._turn = threading.Lock()
 
     def get(self, timeout: float | None = None) -> Changed | Gap | None:
-        """The next change; ``None`` if there is none within *timeout* seconds.
+        """Return the next change; ``None`` if there is none within *timeout* seconds.
 
         It can take longer when an actor has to be started. Threads that call it at once take
         turns.
@@ -53,7 +53,7 @@ class Subscription:
         Raises:
             Closed: the subscription was closed, before or meanwhile.
             HermesActorError: there is no actor any more, and none could be started. Nothing is
-                lost; the next call tries again.
+                lost; the next call retries.
         """
         until = None if timeout is None else time.monotonic() + timeout
         if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
@@ -69,7 +69,7 @@ class Subscription:
             self._turn.release()
 
     def close(self) -> None:
-        """End, from any thread: whoever waits stops waiting. Calling it again is harmless."""
+        """End the subscription, from any thread: a thread in :meth:`get` gets :class:`Closed`."""
         self._stream.close()
 
     def __iter__(self) -> Iterator[Changed | Gap]:
@@ -91,7 +91,7 @@ class Subscription:
 
 
 class ActorChangeStream:
-    """Follows one actor, and the next one when it is gone.
+    """The changes of one actor, and of the next one when it is gone.
 
     Connected when it is made. After a lost connection *timeout* is how long another one is tried
     for before an error says why there is none; the next call tries again.
@@ -148,7 +148,7 @@ class ActorChangeStream:
         self._close_sockets()
 
     def _close_sockets(self) -> None:
-        """After the end, by whoever is the last to use them: never under somebody's poll."""
+        """Close them after the end, by the last thread that uses them, never under a poll."""
         if self._closed and self._busy.acquire(blocking=False):
             for sock in (self._sock, self._woken, self._waker):
                 if sock is not None:
@@ -172,7 +172,7 @@ class ActorChangeStream:
 
     def _connect(self, until: float | None) -> None:
         retries = self._retries or RetryPolicy(self._paths, _now() + self._timeout)
-        # Kept only while there is hope: once the caller was told, timeout begins anew.
+        # Kept between two tries only: a caller that got an error has a new timeout.
         self._retries = None
 
         def wait(sock: socket.socket, deadline: float) -> None:
@@ -193,7 +193,7 @@ class ActorChangeStream:
             self._poll(None, _now() + pause if until is None else min(until, _now() + pause))
 
     def _poll(self, sock: socket.socket | None, until: float | None) -> bool:
-        """Whether *sock* can be read before *until*. Raises when it is woken."""
+        """Return True if *sock* can be read before *until*. Raises :class:`_Woken`."""
         ready = select.poll()
         ready.register(self._woken, select.POLLIN)
         if sock is not None:
@@ -216,4 +216,4 @@ class ActorChangeStream:
 
 
 class _Woken(Exception):
-    """Somebody has woken the one that waits."""
+    """Another thread has called :meth:`ActorChangeStream.wake`."""

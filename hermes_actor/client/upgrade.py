@@ -1,6 +1,6 @@
 """A client that is newer than its actor asks for a hand-off to its own build.
 
-Nobody waits for it: the call that noticed goes on at once, and if the new build cannot take over,
+No call waits for it: the one that noticed goes on at once, and if the new build cannot take over,
 the old actor serves on. The actor decides whether to try (never to an older build, each build at
 most once a minute), so however many versions run side by side there is no loop.
 """
@@ -28,7 +28,7 @@ __all__ = ["handoff_request"]
 
 
 def handoff_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
-    """After Welcome: the frame that asks for a hand-off, empty if there is no reason to.
+    """Return the frame after Welcome that asks for a hand-off; empty if there is no reason to.
 
     ``actor.upgrade``: ``auto`` (the default) asks; with ``ask`` and ``never`` people run
     ``hermes-actor handoff`` when they want to.
@@ -45,13 +45,13 @@ def handoff_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
 
 
 def _may_ask(paths: StorePaths) -> bool:
-    """Whether the settings allow it. If they cannot be read, people decide."""
+    """Return True if the settings allow it. If they cannot be read, people decide."""
     with contextlib.suppress(BadConfig):
         return load(paths.db.parent, "actor").read(ACTOR_UPGRADE) == "auto"
     return False
 
 
 def _found_through_environment() -> bool:
-    """A successor has the environment of the actor, so it would not find our code."""
+    """Return True if a successor, with the environment of the actor, would not find this code."""
     package = str(Path(__file__).parents[2])
     return package in os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -49,8 +49,12 @@ class Waiter:
 
     def wait(self, job: jobs.Job) -> Any:
         """The result of *job*. A caller gives up only while the job has not been taken."""
-        if not self.poll(job.deadline - time.monotonic()) and job.take():
-            raise DeadlineExceeded("the writer was busy for longer than the caller's timeout")
+        began = time.monotonic()
+        if not self.poll(job.deadline - began) and job.take():
+            raise DeadlineExceeded(
+                f"the writer of this process was busy for {time.monotonic() - began:.3g} s, longer"
+                f" than the caller's timeout; nothing was changed"
+            )
         return self.result()
 
 

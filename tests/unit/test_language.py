@@ -40,7 +40,6 @@ NOT_YET = {
     "top level",
     "actor",
     "cli",
-    "client",
     "compat",
     "embedded",
     "engine",

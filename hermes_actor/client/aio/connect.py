@@ -59,6 +59,6 @@ async def handshake(paths: StorePaths, protocol: Handshake, deadline: float) -> 
 
 
 def close_socket(sock: socket.socket) -> None:
-    """Close a socket that another task may be waiting for; that one is told."""
+    """Close a socket that another task may wait for; that task is woken."""
     anyio.notify_closing(sock)
     sock.close()

@@ -1,9 +1,9 @@
 """One connection to the actor, shared by all tasks of an event loop.
 
-No task and no thread of its own. Of those who wait for an answer one reads for all and, when the
-kernel does not take everything at once, one writes for all. Whoever leaves, because its answer is
-there or because it was cancelled, calls the next. What was read is in the protocol before anybody
-can be cancelled, and what was not written stays in the queue, so that neither is lost.
+No task and no thread of its own. Of the tasks that wait for a reply one reads for all and, when the
+kernel does not take everything at once, one writes for all. A task that leaves, because its reply
+is there or because it was cancelled, wakes the next. What was read is in the protocol before any
+task can be cancelled, and what was not written stays in the queue, so that neither is lost.
 
 A request whose caller was cancelled stays in the protocol until it is answered, and is sent again
 like any other: the order and the number of effects must not depend on who still listens. Only
@@ -94,7 +94,7 @@ class AsyncActorConnection:
             self._wake_for_room()
 
     def _wake_for_room(self) -> None:
-        """There may be room for the one that has waited longest."""
+        """Wake the task that has waited longest for room, if there is some now."""
         if self._for_room and self._for_room[0].done():
             self._for_room[0].wake()
 
@@ -127,10 +127,10 @@ class AsyncActorConnection:
     # --- answers ---------------------------------------------------------------------------------
 
     async def wait(self, steps: Sequence[PendingReply]) -> bytes:
-        """The result of the last of *steps*, or the first error raised.
+        """Return the result of the last of *steps*, or raise the first error.
 
-        Being cancelled here changes nothing. Whatever is raised at the deadline says truthfully
-        whether the operation was executed.
+        Being cancelled here changes nothing. An error at the deadline says truthfully whether the
+        operation was executed.
         """
         deadline = steps[-1].deadline
         for reply in steps:
@@ -182,14 +182,14 @@ class AsyncActorConnection:
             self._pass_work_on()
 
     def _pass_work_on(self) -> None:
-        """Have somebody do what nobody does."""
+        """Wake a sleeping task if reading, or writing, is left to no task."""
         if self.exchange.sock is not None and (
             self._reader is None or (self.exchange.frames and self._writer is None)
         ):
             self._waiting.wake_next()
 
     def _wake_done(self) -> None:
-        """Wake those that have what they waited for."""
+        """Wake the tasks that have what they waited for."""
         self._waiting.wake_done()
         for worker in (self._reader, self._writer):
             if worker is not None and worker.done():
@@ -203,7 +203,7 @@ class AsyncActorConnection:
             with anyio.move_on_after(seconds) as waiter.work:
                 await anyio.wait_readable(sock)
         except (OSError, anyio.ClosedResourceError):
-            pass  # reading tells
+            pass  # the next read raises it
         finally:
             waiter.work = None
             if self._reader is waiter:
@@ -219,7 +219,7 @@ class AsyncActorConnection:
             with anyio.move_on_after(seconds) as waiter.work:
                 await anyio.wait_writable(sock)
         except (OSError, anyio.ClosedResourceError):
-            pass  # the next write tells
+            pass  # the next write raises it
         finally:
             waiter.work = None
             if self._writer is waiter:
@@ -238,7 +238,10 @@ class AsyncActorConnection:
     # --- the connection --------------------------------------------------------------------------
 
     async def ensure_connected(self, deadline: float) -> None:
-        """Have a connection on which the actor has said Welcome. One task connects for all."""
+        """Connect, unless there is a connection. One task connects for all.
+
+        Raises as :meth:`RetryPolicy.failed`, and :class:`Closed`.
+        """
         if self.exchange.sock is not None:
             return
         lock = self._connecting = self._connecting or anyio.Lock()
@@ -280,7 +283,7 @@ class AsyncActorConnection:
             self._waiting.wake_all()
 
     def close(self) -> None:
-        """Say good-bye, so that the actor can forget us. Those who still wait are told."""
+        """Send Bye, so that the actor forgets this client. Calls that still wait get an error."""
         self.closed = True
         self._say_bye()
         self._disconnect()
@@ -292,7 +295,7 @@ class AsyncActorConnection:
                 exchange.sock.send(frame(wire.Bye()))
 
     def __del__(self) -> None:
-        # The event loop has ended without closing us; nobody can be waiting.
+        # The event loop has ended without closing it, so no task can be waiting.
         if self.exchange.sock is not None:
             self._say_bye()
             self.exchange.sock.close()
@@ -302,5 +305,5 @@ class AsyncActorConnection:
         sock = self.exchange.sock
         self._begin()
         if sock is not None:
-            # Our copy only. The loop is not told: its selector is shared with the parent.
+            # This copy only, and past the loop: its selector is shared with the parent.
             sock.close()

@@ -40,12 +40,12 @@ class AsyncSubscription:
         self._closed = False
 
     async def get(self, timeout: float | None = None) -> Changed | Gap | None:
-        """The next change; ``None`` if there is none within *timeout* seconds.
+        """Return the next change; ``None`` if there is none within *timeout* seconds.
 
         Raises:
             Closed: the subscription was closed, before or meanwhile.
             HermesActorError: there is no actor any more, and none could be started. Nothing is
-                lost; the next call tries again.
+                lost; the next call retries.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._reading:
@@ -58,7 +58,7 @@ class AsyncSubscription:
             return change
 
     async def aclose(self) -> None:
-        """End: a task that waits stops waiting. Calling it again is harmless."""
+        """End the subscription: a task that waits in :meth:`get` gets :class:`Closed`."""
         self._closed = True
         if self._stream is not None:
             self._stream.close()
@@ -96,7 +96,7 @@ class AsyncSubscription:
 
 
 class AsyncActorChangeStream:
-    """Follows one actor, and the next one when it is gone. Get it with :meth:`open`."""
+    """The changes of one actor, and of the next one when it is gone. Get it with :meth:`open`."""
 
     def __init__(self, paths: StorePaths, after: int | None, timeout: float) -> None:
         self._paths = paths
@@ -162,7 +162,7 @@ class AsyncActorChangeStream:
         except (SpawnFailed, OSError) as error:
             if self._sock is not None:
                 self._disconnect(self._sock)
-            # Kept only while there is hope: once the caller was told, timeout begins anew.
+            # Kept between two tries only: a caller that got an error has a new timeout.
             self._retries = None
             pause = retries.failed(error)
             self._retries = retries
@@ -181,5 +181,5 @@ class AsyncActorChangeStream:
         sock, self._sock, self._step = self._sock, None, None
         self._protocol = self._protocol.forked()
         if sock is not None:
-            # Our copy only. The loop is not told: its selector is shared with the parent.
+            # This copy only, and past the loop: its selector is shared with the parent.
             sock.close()

@@ -1,4 +1,4 @@
-"""Those who wait on one connection: some work for all, the others sleep until they are called."""
+"""The tasks that wait on one connection: some work for all, the others sleep until woken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Waiter:
         self.work: anyio.CancelScope | None = None
 
     def wake(self) -> None:
-        """Have it look again; its work is interrupted, and left to the next."""
+        """Have it check again; its work is interrupted, and left to the next task."""
         if self.event is not None:
             self.event.set()
         if self.work is not None:
@@ -28,11 +28,11 @@ class Waiter:
 
 
 class WaitQueue:
-    """The sleepers of one connection.
+    """The sleeping tasks of one connection.
 
     At most one of them is on its way to take over work at any time, so that a free place costs
     one task a wake-up and not all of them. If that one is cancelled on its way, it is forgotten
-    here, and whoever leaves next calls another.
+    here, and the next task that leaves wakes another.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class WaitQueue:
         self._called: Waiter | None = None
 
     async def sleep(self, waiter: Waiter, seconds: float) -> None:
-        """Until the waiter is woken, or for some time."""
+        """Sleep until the waiter is woken, at most *seconds*."""
         event = waiter.event = anyio.Event()
         self._asleep[waiter] = None
         try:
@@ -53,7 +53,7 @@ class WaitQueue:
                 self._called = None
 
     def wake_next(self) -> None:
-        """Wake the one that has slept longest, to take over work."""
+        """Wake the task that has slept longest, to take over work."""
         if self._called is not None:
             return
         for waiter in self._asleep:
@@ -63,7 +63,7 @@ class WaitQueue:
                 return
 
     def wake_done(self) -> None:
-        """Wake those that have what they waited for."""
+        """Wake the tasks that have what they waited for."""
         for waiter in self._asleep:
             if waiter.done():
                 waiter.wake()
