@@ -4,7 +4,7 @@ They are compiled in, so what is tested is what runs. They are inert unless the 
 one when the process starts: ``HERMES_ACTOR_FAILPOINT=NAME[:COUNT[:ACTION]]``. At the COUNT-th time
 (default 1) that the place is reached the process says so and is killed; with ``sleep=SECONDS`` as
 the action it waits there, from then on every time. An actor that is started on demand gets a small
-environment without this variable, so that nobody sets one off by accident.
+environment without this variable, so that none is set off by accident.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ POINTS = (
     "aside.build", "aside.stage", "aside.place", "aside.after",
     "drain.begin", "drain.away", "close.before", "close.after", "drain.closed",
     "handoff.start", "handoff.ready", "handoff.closed", "handoff.given", "handoff.stay",
-    "successor.start", "successor.inherit", "successor.serving", "successor.told",
+    "successor.start", "successor.inherit", "successor.serving", "successor.notified",
 )  # fmt: skip
 """Every name, in the order in which a life may meet them."""
 
 
 def _off(_name: str) -> None:
-    """What all of them do, unless somebody asked for one."""
+    """Do nothing: the function of every failpoint, unless the environment names one."""
 
 
 def _armed(order: str) -> Callable[[str], None]:

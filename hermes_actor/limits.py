@@ -36,7 +36,6 @@ __all__ = [
     "EXPIRY_CHECK_SECONDS",
     "EXPIRY_IDLE_SECONDS",
     "FILL_STEP_ROWS",
-    "UNLINKED_WAL_SECONDS",
     "FOLLOWER_CHANGES_AT_ONCE",
     "FOREIGNERS_KEPT",
     "FOREIGN_LOOK_SECONDS",
@@ -107,6 +106,7 @@ __all__ = [
     "TIMEOUT_MAX_SECONDS",
     "TRUNCATE_AFTER_IDLE_SECONDS",
     "TRUNCATE_BUDGET_SECONDS",
+    "UNLINKED_WAL_SECONDS",
     "UPKEEP_RETRY_SECONDS",
     "WINDOW_REQUESTS",
     "WRITER_AWAY_SECONDS",
@@ -116,7 +116,7 @@ __all__ = [
 # Timeout -------------------------------------------------------------------------------------
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
-"""How long a call waits by default: longer than any stall seen in the field that ended well."""
+"""Default timeout of a call: longer than any stall seen in the field that ended well."""
 
 TIMEOUT_MAX_SECONDS = 86_400.0
 """The longest timeout of a request that an actor keeps, whatever its client asks for."""
@@ -126,22 +126,22 @@ BUSY_RETRY_SECONDS = 0.005
 which is how waiting writers starve."""
 
 OPEN_BUSY_SECONDS = 1.0
-"""How long opening waits for the lock when the file must be created or migrated, in the calling
+"""Longest wait of opening for the lock when the file must be created or migrated, in the calling
 process."""
 
 ACTOR_OPEN_BUSY_SECONDS = 5.0
-"""The same for an actor, whose clients are told meanwhile. Well below their timeout, so that they
-learn who is to blame."""
+"""The same for an actor, which reports its phase meanwhile. Well below the timeout of clients, so
+that their error names the holder."""
 
 RECOVER_AT_START_SECONDS = 0.25
-"""How long an actor tries the barrier before it says that it serves; the first change goes on."""
+"""Longest try of start-up recovery before an actor reports ready; the first change continues it."""
 
 LOOK_AGAIN_SECONDS = 0.002
-"""After a look at the files, before the next transaction looks again: two looks for each of many
-small commits cost more than the commits of a lone writer can spare."""
+"""Validity of a check of the files, before the next transaction checks again: two checks for each
+of many small commits cost more than the commits of a lone writer can spare."""
 
 COMMIT_BUSY_SECONDS = 5.0
-"""How long a commit waits for readers, on file systems where WAL does not work."""
+"""Longest wait of a commit for readers, on file systems where WAL does not work."""
 
 # Batches --------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ BATCH_MAX_OPERATIONS = 64
 """Beyond 64 the share of the fsync in one operation no longer falls (10 to 13 us)."""
 
 BATCH_SOFT_SECONDS = 0.020
-"""A batch commits what it has after this time, so that nobody waits for a stranger's bulk."""
+"""A batch commits what it has after this time, so that no client waits for another one's bulk."""
 
 BATCH_ANSWER_BYTES = 1024 * 1024
 """The same when its answers have grown so large: they are in memory until it is committed."""
@@ -166,10 +166,10 @@ CHECKPOINT_EVERY_FRAMES = 1000
 """Frames after which it no longer waits either: SQLite's own default size of a WAL."""
 
 RESTART_ABOVE_FRAMES = 4000
-"""16 MiB of WAL: from here on short readers are raced to begin the WAL anew."""
+"""16 MiB of WAL: from here on the writer races short readers to restart the WAL."""
 
 RESTART_BUDGET_SECONDS = 0.020
-"""How long one such race may hold up writers."""
+"""Longest time for which one such race may hold up writers."""
 
 RESTART_MIN_INTERVAL_SECONDS = 1.0
 """Races are at most this frequent, so that they cost at most 2 percent."""
@@ -178,14 +178,14 @@ RESTART_MAX_INTERVAL_SECONDS = 60.0
 """While a reader pins the WAL the interval doubles up to this."""
 
 TRUNCATE_AFTER_IDLE_SECONDS = 2.0
-"""A quiet file gets a short WAL, for the sake of people who look at it."""
+"""A quiet file gets a short WAL, for the sake of people who list the folder."""
 
 TRUNCATE_BUDGET_SECONDS = 0.100
-"""How long closing waits for readers before it leaves the WAL to the next owner."""
+"""Longest wait of closing for readers before it leaves the WAL to the next owner."""
 
 UNLINKED_WAL_SECONDS = 10.0
-"""How long readers are waited for when a WAL that somebody has removed is folded back: nobody is
-answered meanwhile, but to stop half-way would cost what was acknowledged."""
+"""Longest wait for readers while an unlinked WAL is checkpointed. Requests block meanwhile; giving
+up half-way would lose acknowledged changes."""
 
 JOURNAL_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 """The WAL file shrinks to this at its next reset; otherwise it keeps its high-water mark."""
@@ -243,7 +243,7 @@ ASIDE_TRIES = 3
 """After so many failures, work that needs a complete index gives up instead of waiting on."""
 
 ASIDE_CLOSE_SECONDS = 1.0
-"""How long closing waits until a process that was killed is gone and its files are removed: some
+"""Longest wait of closing for a process that was killed, and for its files to be removed: some
 milliseconds. What is left after that is removed by the next owner."""
 
 MERGE_STEP_PAGES = 128
@@ -256,10 +256,10 @@ HOLES_AGAIN_SECONDS = 60.0
 """Between two looks at all rows for holes, while other programs commit to the file."""
 
 INDEX_SLICE_BUSY_SECONDS = 0.010
-"""Length of a slice while operations wait."""
+"""Length of a slice while operations wait: their delay stays far below G13."""
 
 INDEX_SLICE_IDLE_SECONDS = 0.100
-"""Length of a slice while nothing waits."""
+"""Length of a slice while nothing waits: a request that arrives waits at most this long."""
 
 INDEX_LAG_MAX_ROWS = 12_000
 """Bounds what a crash leaves unindexed and how long a search may have to wait."""
@@ -284,10 +284,10 @@ RECEIPTS_PRUNED_AT_ONCE = 64
 """Acknowledged receipts of a client are removed in one statement when so many have gathered."""
 
 RECEIPTS_KEPT_COMMITS = 100_000
-"""How many changes later a crashed client may still come back and be told what happened."""
+"""Changes for which the receipt of a crashed client is kept: it may still return and ask."""
 
 RECEIPTS_SWEEP_EVERY_COMMITS = 10_000
-"""Between two sweeps; a sweep looks at every receipt."""
+"""Changes between two sweeps; a sweep reads every receipt."""
 
 REFUSALS_KEPT = 4096
 """Reasons of refusals that are remembered, of all clients together: up to 64 clients may come back
@@ -342,10 +342,10 @@ CREDIT_FACTOR = 3
 """A request exists as received bytes, as decoded values and as pages of SQLite."""
 
 BODY_SECONDS = 5.0
-"""How long the body of a frame may take to arrive once its credit is taken."""
+"""Longest time for the body of a frame to arrive once its bytes are reserved."""
 
 RECEIVE_BYTES = 64 * 1024
-"""Read from a socket at one time."""
+"""Bytes read from a socket at one time: a full window of small requests fits."""
 
 OUTBOX_MAX_BYTES = 4 * 1024 * 1024
 """Replies that wait for a client; beyond, it is sent these and no more."""
@@ -369,22 +369,23 @@ STALLED_SECONDS = 1.0
 """From here on the status says that the writer takes nothing: a sync hangs, or upkeep is long."""
 
 DRAIN_SECONDS = 5.0
-"""How long a drain waits for replies to leave; commits are never cut short."""
+"""Longest wait of a drain for replies to leave; commits are never cut short."""
 
 SUCCESSOR_READY_SECONDS = 30.0
-"""How long a successor may take to import its code; the old actor serves meanwhile."""
+"""Longest time for a successor to import its code; the old actor serves meanwhile."""
 
 SUCCESSOR_SERVING_SECONDS = 10.0
-"""How long a successor that has the descriptors may give no sign of life. Writes wait meanwhile."""
+"""Longest silence of a successor that has the descriptors. Writes wait meanwhile."""
 
 HANDOFF_STAY_SECONDS = 10.0
-"""How long the old actor stays after a hand-off, to take back from a successor that dies."""
+"""Stay of the old actor after a hand-off, to take back from a successor that dies."""
 
 HANDOFF_RETRY_SECONDS = 60.0
-"""Between two hand-offs to one build that clients ask for by themselves."""
+"""Time between two automatic hand-offs to one build: a build that cannot take over is not tried by
+every client that starts."""
 
 SUCCESSOR_END_SECONDS = 1.0
-"""How long ending a failed successor may take before clients are told why nothing moves."""
+"""Longest time for ending a failed successor before the status reports why nothing moves."""
 
 IDLE_EXIT_SECONDS = 600.0
 """An actor that was started on demand ends after this time without connections."""
@@ -393,19 +394,19 @@ EXPIRY_CHECK_SECONDS = 0.05
 """Between two looks for requests whose deadline has passed while they waited."""
 
 EXPIRY_IDLE_SECONDS = 0.1
-"""The same while nothing waits: an idle actor must not show in anybody's battery."""
+"""The same while nothing waits: an idle actor must not show in the battery."""
 
 TASK_RETRY_SECONDS = 1.0
-"""After a periodic task of the actor has failed."""
+"""Pause after a periodic task of the actor has failed, so that a lasting fault fills no log."""
 
 RESCUE_RECENT_SECONDS = 60.0
-"""A home that is deleted while somebody has been connected within this time is saved."""
+"""A home that is deleted is saved if a client was connected within this time."""
 
 RESCUE_SECONDS = 300.0
-"""How long that copy may take."""
+"""Longest time for that copy."""
 
 HOME_CHECK_SECONDS = 1.0
-"""Between two looks whether the database is still where it was."""
+"""Time between two checks that the database is still where it was."""
 
 FOLLOWER_CHANGES_AT_ONCE = 256
 """Changes that are put into the outbox of a follower before it is waited for."""
@@ -414,10 +415,10 @@ SHOW_STATUS_SECONDS = 0.5
 """Between two redraws of the live view."""
 
 PHASE_TELL_SECONDS = 0.25
-"""Between two looks whether clients that wait for the file must be told a new phase."""
+"""Time between two checks for a new phase that waiting clients must be sent."""
 
 FOREIGN_SHOWN_SECONDS = 60.0
-"""How long after its last commit another program counts as writing beside us."""
+"""Time after its last commit for which a foreign writer is shown in the status."""
 
 FOREIGNERS_KEPT = 8
 """Foreign writers that are remembered by name."""
@@ -431,14 +432,14 @@ LOG_MAX_BYTES = 5 * 1024 * 1024
 # The client -----------------------------------------------------------------------------------
 
 SPAWN_SECONDS = 30.0
-"""How long a client waits for an actor that it has started: a migration may be running."""
+"""Longest wait of a client for an actor that it has started: a migration may be running."""
 
 OWNED_SECONDS = 10.0
-"""How long a client hopes that an owner that does not serve is an actor that just begins or ends:
-longer than a drain takes."""
+"""Longest wait for an owner that does not serve, which may be an actor that starts or exits: longer
+than a drain takes."""
 
 SPAWN_TRIES = 4
-"""How often a client starts an actor that ends at once before it gives up and shows its log."""
+"""Starts of an actor that exits at once, before a client reports the end of its log."""
 
 RECONNECT_FIRST_SECONDS = 0.002
 """First pause before connecting again; doubles up to the next value."""
@@ -469,10 +470,10 @@ LEASE_TOTAL_SECONDS = 1.0
 """The longest that one caller may keep the writer to itself, running statements included."""
 
 STATEMENT_BESIDE_OTHERS_SECONDS = 0.200
-"""How long a statement or a lease of a caller may go on while others wait to write (G13)."""
+"""Longest statement or lease of a caller while others wait to write (G13)."""
 
 LEASE_LOOK_SECONDS = 0.020
-"""How often a pause inside a lease is ended to see whether others wait."""
+"""Time between two checks, inside a lease, for others that wait."""
 
 LEASE_IDLE_SECONDS = 0.200
 """The longest pause inside a lease; a holder that does more than SQL should not hold it."""

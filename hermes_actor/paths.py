@@ -1,4 +1,4 @@
-"""Where things lie: the home, the database, and the side files that belong to it."""
+"""Paths of a store: the home, the database, and the side files that belong to it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StorePaths(NamedTuple):
 
     @property
     def owner_lock(self) -> Path:
-        """Whoever holds its ``flock`` owns the database. Never unlinked."""
+        """The process that holds its ``flock`` owns the database. Never unlinked."""
         return self.folder / "owner.lock"
 
     @property
@@ -101,7 +101,7 @@ def readable(text: object) -> str:
 
 
 def is_gone(path: Path) -> bool:
-    """Whether nothing is at *path*. What cannot be seen (EACCES, EIO, ESTALE) is not gone."""
+    """Return True if nothing is at *path*. EACCES, EIO and ESTALE do not prove that."""
     try:
         path.stat()
     except OSError as error:
@@ -110,10 +110,10 @@ def is_gone(path: Path) -> bool:
 
 
 def check_not_hijacked(paths: StorePaths) -> None:
-    """Refuse a place that somebody could have prepared for us. Raises :class:`PermissionDenied`.
+    """Refuse a store that another user could have prepared. Raises :class:`PermissionDenied`.
 
     The path was resolved, so a symbolic link in it has been put there since. The folder of the
-    side files must be a real folder that nobody else can change: its socket and its locks are
+    side files must be a real folder that no other user can change: its socket and its locks are
     believed. A pipe or a device in the place of the database would hold up who opens it: that is a
     :class:`CannotOpen`.
     """
@@ -144,7 +144,7 @@ def check_not_hijacked(paths: StorePaths) -> None:
 
 
 def check_ownership(paths: StorePaths) -> None:
-    """Refuse to own a store in somebody else's folder; root may connect there, not serve.
+    """Refuse to own a store in the folder of another user; root may connect there, not serve.
 
     Raises :class:`PermissionDenied`.
     """
@@ -174,7 +174,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def socket_path(paths: StorePaths) -> Path:
-    """Where the socket lies: in the folder, unless its path is too long to be reached there.
+    """Return the path of the socket: in the folder, unless that is too long for a socket.
 
     Linux reaches any folder through a descriptor. Elsewhere a private folder among the temporary
     files stands in, named by the identity of the real one.

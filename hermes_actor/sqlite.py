@@ -2,7 +2,7 @@
 
 Every process uses the standard ``sqlite3``. Two copies of SQLite in one process on one file lose
 each other's locks, and only this module reports extended result codes, which is how faults are
-told apart here; message texts are for people.
+classified here; message texts are for people.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def connect_writer(path: Path) -> Connection:
     """Open *path*, which must exist, for writing, in autocommit mode and without any waiting.
 
     Waiting for a foreign lock is the engine's business: SQLite's own busy handler sleeps for up
-    to 100 ms between tries and cannot be told about deadlines.
+    to 100 ms between tries and knows no deadlines.
     """
     return _connect(path, "rw", check_same_thread=True)
 
@@ -120,7 +120,7 @@ def primary_code(error: BaseException | None) -> int:
 
 
 def wal_reset_safe(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
-    """Whether the linked SQLite is free of the WAL-reset race even beside a foreign writer."""
+    """Return True if the linked SQLite has no WAL-reset race, also beside a foreign writer."""
     if version >= WAL_RESET_FIXED:
         return True
     fixed = _BACKPORTS.get(version[:2])

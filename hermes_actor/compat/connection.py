@@ -204,7 +204,7 @@ _PRAGMA = re.compile(r"PRAGMA\s+(?:\w+\s*\.\s*)?(\w+)\s*(=|\()?", re.IGNORECASE)
 
 
 def _check_pragma(sql: str) -> None:
-    """Let questions through. A setting would stick to one pooled reader, or to nobody."""
+    """Let reading pragmas through. A setting would stick to one pooled reader, or be lost."""
     match = _PRAGMA.search(sql)
     name, argument = (match.group(1).lower(), match.group(2)) if match else ("", None)
     if name not in _PRAGMAS or (argument and not (argument == "(" and name in _WITH_ARGUMENT)):

@@ -1,4 +1,4 @@
-"""Why the store could not be opened: remembered for the processes that go on without it."""
+"""The last error of opening a store, kept for programs that go on without it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class FileSystem(NamedTuple):
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether its content is gone with the machine, or with a container."""
+        """Return True if its content is gone with the machine, or with a container."""
         return self.kind in _PASSING
 
 

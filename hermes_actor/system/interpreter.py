@@ -8,11 +8,11 @@ import sys
 __all__ = ["library_variables"]
 
 _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Where the system finds the libraries of an interpreter that has a place of its own."""
+"""Variables by which the system finds the libraries of an interpreter in a folder of its own."""
 
 
 def library_variables() -> dict[str, str]:
-    """Where the interpreter finds its libraries, shared ones and those in Python."""
+    """Variables by which the interpreter finds its libraries, shared ones and those in Python."""
     found = {name: os.environ[name] for name in _LIBRARIES if name in os.environ}
     home = os.environ.get("PYTHONHOME")
     # Only one that this interpreter has itself been started with.

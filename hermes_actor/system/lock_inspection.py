@@ -1,4 +1,4 @@
-"""Which processes are in the way: read from ``/proc``, empty where there is none.
+"""Processes that hold a file or a lock: read from ``/proc``, empty where there is none.
 
 Only for people: nothing is ever decided by a pid.
 """
@@ -108,7 +108,7 @@ def lock_holder(paths: StorePaths) -> int | None:
         with paths.owner_lock.open("rb") as lock:
             pid = json.loads(lock.read())["pid"]
             # A process that lives may have given the lock up long ago. To try it is to hold it for
-            # a moment, so it is tried only then, and whoever meets us there tries again.
+            # a moment, so it is tried only then, and a process that meets it retries.
             held = isinstance(pid, int) and is_alive(pid) and _is_held(lock.fileno())
             return pid if held else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -124,7 +124,7 @@ def _is_held(descriptor: int) -> bool:
 
 
 def owners() -> list[tuple[int, Path]]:
-    """(process, database) of everybody of this user who has an owner lock open."""
+    """Return (pid, database) of every process of this user that has an owner lock open."""
     found = set(_lock_openers() if Path("/proc/self/fd").exists() else _listed_actors())
     return sorted(found, key=lambda one: (one[1], one[0]))
 

@@ -20,13 +20,13 @@ _LOOK_SECONDS = 0.02
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number now; it may be another one than you think."""
+    """Return True if a process has this number now; it may be another one than before."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
-        return True  # somebody else's
+        return True  # of another user
     return True
 
 

@@ -1,4 +1,4 @@
-"""What travels between a client and an actor: one tagged map a frame.
+"""The messages between a client and an actor: one tagged map a frame.
 
 A conversation begins with :class:`Hello` and its answer. After that the client sends requests,
 each with the next number of its own sequence, and the actor answers each one exactly once. See
@@ -76,7 +76,7 @@ class Hello(_Message, frozen=True, kw_only=True, omit_defaults=False, tag="hello
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the actor asks its clients to keep to."""
+    """Limits that the actor asks its clients to keep to."""
 
     window: int = 64
     """Requests that may be unanswered at one time."""
@@ -288,7 +288,7 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
 
 
 class StatusReply(_Message, frozen=True, kw_only=True, tag="status.reply"):
-    """How the actor is: a JSON document, so that it can grow without a new protocol."""
+    """The status of the actor: a JSON document, so that it can grow without a new protocol."""
 
     ask: int
     status: str

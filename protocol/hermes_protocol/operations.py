@@ -298,7 +298,7 @@ class SessionRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Imported(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an imported session; ``title`` is the one it got."""
+    """The outcome of one imported session; ``title`` is the one it got."""
 
     imported: bool = False
     detached: bool = False
@@ -432,7 +432,7 @@ class TopicsBind(Operation[None], frozen=True, kw_only=True, tag="topics.bind"):
 
 
 class SqlResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one statement gave: rows by position, their column names, and the row counters."""
+    """The result of one statement: rows by position, their column names, and the row counters."""
 
     columns: list[str] = []
     rows: list[list[Value]] = []
@@ -476,7 +476,7 @@ class Vacuum(Operation[None], frozen=True, kw_only=True, tag="upkeep.vacuum"):
 class IndexMerge(Operation[bool], frozen=True, kw_only=True, tag="index.merge"):
     """Merge the segments of one full-text index, about so many pages of it.
 
-    ``begin`` starts anew; then it is sent again until the result, whether there is more, is false.
+    ``begin`` starts over; then it is sent again until the result, whether there is more, is false.
     """
 
     table: str

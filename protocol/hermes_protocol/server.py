@@ -19,7 +19,7 @@ _DEFAULT_FRAME_BYTES = wire.Limits().frame_bytes
 
 
 class State(Enum):
-    """How far a connection is; decides which messages may come next."""
+    """The state of a connection; decides which messages may come next."""
 
     AWAIT_HELLO = "no message has come yet"
     OPEN = "requests and asks"

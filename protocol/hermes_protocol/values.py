@@ -1,4 +1,4 @@
-"""What a column may hold on the wire.
+"""The values of a column on the wire.
 
 MessagePack tells text from bytes, but a typed union of both cannot be decoded, so bytes travel
 inside a :class:`Blob`. Everything else is itself.

@@ -376,7 +376,11 @@ tell({"answers": answers, "before": before, "after": after})
         ("gone", "SpawnFailed", r"/gone/venv/bin/python, cannot be run \(No such file"),
         ("empty", "SpawnFailed", r"\(unknown\), cannot be run"),
         ("none", "SpawnFailed", r"\(unknown\), cannot be run"),
-        ("no program", "SpawnFailed", r"test_start\.py, cannot be run \(Permission denied\)"),
+        (
+            "no program",
+            "SpawnFailed",
+            r"test_start_on_demand\.py, cannot be run \(Permission denied\)",
+        ),
         ("log is a folder", "CannotOpen", r"needs .*/\.state\.db\.actor/log \(Is a directory\)"),
         ("log is a link", "CannotOpen", r"needs .*/\.state\.db\.actor/log \(Too many levels"),
     ],

@@ -37,14 +37,11 @@ NOUNS = {"formatting", "framing", "listing", "ranking", "string"}
 
 NOT_YET = {
     "hermes_protocol",
-    "top level",
     "actor",
     "cli",
-    "compat",
     "embedded",
     "engine",
     "providers",
-    "system",
 }
 """Packages of the product that are not clean yet."""
 

@@ -75,7 +75,7 @@ class PredecessorLink:
     def tell_serving(self, epoch: int) -> None:
         failpoints.hit("successor.serving")
         self._say(Serving(epoch=epoch))
-        failpoints.hit("successor.told")
+        failpoints.hit("successor.notified")
 
     def tell_failed(self, error: BaseException) -> None:
         code = getattr(error, "code", "error")
