@@ -570,7 +570,7 @@ CONVERSATION: tuple[tuple[str, str], ...] = (
     ("hello", "A client connects and introduces itself."),
     ("welcome", "The actor takes it. The newest change in the file is number 41."),
     ("request.1", "The first request: create a session. `after` is the 41 just learnt."),
-    ("request.2", "The second follows at once; nobody waits for the first answer."),
+    ("request.2", "The second follows at once; it does not wait for the first answer."),
     ("ok.1", "The first is committed as change 42, with result true: a row was inserted."),
     ("hello", "The connection breaks. The client connects again under the same id."),
     (

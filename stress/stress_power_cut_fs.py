@@ -145,7 +145,7 @@ def look(job: Job, image: Path, told: Path, stopped: float, where: str) -> None:
     for violation in judge(recorded, final):
         job.violation(f"{where}: {violation}")
     if len(job.violations) == before:
-        job.count("told before a cut", sum(write.outcome == "ok" for write in recorded.writes))
+        job.count("replies before a cut", sum(write.outcome == "ok" for write in recorded.writes))
         shutil.rmtree(told)
 
 

@@ -208,6 +208,14 @@ def test_names_of_entry_points_are_those_of_the_code():
     assert all(f'"{group}"' in resolve for group in GROUPS)
 
 
+def test_functions_for_agents_are_where_the_page_says():
+    rows = rows_of((DOCS / "reference/tools.md").read_text("utf-8"))[1:]
+    for shown, module, _ in rows:
+        found = importlib.import_module(f"hermes_actor.{module.strip('`')}")
+        for name in names(shown):
+            assert hasattr(found, name.partition("(")[0]), name
+
+
 def test_named_tests_exist():
     code = "".join(file.read_text("utf-8") for file in (ROOT / "tests").rglob("*.py"))
     defined = set(re.findall(r"def (test_\w+)", code))
