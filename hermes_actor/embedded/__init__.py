@@ -1,7 +1,7 @@
 """Embedded mode: the writer as a thread of the calling process.
 
 For tests and programs of one process. All SessionDB objects on one file share one writer; a
-second process is told who holds it.
+second process gets an error that names the holder.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_actor import limits
-from hermes_actor.embedded.queue import Waiter
+from hermes_actor.embedded.queue import Completion
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Request, lease_over
 from hermes_protocol.operations import SqlLease
@@ -47,10 +47,10 @@ class EmbeddedLease:
                 self._writer.lease_holder = None
 
     def _ask(self, statement: SqlStatement | None, commit: Request | None) -> Any:
-        waiter = Waiter()
-        self._job.put(jobs.LeaseStep(statement, commit, waiter.finish))
-        # Once the end is marked nobody reads the commands: an open reply then will never come.
-        while not waiter.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
-            if self._over and not waiter.poll(0):
+        completion = Completion()
+        self._job.put(jobs.LeaseStep(statement, commit, completion.finish))
+        # Once the end is marked no step is read any more: an open reply then will never come.
+        while not completion.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
+            if self._over and not completion.poll(0):
                 raise lease_over()
-        return waiter.result()
+        return completion.result()

@@ -1,4 +1,4 @@
-"""How callers and the writer thread meet: a queue of jobs, and a place to wait for each."""
+"""The queue between callers and the writer thread, and the completion of each job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hermes_actor.system.fork import outside
 if TYPE_CHECKING:
     from hermes_actor.engine import jobs
 
-__all__ = ["Queue", "Waiter"]
+__all__ = ["Completion", "JobQueue"]
 
 
-class Waiter:
-    """Where a caller waits for the end of a job."""
+class Completion:
+    """Lets a caller wait for the end of a job."""
 
     __slots__ = ("_done", "_outcome")
 
@@ -29,18 +29,19 @@ class Waiter:
         self._done.acquire()
 
     def finish(self, outcome: Outcome) -> None:
+        """Set the outcome and wake the caller. Called once, in the writer thread."""
         self._outcome = outcome
         self._done.release()
 
     def poll(self, seconds: float) -> bool:
-        """Wait for a while; true when the end has come."""
+        """Wait for at most *seconds*; returns True if the job has ended."""
         if not self._done.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
             return False
         self._done.release()
         return True
 
     def result(self) -> Any:
-        """The result, once the end has come; as often as it is asked for."""
+        """Wait for the end and return the result, as often as it is called. Raises its error."""
         with self._done:
             pass
         if self._outcome.error is not None:
@@ -48,7 +49,11 @@ class Waiter:
         return self._outcome.result
 
     def wait(self, job: jobs.Job) -> Any:
-        """The result of *job*. A caller gives up only while the job has not been taken."""
+        """Return the result of *job*.
+
+        Raises :class:`DeadlineExceeded` only while the writer has not taken the job: nothing was
+        executed then. Once it is taken, its true outcome is waited for (G9).
+        """
         began = time.monotonic()
         if not self.poll(job.deadline - began) and job.take():
             raise DeadlineExceeded(
@@ -58,13 +63,14 @@ class Waiter:
         return self.result()
 
 
-class Queue:
+class JobQueue:
     """The jobs of one writer, in the order in which they came."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[jobs.Job] = queue.SimpleQueue()
         self.put = self._jobs.put
 
+    # An empty queue is the place where the thread sleeps: outside, as far as forks are concerned.
     def take(self, timeout: float | None) -> list[jobs.Job]:
         try:
             taken = [outside(self._jobs.get, timeout=timeout)]

@@ -49,6 +49,7 @@ class _Registry(SharedObjects["Path", EmbeddedWriter]):
                     self._replaced.add(writer.paths.db)
 
     def stop_all(self) -> None:
+        """Stop every writer. Runs at exit, for programs that forget to close."""
         for writer in self.clear():
             writer.stop()
 

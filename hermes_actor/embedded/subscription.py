@@ -1,4 +1,4 @@
-"""Following the changes of a writer in the same process."""
+"""Subscriptions to the changes of a writer in the same process."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class EmbeddedChanges:
         self._news: deque[Changed | Gap] = deque([gap] if gap is not None else [])
 
     def take(self) -> Changed | Gap | None:
+        """Return the next change, ``None`` if there is none yet. Raises when the writer stopped."""
         if self._closed:
             raise Closed("this subscription is closed")
         self._writer.check_process()
         if not self._news:
-            # Cleared before looking: what comes after the look wakes again.
+            # Cleared before reading: what comes after the read wakes again.
             self._awake.clear()
             stopped = self._writer.stopped
             items, self._position = self._ring.read(self._position, limits.FOLLOWER_CHANGES_AT_ONCE)
@@ -47,6 +48,7 @@ class EmbeddedChanges:
         return self._news.popleft() if self._news else None
 
     def wait(self, seconds: float | None) -> None:
+        """Wait until there may be a change, or :meth:`wake` is called."""
         self._awake.wait(seconds)
 
     def wake(self) -> None:

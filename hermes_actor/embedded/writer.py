@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes_actor import exit_codes
 from hermes_actor.embedded.leases import EmbeddedLease
-from hermes_actor.embedded.queue import Queue, Waiter
+from hermes_actor.embedded.queue import Completion, JobQueue
 from hermes_actor.embedded.subscription import EmbeddedChanges
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Outcome, Request
@@ -37,7 +37,7 @@ _held: set[OwnerLock] = set()
 
 
 def close_inherited_locks() -> None:
-    """In a forked child: they are the parent's, and must not outlive it in our copies."""
+    """Close the copies of a forked child: the locks are the parent's and must not outlive it."""
     while _held:
         _held.pop().release()
 
@@ -46,16 +46,16 @@ class EmbeddedWriter:
     """One writer thread, shared by its users. Get it with :func:`hermes_actor.embedded.share`."""
 
     def __init__(self, paths: StorePaths, release: Callable[[EmbeddedWriter], None]) -> None:
-        """*release* is told when one of its users leaves."""
+        """*release* is called when one of its users leaves."""
         self.paths = paths
         self._release = release
         self._pid = os.getpid()
-        self._queue = Queue()
+        self._queue = JobQueue()
         self.lease_holder: tuple[int, EmbeddedLease] | None = None
         self._stopped: BaseException | None = None
         self._lock = OwnerLock.acquire(paths)
         _held.add(self._lock)
-        opened = Waiter()
+        opened = Completion()
         # Daemon, and stopped by atexit: a program that forgets to close must still end, and its
         # writer must still close the file properly.
         self._thread = threading.Thread(
@@ -86,21 +86,23 @@ class EmbeddedWriter:
         deadline = time.monotonic() + timeout
         answers: list[Answer] = []
         for operation in operations:
-            waiter = Waiter()
-            job = jobs.Call(waiter.finish, Request(operation, deadline))
+            completion = Completion()
+            job = jobs.Call(completion.finish, Request(operation, deadline))
             self._queue.put(job)
-            answers.append(EmbeddedAnswer(self, waiter, job))
+            answers.append(EmbeddedAnswer(self, completion, job))
         return answers
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
-        waiter = Waiter()
+        completion = Completion()
         deadline = time.monotonic() + timeout
-        self._wait(waiter, jobs.IndexBarrier(waiter.finish, deadline, through, damaged=damaged))
+        self._wait(
+            completion, jobs.IndexBarrier(completion.finish, deadline, through, damaged=damaged)
+        )
 
     def lease(self, timeout: float) -> Lease:
-        waiter = Waiter()
-        job = jobs.Lease(waiter.finish, time.monotonic() + timeout)
-        self._wait(waiter, job)
+        completion = Completion()
+        job = jobs.Lease(completion.finish, time.monotonic() + timeout)
+        self._wait(completion, job)
         lease = EmbeddedLease(self, job)
         self.lease_holder = (threading.get_ident(), lease)
         return lease
@@ -127,19 +129,19 @@ class EmbeddedWriter:
         if self.lease_holder is not None and self.lease_holder[0] == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
-    def _wait(self, waiter: Waiter, job: jobs.Job) -> Any:
+    def _wait(self, completion: Completion, job: jobs.Job) -> Any:
         self._check_caller()
         self._queue.put(job)
-        return self.result_of(waiter, job)
+        return self.result_of(completion, job)
 
-    def result_of(self, waiter: Waiter, job: jobs.Job) -> Any:
-        # Looked at after putting: a writer that stops looks at the queue once more after that.
+    def result_of(self, completion: Completion, job: jobs.Job) -> Any:
+        # Checked after the put: a writer that stops reads the queue once more after it is marked.
         if self._stopped is not None and job.take():
             raise self.why_stopped()
-        return waiter.wait(job)
+        return completion.wait(job)
 
     def why_stopped(self) -> HermesActorError:
-        """A fresh error each time: one that is raised again and again grows its traceback."""
+        """Return a new error each time: one that is raised repeatedly grows its traceback."""
         assert self._stopped is not None
         kind = type(self._stopped) if isinstance(self._stopped, Closed) else ActorBroken
         return kind(str(self._stopped))
@@ -152,7 +154,7 @@ class EmbeddedWriter:
             self._lock.unlock()
             _held.discard(self._lock)
 
-    def _run(self, opened: Waiter) -> None:
+    def _run(self, opened: Completion) -> None:
         """The writer thread: inside SQLite, as far as forks are concerned, except where it waits
         for jobs, for the commands of a lease, or for a foreign lock."""
         try:
@@ -172,7 +174,7 @@ class EmbeddedWriter:
         except BaseException as error:
             _log.exception("the writer of %s has stopped", self.paths.db)
             self._stopped = ActorBroken(f"the writer has stopped: {error}")
-        self._writer.changes.add(())  # wakes those who follow
+        self._writer.changes.add(())  # wakes subscribers, which then see the end
         while self._queue.waiting():
             for job in self._queue.take(0):
                 if job.take():
@@ -180,17 +182,17 @@ class EmbeddedWriter:
 
 
 class EmbeddedAnswer:
-    """The answer to one operation, when it comes."""
+    """The pending answer to one operation."""
 
-    __slots__ = ("_job", "_waiter", "_writer")
+    __slots__ = ("_completion", "_job", "_writer")
 
-    def __init__(self, writer: EmbeddedWriter, waiter: Waiter, job: jobs.Job) -> None:
+    def __init__(self, writer: EmbeddedWriter, completion: Completion, job: jobs.Job) -> None:
         self._writer = writer
-        self._waiter = waiter
+        self._completion = completion
         self._job = job
 
     def done(self) -> bool:
-        return self._waiter.poll(0)
+        return self._completion.poll(0)
 
     def result(self) -> Any:
-        return self._writer.result_of(self._waiter, self._job)
+        return self._writer.result_of(self._completion, self._job)

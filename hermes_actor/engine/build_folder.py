@@ -76,7 +76,7 @@ class BuildFolder:
             conn.close()
 
     def open(self, table: str) -> Built:
-        """What has been built for *table*. It stays usable when the folder is gone.
+        """Return what was built for *table*. It stays usable when the folder is gone.
 
         Raises :class:`BuildFailed` if it is not what this build of the actor expects.
         """

@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.2
 """Between two looks of either process whether the other one lives."""
 
 _END_SECONDS = 5.0
-"""How long a process may take to end that has said its last word, or was killed."""
+"""Longest wait for the exit of a process that has reported its result, or was killed."""
 
 
 def start_builder(folder: Path, size: int) -> BuildProcess | BuildHere:
@@ -101,7 +101,7 @@ class BuildProcess:
 
 
 def _address_space(size: int) -> int:
-    """What a process may use for texts of *size* bytes; never more than half of the machine."""
+    """Return the bytes a process may use for *size* bytes of text; at most half of the machine."""
     wanted = limits.ASIDE_PROCESS_BYTES + limits.ASIDE_PROCESS_FACTOR * size
     with contextlib.suppress(ValueError, OSError):
         return min(wanted, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)

@@ -86,7 +86,7 @@ class _Segment(NamedTuple):
 
 class _Level(NamedTuple):
     merging: int
-    """How many of the segments, from the oldest on, FTS5 is merging into the next level."""
+    """Number of segments, from the oldest on, that FTS5 is merging into the next level."""
     segments: list[_Segment]
 
 
@@ -212,7 +212,7 @@ def _with_newest(structure: _Structure, segment: _Segment) -> _Structure:
 
 
 def is_crowded(conn: Connection, table: str) -> bool:
-    """Whether a level is on its way to be merged in one go, and large, or has too many segments."""
+    """Return True if FTS5 would soon merge a large level in one go, or a level is full."""
     return any(
         len(segments) >= _MOST_SEGMENTS
         or (
@@ -265,7 +265,7 @@ class Built:
         return pages
 
     def index(self) -> Iterator[tuple[bytes, int]]:
-        """What says which term begins on which leaf."""
+        """Return the first term of each leaf."""
         return iter(self._conn.execute("SELECT term, pgno FROM t_idx"))
 
     def close(self) -> None:
@@ -367,7 +367,7 @@ def stage(
 
 
 def is_staged(conn: Connection, table: str, number: int, built: Built) -> bool:
-    """Whether all pages of *built* are there; another program may have emptied the index."""
+    """Return True if all pages of *built* are there; another program may have emptied the index."""
     return built.extent is None or _pages_of(conn, table, number) == built.pages
 
 
@@ -438,7 +438,7 @@ def remove_leftovers(conn: Connection, table: str, pages: int) -> bool:
 
 @cache
 def is_known_format() -> bool:
-    """Whether the linked SQLite keeps indexes as this module knows them. Found out by trial."""
+    """Return True if the linked SQLite keeps indexes as this module knows them, by trial."""
     try:
         return all(_is_known(table) for table in TABLES)
     except (sqlite3.Error, UnknownFormat, AssertionError):

@@ -54,7 +54,7 @@ class _Work:
     """Some texts in a thread, and then their segments on the way into the tables."""
 
     is_apart = False
-    """Whether a process of its own does it."""
+    """True if a process of its own does it."""
 
     def __init__(self, ids: list[int], parts: dict[str, list[Entry]]) -> None:
         self.ids = ids
@@ -183,7 +183,7 @@ class _Failure(NamedTuple):
 
     tries: int
     again: float
-    """When it is tried again, by the clock of the environment."""
+    """Time of the next try, by the clock of the environment."""
     words: str
 
 
@@ -194,13 +194,13 @@ class LargeTextIndexer:
         self.env = env
         self.paths = paths
         self.is_due = True
-        """Whether there may be something to do: a note, or work that waits for the writer."""
+        """True if there may be something to do: a note, or work that waits for the writer."""
         self.refusal: str | None = None
-        """Why texts cannot be indexed aside; they are then indexed in idle time, in one piece."""
+        """Reason why texts cannot be indexed aside; idle time then indexes them in one piece."""
         self._work: _Work | None = None
         self._failures: dict[int, _Failure] = {}
         self._resume_at: float | None = None
-        """When there is something to do, if all that is noted has failed and waits."""
+        """Time when there is something to do, if all that is noted has failed and waits."""
         remove_folders(paths)
 
     def pause(self, *, idle: bool) -> float | None:
@@ -223,7 +223,7 @@ class LargeTextIndexer:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether all that is left are texts that have failed, and none of them is due."""
+        """True if all that is left are texts that have failed, and none of them is due."""
         return self._resume_at is not None and self.env.monotonic() < self._resume_at
 
     @property
@@ -234,7 +234,7 @@ class LargeTextIndexer:
 
     @property
     def tries(self) -> int:
-        """How often the text of :attr:`failure` was tried."""
+        """Number of tries of the text of :attr:`failure`."""
         return max((one.tries for one in [*self._failures.values()]), default=0)
 
     @property
@@ -396,7 +396,7 @@ class LargeTextIndexer:
 
 
 def _size(parts: dict[str, list[Entry]]) -> int:
-    """How much text the largest of the private tables takes."""
+    """Return the bytes of text that the largest of the private tables takes."""
     return max(
         (sum(len(e.old or b"") + len(e.new or b"") for e in some) for some in parts.values()),
         default=0,

@@ -44,7 +44,7 @@ NO_FLOOR = 2**63 - 1
 
 
 class Ticket(NamedTuple):
-    """Whose request it is, and which: the key under which it is applied at most once.
+    """The client and number of a request: the key under which it is applied at most once.
 
     Nothing has a default: a host that forgets one of these decides wrongly about old requests.
     """
@@ -75,7 +75,7 @@ class Receipts:
         self._refusals: dict[tuple[bytes, int], HermesActorError] = {}
 
     def find(self, conn: Connection, ticket: Ticket) -> Outcome | None:
-        """The answer that a request has already had; ``None`` if it is to be applied now."""
+        """Return the answer that a request has had before; ``None``: it is to be applied now."""
         client = self._clients.get(ticket.client) or self._meet(conn, ticket.client)
         highest = self._pending.get(ticket.client, client.highest)
         if ticket.seq > highest:
@@ -112,7 +112,7 @@ class Receipts:
         return client
 
     def record(self, conn: Connection, ticket: Ticket, commit_no: int, result: bytes) -> None:
-        """Note inside the transaction that a request was applied."""
+        """Write the receipt of a request inside the transaction that applies it."""
         conn.execute(
             "INSERT INTO hermes_actor_receipts VALUES (?, ?, ?, ?, ?)",
             (ticket.client, ticket.seq, commit_no, ticket.digest, result),
@@ -143,7 +143,7 @@ class Receipts:
         return plain
 
     def committed(self, tickets: list[Ticket]) -> None:
-        """The transaction of these requests is in the file."""
+        """Remember what the committed transaction of these requests holds."""
         for ticket in tickets:
             client = self._clients.get(ticket.client)  # not met: its request could not be read
             if client is None:
@@ -155,6 +155,7 @@ class Receipts:
         self._settled()
 
     def rolled_back(self) -> None:
+        """Forget what the open transaction would have held."""
         self._settled()
 
     def _settled(self) -> None:
@@ -164,7 +165,7 @@ class Receipts:
             self._clients.clear()
 
     def forget(self, conn: Connection, client_id: bytes) -> None:
-        """The client will not come back: remove its receipts, inside a transaction."""
+        """Remove the receipts of a client that will not come back, inside a transaction."""
         conn.execute("DELETE FROM hermes_actor_receipts WHERE client = ?", (client_id,))
         conn.execute("DELETE FROM hermes_actor_stage WHERE client = ?", (client_id,))
         self._clients.pop(client_id, None)
@@ -185,7 +186,7 @@ class Receipts:
         return through
 
     def swept(self, through: int) -> None:
-        """A sweep is in the file."""
+        """Remember a sweep, once it is committed."""
         self.swept_through = through
         # What memory knows of clients is read again from what is left; those that are gone go.
         self._clients.clear()

@@ -1,16 +1,16 @@
-"""R1, the start-up barrier: what stands between opening a file and the first acknowledgement.
+"""R1, start-up recovery: the barrier between opening a file and the first acknowledgement.
 
 An earlier owner may have died after writing frames that never reached the disk. They look
-committed to us and may vanish in a power cut. So the WAL is folded back (which syncs it), and one
-durable commit of our own raises the epoch; only then is anything promised on top of it. Where a
-reader's snapshot keeps the WAL from being folded, the commit alone suffices, because its sync
-covers the whole WAL, unless a sync has failed before: then the page cache may show what the disk
-has lost, and only a folded WAL will do.
+committed and may vanish in a power cut. So the WAL is checkpointed (which syncs it), and one
+durable commit raises the epoch; only then is anything promised on top of it. Where a reader's
+snapshot blocks the checkpoint, the commit alone suffices, because its sync covers the whole WAL,
+unless a sync has failed before: then the page cache may show what the disk has lost, and only a
+complete checkpoint will do.
 
-And even folding needs care then. Frames that the disk has lost would go into the database, while
-the WAL on the disk still ends before them; if the power went before our own commit, that older WAL
-would be replayed over newer pages and tear the file. So all of the WAL is written once more, which
-makes the kernel bring it to the disk, before anything is folded.
+And even a checkpoint needs care then. Frames that the disk has lost would go into the database,
+while the WAL on the disk still ends before them; if the power failed before the commit of the
+epoch, that older WAL would be replayed over newer pages and tear the file. So all of the WAL is
+written once more, which makes the kernel bring it to the disk, before the checkpoint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 BARRIER_SECONDS = 2.0
-"""How long the WAL is tried to be folded back before the commit alone must do."""
+"""Longest wait for readers during the checkpoint, before the commit alone must do."""
 
 
 def has_failed_sync(paths: StorePaths) -> bool:
@@ -74,25 +74,25 @@ def run_startup_recovery(
     after_failure: bool = False,
     leave_by: Callable[[], float] = lambda: float("inf"),
 ) -> int:
-    """Run the barrier and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
+    """Run recovery and return the new epoch. Raises BUSY if a foreign lock outlasts *deadline*.
 
-    *after_failure* says that the last owner saw a sync fail; readers that are in the way then are
-    named by their locks. Raises ``OSError`` if the WAL cannot be written again. Idempotent:
-    whatever fails here can be tried again.
+    *after_failure* says that the last owner saw a sync fail; a reader that blocks the checkpoint is
+    named then. Raises ``OSError`` if the WAL cannot be written again. Idempotent: it can be retried
+    after any failure.
     """
-    # After a failed sync nothing but a folded WAL will do, so it gets all the time there is.
+    # After a failed sync nothing but a complete checkpoint will do: it gets all the time there is.
     budget = max(0.0, deadline - env.monotonic())
     if not after_failure:
         budget = min(BARRIER_SECONDS, budget)
     env.failpoint("barrier.before")
     if after_failure:
         _write_wal_again(conn, env, deadline, paths, leave_by)
-    folded = run_checkpoint(conn, Action.TRUNCATE, env, budget, leave_by)
-    if after_failure and not folded.complete:
+    moved = run_checkpoint(conn, Action.TRUNCATE, env, budget, leave_by)
+    if after_failure and not moved.complete:
         readers = ", ".join(f"pid {pid}" for pid in wal_read_lock_pids(paths.shm)) or "unknown"
         raise Busy(
-            f"recovering: a reader ({readers}) keeps the WAL from being folded back after a failed"
-            f" sync; changes wait until it leaves"
+            f"recovering: a reader ({readers}) blocks the checkpoint of {paths.db} after a failed"
+            f" sync; changes wait until it ends its read transaction"
         )
     env.failpoint("barrier.after_checkpoint")
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline, leave_by)
@@ -117,7 +117,7 @@ def _write_wal_again(
     paths: StorePaths,
     leave_by: Callable[[], float],
 ) -> None:
-    """Under the write lock, so that nobody adds to the WAL or begins it anew meanwhile."""
+    """Rewrite and sync the WAL under the write lock, so that no program adds to it meanwhile."""
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline, leave_by)
     try:
         env.write_again(str(paths.wal))

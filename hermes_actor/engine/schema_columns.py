@@ -1,4 +1,4 @@
-"""Which declared columns a file lacks. Runs at every open, at every version."""
+"""Declared columns that a file lacks. Checked at every open, at every version."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def keep_part(conn: Connection, client: bytes, commit_no: int, op: StagePart) ->
 
 
 def take_parts(conn: Connection, client: bytes, op: Staged) -> Operation[Any]:
-    """The operation that the parts are. They go in the transaction that applies it."""
+    """Return the operation that the parts are; they go in the transaction that applies it."""
     whole, parts = bytearray(), 0
     # One part at a time: an operation of this size is in memory often enough.
     for (data,) in conn.execute(
@@ -84,7 +84,7 @@ class LeaseParts:
         self._parts.append(op.data)
 
     def take(self, op: Staged) -> Operation[Any]:
-        """The operation that the parts are. They are not kept any longer."""
+        """Return the operation that the parts are, and forget them."""
         parts, self._parts = self._parts, []
         return _put_together(b"".join(parts), len(parts), op)
 

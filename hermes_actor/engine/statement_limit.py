@@ -50,7 +50,7 @@ def interruptible(conn: Connection, why_stop: Callable[[], str | None]) -> Itera
 
 
 class StatementLimit:
-    """How long one statement of a guest may run: to its end, and beside others a short time."""
+    """Limit of one statement of a guest: to its end, and beside others for a short time."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class StatementLimit:
         self._others_since: float | None = None
 
     def __call__(self) -> str | None:
-        """Why the statement must stop; ``None``: it may go on."""
+        """Return the reason why the statement must stop; ``None``: it may go on."""
         now = self._clock()
         if self._is_gone():
             return "the statement was interrupted: its client has left"

@@ -39,8 +39,6 @@ NOT_YET = {
     "hermes_protocol",
     "actor",
     "cli",
-    "embedded",
-    "engine",
     "providers",
 }
 """Packages of the product that are not clean yet."""
