@@ -77,12 +77,13 @@ def _final(database: Path) -> Final:
     conn.set_busy_timeout(5000)
     try:
         with conn:
-            return final_state(conn)
+            final = final_state(conn)
     except apsw.Error as error:
         # Then everything that was acknowledged counts as lost, and this is why.
-        return Final([], [], [], [f"{database.name} cannot be read: {error!r}"])
+        final = Final([], [], [], [f"{database.name} cannot be read: {error!r}"])
     finally:
         conn.close()
+    return final
 
 
 def measure() -> int:

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from harness.job import Job, run
@@ -103,7 +104,7 @@ def cut_often(job: Job, sandbox: Sandbox, image: Path, number: int) -> None:
             pid = sandbox.serves()
             os.kill(pid, signal.SIGSTOP)
             try:
-                wait_for(lambda pid=pid: at_rest(pid))
+                wait_for(partial(at_rest, pid))
                 stopped = time.monotonic()
                 told = job.folder / f"told-{number}-{cut}"
                 shutil.copytree(sandbox.folder / "history", told)

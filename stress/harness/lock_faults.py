@@ -73,4 +73,4 @@ def act_when_told(sign: Path) -> None:
             STRAYS[sign.read_text()](str(self.paths.db))
             sign.unlink()
 
-    WriteConnection.commit = commit_and_err  # type: ignore[method-assign]
+    WriteConnection.commit = commit_and_err  # type: ignore[method-assign,assignment]

@@ -240,8 +240,8 @@ def _open_doors() -> None:
         os.umask(0)
         return plain(path, flags, mode | 0o044, **more)
 
-    os.open = careless  # type: ignore[assignment]
-    assert listener.os.open is careless
+    os.open = careless
+    assert vars(listener)["os"].open is careless
 
 
 # --- of the reviews: each brings back a defect that the product once had -------------------------
@@ -299,6 +299,7 @@ def _late_maintenance() -> None:
     """Commands ask before they are welcomed, and actors do what nobody waits for any more."""
     from hermes_actor.client import control
     from hermes_actor.engine.jobs import Maintain
+    from hermes_actor.errors import NotRunning
 
     plain = Maintain.__init__
 
@@ -309,17 +310,17 @@ def _late_maintenance() -> None:
     _put(Maintain, "__init__", wanted)
 
     def at_once(paths: Any, make: Any, timeout: float, *, name: str) -> bytes:
-        protocol = control.client_protocol(name)
+        protocol = vars(control)["client_protocol"](name)
         deadline = time.monotonic() + timeout
-        sock = control.dial(paths, deadline)
+        sock = vars(control)["dial"](paths, deadline)
         reply, question = protocol.ask(make)
         try:
             sock.sendall(protocol.hello() + question)
             while not reply.done:
-                control.wait_readable(sock, deadline)
+                vars(control)["wait_readable"](sock, deadline)
                 data = sock.recv(1 << 16)
                 if not data:
-                    raise control.NotRunning("it has just ended")
+                    raise NotRunning("it has just ended")
                 protocol.receive(data)
         finally:
             sock.close()

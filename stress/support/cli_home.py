@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hermes_actor import SessionDB
 from hermes_actor.cli import run
@@ -49,7 +49,7 @@ class Home:
         """Type a command; *answer* is given at a terminal, *stdin* comes from elsewhere."""
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         if answer is None:
-            given = io.TextIOWrapper(io.BytesIO(data), "utf-8")
+            given: Any = io.TextIOWrapper(io.BytesIO(data), "utf-8")
         else:
             given = _Terminal(answer) if isinstance(answer, str) else answer
         self._monkeypatch.setattr(sys, "stdin", given)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from support.subprocess_env import outcome
@@ -21,7 +22,7 @@ def together(count: int, work: Callable[[int], Any]) -> list[dict[str, Any] | No
         if child == 0:
             os.close(go)
             os.read(start, 1)
-            answer = json.dumps([number, outcome(lambda number=number: work(number))])
+            answer = json.dumps([number, outcome(partial(work, number))])
             assert len(answer) < 4096, "only short answers are written in one piece"
             os.write(result, answer.encode() + b"\n")
             os._exit(0)

@@ -34,7 +34,7 @@ KILL = _TELL + "os.kill(os.getpid(), signal.SIGKILL)"
 STOP = "signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)"
 HANG = "time.sleep(600)"
 
-_PACKAGES = [Path(package.__file__).parent for package in (hermes_actor, hermes_protocol)]
+_PACKAGES = [Path(package.__path__[0]) for package in (hermes_actor, hermes_protocol)]
 
 _MAIN = "\nimport sys\nfrom hermes_actor.__main__ import main\nsys.exit(main())\n"
 _LOG = "import logging\nlogging.basicConfig(level=logging.INFO)\n"

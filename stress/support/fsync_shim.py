@@ -6,6 +6,7 @@ way is real, from SQLite's fdatasync up. Where filters are forbidden, COMMIT fai
 
 import ctypes
 import errno
+import importlib
 import os
 import platform
 import sqlite3
@@ -43,9 +44,9 @@ def forbid_syncs() -> bool:
         struct.pack("HP", len(program) // 8, ctypes.addressof(steps))
     )
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and (
-        prctl(_SET_SECCOMP, _FILTER, ctypes.byref(filter_), 0, 0) == 0
-    )
+    if prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        return False
+    return bool(prctl(_SET_SECCOMP, _FILTER, ctypes.byref(filter_), 0, 0) == 0)
 
 
 def _failing(connection: sqlite3.Connection, statement: str, times: float) -> Any:
@@ -76,12 +77,13 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
     ``closed`` beside the sign. With *once*, only the next statement that begins so fails:
     filters cannot be taken back.
     """
-    from hermes_actor.engine import connection, writer
+    from hermes_actor.engine import connection
     from hermes_actor.sqlite import Connection
 
+    writer: Any = importlib.import_module("hermes_actor.engine.writer")
     plain_seams, plain_init = writer.Environment, connection.WriteConnection.__init__
     plain_close = Connection.close
-    connections = []
+    connections: list[Any] = []
 
     def failpoint(name: str) -> None:
         if name == moment and sign.exists():
@@ -102,7 +104,7 @@ def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
         plain_init(self, *args, **kwargs)
 
     connection.WriteConnection.__init__ = init  # type: ignore[method-assign]
-    writer.Environment = lambda: plain_seams(failpoint=failpoint)  # type: ignore[assignment,misc]
+    writer.Environment = lambda: plain_seams(failpoint=failpoint)
 
 
 def sign_for(path: Path) -> Path:

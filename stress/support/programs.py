@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.model import Model, OneOf, Ranked, Tied
 
-LONG = settings.default.max_examples > 100
+LONG = settings().max_examples > 100
 
 # --- what a program may do ---------------------------------------------------------------------
 
@@ -264,9 +264,9 @@ def questions():
         }
         yield "list_sessions_rich", options | {"limit": -1}
         yield "list_sessions_rich", options | {"limit": 2, "offset": 1}
-    for options in ({}, {"limit": 0}, {"limit": 3, "offset": 2}, {"source": "cli"}, {"source": ""}):
-        yield "search_sessions", options
-        yield "list_sessions_rich", options
+    for some in ({}, {"limit": 0}, {"limit": 3, "offset": 2}, {"source": "cli"}, {"source": ""}):
+        yield "search_sessions", some
+        yield "list_sessions_rich", some
     for source in (None, "", "cli", "nowhere"):
         yield "session_count", {"source": source}
         yield "export_all", {"source": source}
@@ -284,14 +284,14 @@ def questions():
         }  # fmt: skip
     for query in (*WORDS, *SHORT):
         yield "search_messages", {"query": query, "limit": -1}
-    for options in (
+    for more in (
         {"limit": 2}, {"limit": 2, "offset": 1}, {"limit": 0},
         {"limit": -1, "source_filter": []}, {"limit": -1, "exclude_sources": []},
         {"limit": -1, "source_filter": ["cli", "tui"], "exclude_sources": ["tui"]},
         {"limit": -1, "role_filter": []}, {"limit": -1, "role_filter": ["user", "tool"]},
     ):  # fmt: skip
-        yield "search_messages", {"query": "北京", **options}
-        yield "search_messages", {"query": "walrus", **options}
+        yield "search_messages", {"query": "北京", **more}
+        yield "search_messages", {"query": "walrus", **more}
 
 
 POSITIONAL = {"session_id", "session_id_or_prefix", "title", "base_title", "key"}

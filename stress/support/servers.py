@@ -18,6 +18,7 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 START_SECONDS = 60
@@ -34,13 +35,13 @@ def find(*names):
     return None
 
 
-def missing(what):
+def missing(what: str) -> Any:
     import pytest  # benchmarks use the servers too, without it
 
     pytest.skip(f"{what} is not installed; make test installs it where it may")
 
 
-def given(*schemes):
+def given(*schemes: str) -> str | None:
     url = os.environ.get("DATABASE_URL_TEST", "")
     return url if url and urlsplit(url).scheme.partition("+")[0] in schemes else None
 
@@ -48,23 +49,35 @@ def given(*schemes):
 class Server:
     """A server process: started, stopped, killed and started again on the same data."""
 
-    def __init__(self, kind):
+    def __init__(self, kind: str) -> None:
         self.kind = kind
         self.folder = Path(tempfile.mkdtemp(prefix=f"hermes-actor-{kind}-"))
         self.user = unprivileged()
         if self.user is not None:
             os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
-        self.process = None
+        self.process: Any = None
         self._made = 0
         atexit.register(self.remove)
 
-    def run(self, *command):
+    def command(self) -> list[str]:
+        """Return the command that runs the server."""
+        raise NotImplementedError
+
+    def answers(self) -> bool:
+        """Return True if the server takes connections."""
+        raise NotImplementedError
+
+    def new_store(self) -> str:
+        """Return the URL of an empty store of its own."""
+        raise NotImplementedError
+
+    def run(self, *command: str) -> None:
         done = subprocess.run(
             command, capture_output=True, text=True, **self._as_user(), cwd=self.folder, timeout=100
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
-    def start(self):
+    def start(self) -> None:
         log = (self.folder / "log").open("ab")
         with log:
             self.process = subprocess.Popen(
@@ -90,11 +103,11 @@ class Server:
             self.process.wait()
             self.process = None
 
-    def remove(self):
+    def remove(self) -> None:
         self.stop(signal.SIGQUIT if self.kind == "postgresql" else signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _as_user(self):
+    def _as_user(self) -> dict[str, Any]:
         if self.user is None:
             return {}
         return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
@@ -111,7 +124,7 @@ def unprivileged():
 
 
 class PostgreSQL(Server):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("postgresql")
         self.program = find("postgres")
         self.run(
@@ -120,13 +133,13 @@ class PostgreSQL(Server):
         )  # fmt: skip
         self.start()
 
-    def command(self):
+    def command(self) -> list[str]:
         return [
             self.program, "-D", str(self.folder / "data"), "-k", str(self.folder),
             "-c", "listen_addresses=", "-c", "max_connections=120", "-c", "shared_buffers=64MB",
         ]  # fmt: skip
 
-    def answers(self):
+    def answers(self) -> bool:
         import psycopg
 
         try:
@@ -139,7 +152,7 @@ class PostgreSQL(Server):
     def base(self):
         return f"postgresql://hermes@/postgres?host={quote(str(self.folder), safe='')}"
 
-    def new_store(self):
+    def new_store(self) -> str:
         return new_schema(self.base)
 
 
@@ -159,16 +172,16 @@ class Standby(PostgreSQL):
 class SmallDisk(PostgreSQL):
     """A PostgreSQL server with a file system of a few megabytes, which goes with it."""
 
-    def __init__(self):
-        self.disk = None
+    def __init__(self) -> None:
+        self.disk: Path | None = None
         super().__init__()
 
-    def start(self):
+    def start(self) -> None:
         self.disk = self.folder / "disk"
         self.disk.mkdir(exist_ok=True)
         super().start()
 
-    def command(self):
+    def command(self) -> list[str]:
         as_user = ["setpriv", f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}"]
         script = (
             f"mount -t tmpfs -o size=24m,uid={self.user.pw_uid},mode=700 tmpfs {self.disk}"
@@ -179,7 +192,7 @@ class SmallDisk(PostgreSQL):
             *as_user, "--clear-groups", *super().command(),
         ]  # fmt: skip
 
-    def _as_user(self):
+    def _as_user(self) -> dict[str, Any]:
         # The server itself is started by the command; only initdb is run for it here.
         return super()._as_user() if self.process is None and self.disk is None else {}
 
@@ -187,7 +200,7 @@ class SmallDisk(PostgreSQL):
 _numbers = iter(range(1, 1_000_000))
 
 
-def new_schema(base):
+def new_schema(base: str) -> str:
     """The URL of an empty store: a schema of its own in one database."""
     import psycopg
 
@@ -200,7 +213,7 @@ def new_schema(base):
 
 
 class MariaDB(Server):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("mysql")
         self.program = find("mariadbd", "mysqld")
         self.run(
@@ -209,7 +222,7 @@ class MariaDB(Server):
         )  # fmt: skip
         self.start()
 
-    def command(self):
+    def command(self) -> list[str]:
         return [
             self.program, "--no-defaults", f"--datadir={self.folder / 'data'}",
             f"--socket={self.socket}", f"--pid-file={self.folder / 'pid'}", "--skip-networking",
@@ -221,7 +234,7 @@ class MariaDB(Server):
     def socket(self):
         return self.folder / "sock"
 
-    def answers(self):
+    def answers(self) -> bool:
         # Not by PyMySQL, which leaves a socket open when nobody answers.
         with socket.socket(socket.AF_UNIX) as tried:
             try:
@@ -230,25 +243,25 @@ class MariaDB(Server):
             except OSError:
                 return False
 
-    def stop(self, number=signal.SIGTERM):
+    def stop(self, number: int = signal.SIGTERM) -> None:
         super().stop(number)
 
     @property
     def base(self):
         return f"mysql://root@/?unix_socket={quote(str(self.socket), safe='')}"
 
-    def new_store(self):
+    def new_store(self) -> str:
         return new_database(self.base)
 
 
-def new_database(base):
+def new_database(base: str) -> str:
     """The URL of an empty store: a database of its own."""
     import pymysql
     from sqlalchemy.engine import make_url
 
     url = make_url(base)
     name = f"store_{os.getpid()}_{next(_numbers)}"
-    options = {key: value for key, value in url.query.items() if key == "unix_socket"}
+    options: dict[str, Any] = {k: v for k, v in url.query.items() if k == "unix_socket"}
     conn = pymysql.connect(
         host=url.host or "localhost",
         port=url.port or 3306,

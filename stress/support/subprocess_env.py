@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
 
 def outcome(call: Callable[[], Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PageLimit:
                 def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
                     if sql.lstrip().upper().startswith("BEGIN"):
                         super().execute(f"PRAGMA max_page_count = {limit.pages}").fetchall()
-                    return super().execute(sql, *args)
+                    return cast("sqlite3.Cursor", super().execute(sql, *args))
 
             return connect(*args, factory=Connection, **kwargs)
 
@@ -125,7 +125,7 @@ def without_fts5() -> None:
     connect = sqlite3.connect
 
     def patched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        connection = connect(*args, **kwargs)
+        connection: sqlite3.Connection = connect(*args, **kwargs)
         drop_modules(connection)
         return connection
 
@@ -155,7 +155,7 @@ def refuse(*words: str, error: str, name: str) -> None:
             raise refusal
 
     class Cursor(sqlite3.Cursor):
-        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        def execute(self, sql: str, *args: Any) -> Self:
             check(sql)
             return super().execute(sql, *args)
 
@@ -167,11 +167,11 @@ def refuse(*words: str, error: str, name: str) -> None:
         class Connection(kwargs.pop("factory", sqlite3.Connection)):  # type: ignore[misc]
             def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
                 check(sql)
-                return super().execute(sql, *args)
+                return cast("sqlite3.Cursor", super().execute(sql, *args))
 
             def executescript(self, sql: str) -> sqlite3.Cursor:
                 check(sql)
-                return super().executescript(sql)
+                return cast("sqlite3.Cursor", super().executescript(sql))
 
             def cursor(self, factory: Any = Cursor) -> Any:
                 return super().cursor(factory)
