@@ -103,6 +103,7 @@ class ActorConnection:
         self.lock = threading.RLock()
         self.protocol = client_protocol(program_name(), partial(handoff_request, self.paths))
         self.exchange = Exchange(self.paths, self.protocol)
+        # Apart from *lock*: connecting waits, and nothing may wait inside *lock*.
         self._connecting = ConnectLock()
         self._reader: _Waiter | None = None
         self._asleep: dict[_Waiter, None] = {}
@@ -223,6 +224,7 @@ class ActorConnection:
         if self._asleep:
             self._asleep.pop(me, None)
         if exchange.torn:
+            # A signal handler has raised between a call of the kernel and the note of it.
             self._disconnect()
         if now >= deadline:
             # Although another thread may be the reader: it may sleep, with the reply in the socket.
@@ -244,6 +246,7 @@ class ActorConnection:
         elif exchange.holds(me.steps):
             me.fd, me.events = exchange.sock.fileno(), select.POLLOUT
         else:
+            # A new lock each time: a release that comes late rings a bell that no thread hears.
             me.bell, me.events = threading.Lock(), 0
             me.bell.acquire()
             self._asleep[me] = None

@@ -103,6 +103,7 @@ class Exchange:
         now, frames = time.monotonic(), deque[tuple[PendingReply, bytes | memoryview]]()
         self.protocol.end_asks()
         for reply, data in self.protocol.unanswered():
+            # A late one is not sent: its caller has been given an error that says so.
             if reply.deadline > now:
                 frames.append((reply, data if reply.left else self.protocol.renew(reply)))
             else:
@@ -162,6 +163,8 @@ class Exchange:
         while frames:
             batch = list(islice(frames, _BUFFERS)) if len(frames) > 1 else [frames[0]]
             fresh = [reply for reply, _ in batch if not reply.left]
+            # Both before the kernel is called: an exception in between must find a request that
+            # may have left, never one that seems not to have.
             self.torn = True
             for reply in fresh:
                 reply.left = True

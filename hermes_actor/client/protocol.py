@@ -51,6 +51,7 @@ def error_from(message: wire.Failed | wire.Reject) -> HermesActorError:
             f"{message.message}: this client speaks {wire.PROTOCOL},"
             f" the actor {message.oldest} to {message.newest}"
         )
+    # A newer actor may have codes that this build does not know; their text still says all.
     kind = by_code.get(message.code, HermesActorError)
     error: HermesActorError = kind(message.message)
     error.sqlite_message = message.words or message.message

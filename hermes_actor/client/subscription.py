@@ -115,6 +115,7 @@ class ActorChangeStream:
         self._sock: socket.socket | None = None
         self._retries: RetryPolicy | None = None
         self._busy = threading.Lock()
+        # A socket and not an event: one poll waits for it and for the actor.
         self._woken, self._waker = socket.socketpair()
 
     def take(self) -> Change | None:

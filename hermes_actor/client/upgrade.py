@@ -34,6 +34,7 @@ def handoff_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
     ``hermes-actor handoff`` when they want to.
     """
     assert protocol.welcome is not None
+    # First: it is the cheapest check, and nearly always the last.
     if not is_newer(__version__, than=protocol.welcome.build):
         return b""
     if not _may_ask(paths) or _found_through_environment():

@@ -244,6 +244,7 @@ class AsyncActorConnection:
         """
         if self.exchange.sock is not None:
             return
+        # Made here, not with the object: it belongs to the loop that runs now.
         lock = self._connecting = self._connecting or anyio.Lock()
         retries = RetryPolicy(self.paths, deadline)
         try:

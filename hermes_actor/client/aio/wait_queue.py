@@ -55,7 +55,7 @@ class WaitQueue:
     def wake_next(self) -> None:
         """Wake the task that has slept longest, to take over work."""
         if self._called is not None:
-            return
+            return  # one is on its way; it takes over, or wakes the next when it leaves
         for waiter in self._asleep:
             if waiter.event is not None and not waiter.event.is_set():
                 self._called = waiter
