@@ -89,6 +89,7 @@ class BatchRunner:
         try:
             request = request.decoded()
             if isinstance(request.operation, Vacuum):
+                # Not in a batch: SQLite refuses VACUUM inside a transaction.
                 return Outcome(error=vacuum(self._connection, self._checkpointer, request.deadline))
             return self._run_transaction([request])[0]
         except Unsupported as error:
@@ -153,6 +154,7 @@ class BatchRunner:
                     size += len(outcome.result)
                 if monotonic() > enough or size > limits.BATCH_ANSWER_BYTES:
                     break
+            # Nothing to keep: without this, requests that are all refused would cost a sync each.
             if not applied and not transaction.parts_discarded:
                 transaction.roll_back()
                 return outcomes
@@ -169,6 +171,7 @@ class BatchRunner:
             transaction.roll_back()
             raise
         except OutcomeUnknown:
+            # No rollback: the writer is broken (R2), or the transaction is in the file already.
             raise
         except Exception as error:
             transaction.roll_back()

@@ -46,6 +46,7 @@ class ChangeTransaction:
                 self._receipts.committed(tickets)
                 self.publish()
             raise
+        # After the commit: memory ahead of the file would answer requests that are not in it.
         self._receipts.committed(tickets)
         self.parts_discarded = False
 

@@ -53,6 +53,7 @@ def may_be_the_index(error: BaseException | None) -> bool:
     """
     if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
         return False
+    # An interrupted statement says nothing about the index, and must not be run a second time.
     if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
         return False
     return primary_code(error) == sqlite3.SQLITE_CORRUPT or not is_storage_failure(error)

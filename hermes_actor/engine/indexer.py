@@ -132,6 +132,7 @@ def index_until(conn: Connection, watermark: int, env: Environment, until: float
         watermark = upper
         if env.monotonic() >= until:
             break
+    # In the transaction of the entries: the watermark can never be ahead of the indexes.
     set_internal(conn, "watermark", watermark)
     return watermark
 

@@ -106,6 +106,8 @@ class LeaseRunner:
             if primary_code(error) == sqlite3.SQLITE_CORRUPT:
                 self._index.report_damage(error)
             raise explained from error
+        # A statement like INSERT OR FAIL keeps the rows before the failing one: run again, it would
+        # apply them twice.
         if keeps_a_part(statement.sql):
             raise explained from error
         conn.execute(f"SAVEPOINT {savepoint}")

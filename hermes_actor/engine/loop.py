@@ -205,6 +205,7 @@ class _Loop:
             except Exception as error:
                 outcomes = [Outcome(error=self._unexpected("a batch", error))] * len(calls)
             seconds = self._clock() - began
+            # Before the replies: a client that learns of the failure must not come back here.
             if self._writer.connection.broken is not None:
                 self._on_broken()
             self._writer.connection.env.failpoint("reply.before")
@@ -212,6 +213,7 @@ class _Loop:
                 self._finish(call, outcome)
             self._sent()
             self._writer.connection.env.failpoint("reply.after")
+            # A batch that took long has answered a prefix; the rest is a batch of its own.
             calls = calls[len(outcomes) :]
             self._run_maintenance(partial(self._after_batch, len(outcomes), seconds, bool(calls)))
 
@@ -359,6 +361,7 @@ class _Loop:
         except Exception as error:
             self._unexpected("a lease", error)
         self._running = 1
+        # Rolled back before the end is marked: the holder may retry at once.
         self._writer.abandon()
         job.end()
         self._sent()

@@ -37,6 +37,8 @@ class OwnerLock:
         """Take the lock at once or raise :class:`AlreadyOwned`, which names the holder."""
         descriptor = _open_lock_file(paths)
         try:
+            # flock, not fcntl locks: it belongs to the open file description, so that it survives
+            # a hand-off of the descriptor and is not dropped by closing another one.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _read_holder(descriptor)

@@ -99,6 +99,7 @@ def run_startup_recovery(
     try:
         if lacks_meta_tables(conn):
             create_meta_tables(conn)
+        # R5: from this commit on, an owner with an older epoch finds itself fenced.
         epoch = (get_internal(conn, "epoch") or 0) + 1
         set_internal(conn, "epoch", epoch)
         conn.execute("COMMIT")
@@ -122,4 +123,5 @@ def _write_wal_again(
     try:
         env.write_again(str(paths.wal))
     finally:
+        # Nothing was written through SQLite; the transaction was only the lock.
         conn.execute("ROLLBACK")

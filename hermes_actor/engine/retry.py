@@ -32,6 +32,8 @@ def retry_busy(
 
     *leave_by* is asked each time: a drain may begin meanwhile, and ends the wait earlier.
     """
+    # The loop is here, not in a busy timeout of SQLite: it ends early for a drain, and its sleep
+    # goes through the environment, so that the simulation decides what happens meanwhile.
     while True:
         try:
             return call()

@@ -42,10 +42,12 @@ def interruptible(conn: Connection, why_stop: Callable[[], str | None]) -> Itera
     try:
         yield
     except sqlite3.OperationalError as error:
+        # Only if the handler gave a reason: an interrupt of another origin keeps its own error.
         if reasons and primary_code(error) == sqlite3.SQLITE_INTERRUPT:
             raise DeadlineExceeded(reasons[0]) from error
         raise
     finally:
+        # The handler belongs to the connection, not to the statement: commits must not meet it.
         conn.set_progress_handler(None, 0)
 
 

@@ -155,6 +155,7 @@ class Writer:
 
     def close(self) -> None:
         """Move the WAL into the database as far as readers allow, and close the file."""
+        # In this order: the builder must not outlive the file, and the checkpoint needs it open.
         self.index.large_texts.close()
         self.checkpointer.run_before_close()
         self.connection.close()
