@@ -115,8 +115,8 @@ class _Program(LazyGroup):
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output has had enough. Caught here, because click would call it a
-            # failure; without a stream the interpreter does not complain at its end either.
+            # The reader of our output has closed the pipe. Caught here, because click would report
+            # a failure; without a stream the interpreter does not complain at exit either.
             sys.stdout = None
             return 0
         return result
@@ -137,9 +137,9 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a command as Ctrl-C does: what it has begun is cleared away first.
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, after its clean-up.
 
-    Its end is by the same signal, so that its parent can tell.
+    The process then dies by the same signal, so that its parent sees the cause.
     """
     received: list[int] = []
 
@@ -148,7 +148,7 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
     ours = []
-    with contextlib.suppress(ValueError):  # only the main thread hears of signals
+    with contextlib.suppress(ValueError):  # only the main thread can set handlers
         for number in (signal.SIGTERM, signal.SIGHUP):
             # Under nohup one of them is ignored, and stays so.
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -158,7 +158,7 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         for number in ours:
-            if signal.getsignal(number) is interrupt:  # an actor has others by now, and keeps them
+            if signal.getsignal(number) is interrupt:  # an actor has set its own by now
                 signal.signal(number, signal.SIG_DFL)
         if received:
             os.kill(os.getpid(), received[0])
@@ -184,7 +184,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         result: Any = main.main(list(arguments), prog_name="hermes-actor", standalone_mode=False)
     except click.exceptions.Abort:
-        return 130
+        return exit_codes.INTERRUPTED
     except CommandError as error:
         return failed(error.message, error.code)
     except click.ClickException as error:
@@ -195,7 +195,7 @@ def _run(arguments: Sequence[str]) -> int:
     except HermesActorError as error:
         return failed(f"Error: {error}", exit_codes.REFUSED)
     except OSError as error:
-        # A full disk, a folder that may not be written: nothing that a traceback would explain.
+        # A full disk or a missing permission: a traceback would not explain it.
         where = f"{error.filename}: " if error.filename else ""
         failed(f"Error: {where}{error.strerror or error}", exit_codes.REFUSED)
         sys.stdout = None  # what is left in it could not be written either
@@ -204,7 +204,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _prepare_streams() -> None:
-    """Have every text printed, whatever the streams can encode."""
+    """Make every text printable, whatever the streams can encode."""
     if sys.stdout is None:  # closed by our parent
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
     codecs.register_error("hermes-actor", _replaced)
@@ -214,7 +214,7 @@ def _prepare_streams() -> None:
 
 
 def _replaced(error: UnicodeError) -> tuple[bytes, int]:
-    """Bytes of a path that is not UTF-8 as they are, for scripts; ``?`` for all that is foreign."""
+    """Encode undecodable bytes of a path as they are, and any other character as ``?``."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     foreign = error.object[error.start : error.end]

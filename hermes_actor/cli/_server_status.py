@@ -1,4 +1,4 @@
-"""``hermes-actor status`` where sessions are on a server: does it answer, what does it promise?"""
+"""``hermes-actor status`` for sessions on a server: does it answer, what does it guarantee?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["server_status"]
 
 
 def server_status(choice: StoreSpec, as_json: bool) -> int:
-    """Print how the store of *choice* is. Raises what keeps us out, except that nobody answers."""
+    """Print the status of the store of *choice*, and return the exit code.
+
+    A server that does not answer is a status; other errors are raised.
+    """
     document: dict[str, Any] = {"provider": choice.name, "store": choice.address}
     try:
         with waiting(lambda: f"asking {choice.address}"):
@@ -30,7 +33,7 @@ def server_status(choice: StoreSpec, as_json: bool) -> int:
 
 
 def _ask(choice: StoreSpec) -> dict[str, Any]:
-    """The status by the provider, or what every provider can tell."""
+    """Return the status of the provider, or what every provider can report."""
     from hermes_actor.providers.resolve import provider_class
 
     ask: Any = getattr(provider_class(choice.name), "status", None)

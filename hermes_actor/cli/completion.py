@@ -50,7 +50,7 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
     shell = shell or Path(os.environ.get("SHELL", "")).name
     made = get_completion_class(shell)
     if shell not in _WHERE or made is None:
-        print_error(f"no completion for {shell or 'an unknown shell'}; there is bash, zsh and fish")
+        print_error(f"no completion for {shell or 'an unknown shell'}; choose bash, zsh or fish")
         return exit_codes.REFUSED
     from hermes_actor.cli import main
 
@@ -75,7 +75,7 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
 
 
 def _is_ours(script: Path) -> bool:
-    """Whether an earlier ``--install`` has written *script*."""
+    """Return True if an earlier ``--install`` wrote *script*."""
     try:
         return _HEAD in script.read_text(errors="replace")
     except OSError:

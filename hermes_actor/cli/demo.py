@@ -248,7 +248,7 @@ class _Picture:
         facts = Table.grid(padding=(0, 2))
         facts.add_column(style="dim", no_wrap=True)
         facts.add_column(no_wrap=True)
-        for name, told in (
+        for name, text in (
             ("now", doing.append(f", pid {show.pid} serves", style="default")),
             ("writes", f"{show.acknowledged:,} acknowledged, {show.failed} failed,"
                        f" {rate:,.0f} a second"),
@@ -258,7 +258,7 @@ class _Picture:
             ("survived", f"{show.done('handoff')} hand-offs, {show.done('kill')} kill -9,"
                          f" {show.done('term')} SIGTERM, {show.done('broken')} broken update"),
         ):  # fmt: skip
-            facts.add_row(name, told)
+            facts.add_row(name, text)
         return facts
 
 

@@ -57,7 +57,7 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
         # While it is still served: a large backlog may take long.
         with progress("indexing messages") as tell:
             index_fully(paths, status.index.newest, tell)
-    # Nobody starts the next actor before the file is as it should be.
+    # No client may start the next actor before the file is detached.
     with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
         with waiting(lambda: f"the end of the actor of {paths.db}"):
             if has_owner(paths):

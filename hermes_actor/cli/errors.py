@@ -1,7 +1,7 @@
-"""How a command says no: one line on standard error, and an exit code that scripts can see.
+"""Errors of commands: one line on standard error, and an exit code.
 
 With ``--json`` the line is an object with the keys ``error`` and ``code``. Standard output carries
-results only, so a program that reads it never takes an error for one.
+results only, so a program that reads it never takes an error for a result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["CommandError", "fail", "print_error", "show_error"]
 
 
 class CommandError(click.ClickException):
-    """The command understood and could not do it."""
+    """A command failed for a reason that its message states."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -26,22 +26,25 @@ class CommandError(click.ClickException):
 
 
 def fail(message: str, *, prefix: str = "Error: ", code: int = exit_codes.REFUSED) -> NoReturn:
-    """End the command with one line and an exit code."""
+    """End the command with one line and an exit code.
+
+    Raises :class:`CommandError`, which the program prints.
+    """
     raise CommandError(prefix + message, code)
 
 
 def print_error(text: str, code: int = exit_codes.REFUSED) -> None:
-    """Report an error and go on; the command will end with *code*."""
+    """Print an error and return; the command will exit with *code*."""
     context = click.get_current_context(silent=True)
     as_json = context is not None and bool(context.params.get("as_json"))
     show_error(f"Error: {text}", code, as_json=as_json)
 
 
 def show_error(text: str, code: int, *, as_json: bool) -> None:
-    """Print what went wrong, for people or for a program.
+    """Print an error as text or as JSON.
 
-    Names in it come from rows and from other programs: no sign of them moves a cursor, and a byte
-    of a path that is not UTF-8 is spelled out.
+    Names in it come from rows and from other programs: control characters are removed, and bytes
+    of a path that are not UTF-8 are escaped.
     """
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if as_json:

@@ -1,4 +1,4 @@
-"""How things are shown: times, widths, colours, long output."""
+"""Formatting of output: times, numbers, widths, colours, paging."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def relative_time(moment: Any, now: float | None = None) -> str:
-    """How long ago, in words that fit a column."""
+    """Return the age of *moment*, short enough for a column."""
     if not moment or isinstance(moment, str):
         return "?"
     ago = (time.time() if now is None else now) - moment
@@ -110,7 +110,7 @@ def plain(value: object) -> str:
 
 
 def coloured() -> bool:
-    """Whether standard output is a terminal whose user wants colours (NO_COLOR says no)."""
+    """Return True if standard output is a terminal and NO_COLOR is not set."""
     return (
         sys.stdout is not None
         and sys.stdout.isatty()

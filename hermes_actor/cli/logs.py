@@ -47,7 +47,7 @@ def logs(db: Path | None, follow: bool, lines: int) -> int:
     try:
         file = paths.log.open("rb")
     except FileNotFoundError:
-        print_error(f"there is no log: no actor of {paths.db} was started on demand ({paths.log})")
+        print_error(f"there is no log at {paths.log}: no actor of {paths.db} was started on demand")
         return exit_codes.REFUSED
     for line in _newest(paths.log, file, lines):
         print(line, flush=follow)
@@ -71,7 +71,7 @@ def _newest(log: Path, file: BinaryIO, count: int) -> list[str]:
 
 
 def _from_now_on(log: Path, file: BinaryIO) -> Iterator[str]:
-    """What is added to *file*, which was at *log*, also after it was rotated. Until Ctrl-C."""
+    """Yield what is added to *file*, opened from *log*, across rotations. Ends with Ctrl-C."""
     try:
         while True:
             text = file.read()

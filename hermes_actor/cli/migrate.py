@@ -1,4 +1,4 @@
-"""``hermes-actor migrate``: a store moves to another provider."""
+"""``hermes-actor migrate``: copy a store to another provider."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def migrate(
     if dry_run:
         return _dry_run(source, target, as_json)
     if target.file is not None and not target.file.exists():
-        confirm(f"Make a new store at {target.file}?", yes)
+        confirm(f"Create a new store at {target.file}?", yes)
     with _opened(source) as ours, _opened(target) as theirs, _progress() as tell:
         from hermes_actor.providers.migration.endpoint import MigrationEndpoint
         from hermes_actor.providers.migration.migration import Migration
@@ -108,7 +108,7 @@ def migrate(
         try:
             result = move.run()
         except KeyboardInterrupt:
-            print("Interrupted; the same command goes on from here.", file=sys.stderr)
+            print("Interrupted; run the same command again to continue.", file=sys.stderr)
             raise
     if output is not None:
         _write(output, result.document())
@@ -151,7 +151,7 @@ def _opened(choice: StoreSpec) -> Iterator[SessionDBProvider]:
 
 
 def _facts(choice: StoreSpec) -> StoreSummary | None:
-    """What is in a store, without making one; ``None`` if there is none."""
+    """Summarize a store without creating it; ``None`` if there is none."""
     file = choice.file
     if file is None:
         from hermes_actor.providers.resolve import provider_class
@@ -225,7 +225,7 @@ def _progress() -> Iterator[Tell]:
 
 
 class _Pace:
-    """How fast one thing goes, in words that change with every tenth of it."""
+    """Rate and remaining time of a step, as text that changes with every tenth of it."""
 
     def __init__(self) -> None:
         self._now = ("opening", 0, 0)

@@ -1,4 +1,4 @@
-"""What all commands have in common: options, where words go, and never waiting in silence."""
+"""Output of all commands: results, questions, progress, and wait messages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 _QUIET_SECONDS = 1.0
-"""A command that takes longer says what it waits for."""
+"""Wait before the first message."""
 
 _LOOK_SECONDS = 0.5
-"""Between two looks whether it is something else by now."""
+"""Time between two checks for another message."""
 
 
 def print_result(document: dict[str, Any], text: str, as_json: bool) -> None:
-    """The result of a command, for a script or for people."""
+    """Print the result of a command, as JSON or as text."""
     if as_json:
         import json
 
@@ -42,16 +42,16 @@ def print_result(document: dict[str, Any], text: str, as_json: bool) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something that cannot be taken back; ends the command if it is declined."""
+    """Ask before something that cannot be undone; end the command if it is declined."""
     if not confirm_or_fail(question, yes):
         fail("Cancelled.", prefix="")
 
 
 def confirm_or_fail(question: str, yes: bool) -> bool:
-    """Whether *question* is answered with yes. End of input and Ctrl-C decline.
+    """Return True if *question* is answered with yes. End of input and Ctrl-C decline.
 
-    Without a terminal there is no answer, which is wrong usage and not a no: a job that believes
-    to have pruned would go on believing it.
+    Without a terminal it fails as wrong usage: a cron job must not take a missing answer for
+    success.
     """
     if yes:
         return True
@@ -69,7 +69,7 @@ def confirm_or_fail(question: str, yes: bool) -> bool:
 
 
 def size_text(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes with its unit."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
@@ -80,21 +80,21 @@ def size_text(count: int) -> str:
 
 @contextlib.contextmanager
 def waiting(describe: Callable[[], str]) -> Iterator[None]:
-    """Run the block; if it takes over a second, tell on standard error what is waited for.
+    """Run the block; after a second, print to standard error what it waits for.
 
-    *describe* is asked in a thread of its own, and told again only when its words change.
+    *describe* is called in a thread of its own; its text is printed again only when it changes.
     """
     done = threading.Event()
 
     def watch() -> None:
-        told, pause = "", _QUIET_SECONDS
+        shown, pause = "", _QUIET_SECONDS
         while not done.wait(pause):
             pause = _LOOK_SECONDS
             with contextlib.suppress(HermesActorError, OSError):
-                words = describe()
-                if words and words != told and not done.is_set():
-                    told = words
-                    print(f"waiting: {words}", file=sys.stderr, flush=True)
+                text = describe()
+                if text and text != shown and not done.is_set():
+                    shown = text
+                    print(f"waiting: {text}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=watch, name="waiting", daemon=True)
     thread.start()
@@ -105,13 +105,13 @@ def waiting(describe: Callable[[], str]) -> Iterator[None]:
 
 
 def waiting_for(paths: StorePaths) -> contextlib.AbstractContextManager[None]:
-    """The same for a block that waits for the store: its phase, or who is in the way."""
+    """Run a block that waits for the store; print its phase, or the process in the way."""
     return waiting(lambda: describe_wait(paths))
 
 
 def describe_wait(paths: StorePaths) -> str:
-    """Why a call to the store takes long, for people."""
-    # Late: they cost more than all that a command that need not wait does.
+    """Return what a call to the store is waiting for."""
+    # Late: a command that need not wait does not pay for them.
     from hermes_actor.client.control import ask_status
     from hermes_actor.system.lock_inspection import lock_holder, write_lock_holders
     from hermes_protocol.status import Phase
@@ -141,7 +141,7 @@ def describe_wait(paths: StorePaths) -> str:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; otherwise a line on standard error for every tenth, after a second."""
+    """Show a bar on a terminal, else a line on standard error for every tenth, after a second."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import Progress

@@ -31,7 +31,7 @@ _MAX_LINKS = 40
 
 
 class Output(NamedTuple):
-    """Where a command writes; :func:`checked_output` has found it to be safe."""
+    """Output of a command that :func:`checked_output` has found to be safe."""
 
     name: str
     """As the caller gave it, for messages."""
@@ -134,16 +134,16 @@ def _link(part: Path, path: Path, name: str) -> None:
     try:
         os.link(part, path)
     except FileExistsError:
-        fail(f"{name} exists; --force replaces it")
+        fail(f"{name} exists; use --force to overwrite it")
     except OSError:
         # A file system without hard links. The gap is as small as it can be there.
         if path.exists():
-            fail(f"{name} exists; --force replaces it")
+            fail(f"{name} exists; use --force to overwrite it")
         part.replace(path)
 
 
 def checked_output(name: str | Path, *stores: StorePaths, force: bool = False) -> Output:
-    """Where *name* leads; refuses what must not be written, before anything is done.
+    """Return the output that *name* means; fail for a file that must not be written.
 
     ``-`` is standard output. *stores* are those of the command; a file with the side folder of an
     actor is one, too.
@@ -173,10 +173,10 @@ def checked_output(name: str | Path, *stores: StorePaths, force: bool = False) -
         fail(f"cannot write {given}: it is a folder")
     if stat.S_ISREG(found.st_mode):
         if not force:
-            fail(f"{given} exists; --force replaces it")
+            fail(f"{given} exists; use --force to overwrite it")
         return _writable(Output(given, path, force, False))
     if stat.S_ISBLK(found.st_mode) and not force:
-        fail(f"{given} is a disk; --force overwrites it")
+        fail(f"{given} is a disk; use --force to overwrite it")
     return Output(given, path, force, True)
 
 
@@ -240,7 +240,7 @@ def _refuse_stores(
 
 
 def _belongs(path: Path | None, found: os.stat_result | None, paths: StorePaths) -> bool:
-    """Whether *path*, with the status *found*, is a file of *place*, or would become one."""
+    """Return True if *path*, with the status *found*, is or would become a file of the store."""
     for own in paths.files:
         there = _stat(own)
         if found is not None and there is not None and os.path.samestat(found, there):

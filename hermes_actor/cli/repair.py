@@ -1,4 +1,4 @@
-"""``hermes-actor repair``: find damage, mend indexes in place, save what a damaged table holds."""
+"""``hermes-actor repair``: find damage, rebuild indexes in place, salvage damaged tables."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from hermes_actor.recovery.store_owner import index_fully, run_maintenance
 __all__ = ["repair"]
 
 _SHOWN_SESSIONS = 20
+_REPAIRED = "mended"
+"""JSON key of the repairs; scripts know it by this name."""
 
 
 @click.command()
@@ -97,12 +99,13 @@ def repair(
     """
     paths = existing_paths(db)
     if orphans:
-        return _put_back(paths, only_check=only_check, yes=yes, as_json=as_json)
+        return _import_orphans(paths, only_check=only_check, yes=yes, as_json=as_json)
     for log in list_orphans(paths):
-        note = f"{log} was saved when files were replaced: hermes-actor repair --orphans"
+        note = f"{log} was saved when files were replaced; import it: hermes-actor repair --orphans"
         print(f"note: {note}", file=sys.stderr)
-    found = _look(paths)
-    report: dict[str, Any] = {"findings": [one._asdict() for one in found], "mended": []}
+    found = _check(paths)
+    repaired: list[str] = []
+    report: dict[str, Any] = {"findings": [one._asdict() for one in found], _REPAIRED: repaired}
     if only_check:
         lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {paths.db}"]
         print_result(report, "\n".join(lines), as_json)
@@ -110,17 +113,17 @@ def repair(
     tables = [one for one in found if not one.of_full_text and not one.of_index]
     if tables or force:
         return _save_rows(paths, found, swap=swap, yes=yes, as_json=as_json)
-    _mend_indexes(paths, found, index, report["mended"])
-    left = _look(paths) if report["mended"] else []
+    _rebuild_indexes(paths, found, index, repaired)
+    left = _check(paths) if repaired else []
     report["findings"] = [one._asdict() for one in left]
     for one in left:
         print_error(f"still there: {one.table}: {one.text}; try: hermes-actor repair --salvage")
-    text = "; ".join(report["mended"]) or f"nothing to repair: {paths.db} is sound"
+    text = "; ".join(repaired) or f"nothing to repair: {paths.db} is sound"
     print_result(report, text, as_json)
     return exit_codes.BROKEN if left else exit_codes.OK
 
 
-def _look(paths: StorePaths) -> list[Finding]:
+def _check(paths: StorePaths) -> list[Finding]:
     try:
         with progress(f"checking {paths.db.name}") as tell:
             return check(paths.db, tell)
@@ -129,19 +132,19 @@ def _look(paths: StorePaths) -> list[Finding]:
         return [Finding("the file", str(error))]
 
 
-def _mend_indexes(
-    paths: StorePaths, found: Sequence[Finding], index: bool, mended: list[str]
+def _rebuild_indexes(
+    paths: StorePaths, found: Sequence[Finding], index: bool, repaired: list[str]
 ) -> None:
     if any(one.of_index for one in found):
         with waiting_for(paths):
             run_maintenance(paths, "reindex")
-        mended.append("the ordinary indexes were built anew")
+        repaired.append("rebuilt the ordinary indexes")
     if index or any(one.of_full_text for one in found):
         with waiting_for(paths):
             newest = run_maintenance(paths, "rebuild-index")["newest"]
         with progress("indexing messages") as tell:
             index_fully(paths, newest, tell)
-        mended.append(f"the full-text indexes were made anew, for messages up to {newest}")
+        repaired.append(f"rebuilt the full-text indexes for messages up to {newest}")
 
 
 def _save_rows(
@@ -153,21 +156,23 @@ def _save_rows(
         with _saved(paths, target) as report:
             if not as_json:
                 print("\n".join(_lines(report)), flush=True)
-            swap = swap and confirm_or_fail(f"Put these rows in the place of {paths.db}?", yes)
+            swap = swap and confirm_or_fail(
+                f"Replace the content of {paths.db} by these rows?", yes
+            )
             if not swap:
                 document |= {**_counts(report), "salvaged": str(target)}
                 text = (
-                    f"what could be read is in {target}\n"
-                    f"{paths.db} was not changed; to use what was saved: hermes-actor repair --swap"
+                    f"all readable rows are in {target}\n"
+                    f"{paths.db} was not changed; to use the saved rows: hermes-actor repair --swap"
                 )
                 print_result(document, text, as_json)
                 return exit_codes.BROKEN
-        target.unlink()  # from here on it may lack what was written since
+        target.unlink()  # from here on it may lack later changes
     return _swap(paths, document, as_json=as_json)
 
 
 def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
-    """Save the rows once more, of the very state that they replace, and put them there."""
+    """Copy the rows once more, from the state that they replace, and replace it."""
     report: SalvageReport | None = None
 
     @contextlib.contextmanager
@@ -185,16 +190,16 @@ def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
         kept = replace_store(paths, made, damaged=True, step=progress).kept
     assert report is not None
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
-    text = f"{paths.db} has the saved rows now; the damaged content is in {kept}"
+    text = f"{paths.db} now has the saved rows; the damaged content is in {kept}"
     print_result(document, "\n".join([*_lines(report), text]), as_json)
     return exit_codes.OK
 
 
 @contextlib.contextmanager
 def _saved(paths: StorePaths, target: Path) -> Iterator[SalvageReport]:
-    """Save the rows of the store in *target*, which goes if anything fails."""
+    """Copy the rows of the store to *target*, which is removed if anything fails."""
     try:
-        with progress("saving rows") as tell:
+        with progress("copying rows") as tell:
             report = salvage(paths.db, target, tell)
         verify(target)
         yield report
@@ -203,7 +208,7 @@ def _saved(paths: StorePaths, target: Path) -> Iterator[SalvageReport]:
         raise
 
 
-def _put_back(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) -> int:
+def _import_orphans(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) -> int:
     done: list[dict[str, Any]] = []
     left = False
     with open_store(paths.db) as store:
@@ -221,17 +226,17 @@ def _put_back(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) 
             if only_check or (missing and not confirm_or_fail(f"Add them to {paths.db}?", yes)):
                 left = left or bool(missing)
                 continue
-            with progress("putting back") as tell:
+            with progress("importing") as tell:
                 import_missing(store, missing, tell)
             document["put_back"] = True
             if missing.unreadable:
-                left = True  # kept under its name: somebody may know how to read the rest
+                left = True  # not renamed: the rest may be readable by other means
                 continue
             document["log"] = str(mark_imported(log))
             if not as_json:
-                print(f"  done; the log is {document['log']} now")
+                print(f"  imported; renamed to {document['log']}")
     if as_json or not done:
-        print_result({"orphans": done}, f"no saved log lies beside {paths.db}", as_json)
+        print_result({"orphans": done}, f"there are no saved files beside {paths.db}", as_json)
     return exit_codes.BROKEN if left else exit_codes.OK
 
 
@@ -271,19 +276,17 @@ def _lines(report: SalvageReport) -> list[str]:
         lost = f", up to {one.lost:,} lost" if one.lost and one.table != "messages" else ""
         skipped = f", {one.skipped:,} not taken" if one.skipped else ""
         lines.append(f"  {one.table}: {one.read:,} rows{lost}{skipped}")
-    told = report.messages
-    if told.missing:
-        most = list(told.sessions.items())[:_SHOWN_SESSIONS]
+    losses = report.messages
+    if losses.missing:
+        most = list(losses.sessions.items())[:_SHOWN_SESSIONS]
         where = ", ".join(f"{name} ({count:,})" for name, count in most)
-        if len(most) < len(told.sessions):
-            where += f" and {len(told.sessions) - len(most):,} more"
+        if len(most) < len(losses.sessions):
+            where += f" and {len(losses.sessions) - len(most):,} more"
         lines.append(
-            f"{told.missing:,} of {told.of:,} messages are missing, in these sessions: {where}"
+            f"{losses.missing:,} of {losses.of:,} messages are missing, in these sessions: {where}"
         )
     else:
-        lines.append(f"no message of the {told.of:,} that the saved sessions count is missing")
-    if told.perhaps_more:
-        lines.append(
-            f"sessions are missing as well, with up to {told.perhaps_more:,} messages of theirs"
-        )
+        lines.append(f"all {losses.of:,} messages of the saved sessions are there")
+    if losses.perhaps_more:
+        lines.append(f"sessions are missing too, with up to {losses.perhaps_more:,} messages")
     return lines

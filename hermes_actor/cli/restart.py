@@ -70,9 +70,9 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
 
 
 def _when_it_serves(paths: StorePaths, deadline: float) -> Status | None:
-    """The status of an actor that has opened the file; of one that has not, at *deadline*."""
+    """Return the status of an actor that has opened the file, or any status at *deadline*."""
     ensure_actor_running(paths, deadline)
-    # Somebody else may have started it a moment ago.
+    # A client may have started it a moment ago.
     while (status := ask_status(paths)) is not None and status.epoch == 0:
         if time.monotonic() > deadline:
             break
@@ -81,7 +81,7 @@ def _when_it_serves(paths: StorePaths, deadline: float) -> Status | None:
 
 
 def _restart_service(paths: StorePaths, pid: int, timeout: float) -> bool:
-    """If *pid* is run by the service manager, have that restart it. False if it is not."""
+    """Restart the service if *pid* belongs to it; return False if it does not."""
     from hermes_actor.cli.service import manager_of
 
     manager = manager_of(paths)

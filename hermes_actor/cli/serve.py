@@ -83,7 +83,7 @@ def serve(
       hermes-actor serve --db ~/.hermes/state.db --plain
     """
     if detach and os.fork():
-        # The starter waits for this half only; the actor is nobody's child.
+        # The starter waits for this half only; init adopts the actor.
         os._exit(0)
     from hermes_actor.actor.process import serve as run_actor
     from hermes_actor.actor.process import succeed
@@ -111,7 +111,7 @@ def serve(
 def _live_view(stack: contextlib.ExitStack) -> Callable[[Status], None] | None:
     if not sys.stdout.isatty():
         return None
-    # Late, and before the actor serves: rich is not needed by one that nobody watches.
+    # Late, and before the actor serves: an actor without a terminal does not need rich.
     from hermes_actor.cli._live_view import LivePanel
 
     return stack.enter_context(LivePanel()).show

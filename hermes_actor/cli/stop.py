@@ -82,7 +82,7 @@ def describe_end(paths: StorePaths, pids: list[int]) -> str:
 
 
 def _end_by_signal(pid: int, signals: Sequence[signal.Signals], timeout: float) -> bool:
-    """Whether it has ended after all, of *signals* in their order."""
+    """Send *signals* in order until the process exits; return True if it did."""
     with ProcessEnd(pid) as end:
         for number in signals:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""``hermes-actor update``: run an update that nobody who writes the store notices."""
+"""``hermes-actor update``: run an update without interrupting writers."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
     if db is not None and not paths.db.exists():
         fail_no_store(db, paths)
     if has_content(paths):
-        # Now, and not when we end: COMMAND writes to the same place.
-        print(f"copied the store to {copy_store(paths, keep)}", flush=True)
+        # Flushed now: COMMAND writes to the same stream.
+        print(f"backed up the store to {copy_store(paths, keep)}", flush=True)
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
         print_error(f"{error}; nothing was handed over")
-        # As a shell says it.
+        # As a shell does.
         return 127 if isinstance(error, FileNotFoundError) else 126
     if code:
         print_error(f"the update ended with {code}; nothing was handed over")
@@ -65,13 +65,13 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
         return exit_codes.OK
     except HandoffFailed as error:
         print_error(
-            f"the new build could not take over: {error}; the old actor serves on; mend the"
-            f" installation and run: hermes-actor handoff"
+            f"the new build could not take over: {error}; the old actor continues; repair"
+            f" the installation and run: hermes-actor handoff"
         )
         return exit_codes.REFUSED
     status = ask_status(paths)
     if status is None or status.build != result["build"]:
-        print_error(f"the new build {result['build']} does not answer; see the log")
+        print_error(f"the new build {result['build']} does not answer; see: hermes-actor logs")
         return exit_codes.REFUSED
     print(f"pid {status.pid} serves {paths.db} with build {status.build}")
     return exit_codes.OK

@@ -65,7 +65,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
         print(f"unused    {size_text(found['unused_bytes'])}")
         print(f"disk      {size_text(found['free_bytes'])} free, {size_text(found['needed_bytes'])}"
               f" needed")  # fmt: skip
-        print(f"pause     about {found['pause_s']} s for everybody who writes", flush=True)
+        print(f"pause     about {found['pause_s']} s for writers", flush=True)
     if report:
         if as_json:
             print_result(found, "", as_json)

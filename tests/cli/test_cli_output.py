@@ -58,7 +58,7 @@ def test_existing_file_needs_force(home, write):
     target = home.path / "important.txt"
     target.write_text("mine")
     done = write(target)
-    assert done == (1, "", f"Error: {target} exists; --force replaces it\n")
+    assert done == (1, "", f"Error: {target} exists; use --force to overwrite it\n")
     assert target.read_text() == "mine"
     assert write(target, "--force").code == 0
     assert target.read_bytes() != b"mine"
@@ -208,7 +208,7 @@ def test_file_that_appears_meanwhile_is_not_replaced(home, monkeypatch):
 
     monkeypatch.setattr(export, "with_activity", slow)
     done = home("sessions", "export", target)
-    assert done == (1, "", f"Error: {target} exists; --force replaces it\n")
+    assert done == (1, "", f"Error: {target} exists; use --force to overwrite it\n")
     assert target.read_text() == "somebody else's"
     assert not list(home.path.glob(".*.part"))
 

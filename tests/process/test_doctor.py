@@ -270,4 +270,4 @@ def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
         screen.type("y")
         screen.press("Enter")
         shown = screen.wait_for("[exit 6]")
-        assert "what could be read is in" in shown.replace("\n", "")
+        assert "all readable rows are in" in shown.replace("\n", "")

@@ -74,7 +74,7 @@ def test_update_hands_over_to_the_new_code(path, installed, release):
         assert found.version == NEWER
         (copy,) = copies(path)
         assert done.stdout.splitlines() == [
-            f"copied the store to {copy}",
+            f"backed up the store to {copy}",
             f"pid {found.pid} serves {path} with build {found.build}",
         ]
         running.goes_on()
@@ -124,7 +124,7 @@ def run(build, code, *words):
 def test_store_that_was_mistyped_is_not_updated(path, installed, tmp_path):
     done = update(path, installed, "--", "touch", tmp_path / "ran")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"Error: there is no store at {path} (named by --db)\n"
+    assert done.stderr == f"Error: there is no store at {path} (given with --db)\n"
     assert not (tmp_path / "ran").exists()
 
 
@@ -184,7 +184,7 @@ def test_broken_release_leaves_the_old_actor_as_it_is(path, installed, release):
         done = update(path, installed, "--", *install(release, installed))
         assert done.returncode == 1
         assert "could not take over" in done.stderr
-        assert "the old actor serves on" in done.stderr
+        assert "the old actor continues" in done.stderr
         found = status(path)
         assert (found.pid, found.phase_text) == (old.pid, "serving")
         assert failed_updates(found) == [f"update failed, still serving: {found.handoff.failed}"]

@@ -85,7 +85,7 @@ def test_a_damaged_ordinary_index_is_built_anew(store, served):
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert (report["mended"], report["findings"]) == (
-            ["the ordinary indexes were built anew"], [],
+            ["rebuilt the ordinary indexes"], [],
         )  # fmt: skip
     assert query(store, "PRAGMA integrity_check") == [("ok",)]
 

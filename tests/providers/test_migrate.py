@@ -277,7 +277,7 @@ def test_interrupted_between_column_and_indexes_it_goes_on(source, migrate, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(bulk, "_make_index", interrupt)
-        assert "Interrupted; the same command goes on" in migrate(source, url, code=130)
+        assert "Interrupted; run the same command again" in migrate(source, url, code=130)
     done = migrate(source, url)
     assert (done["resumed"], done["copied"]["messages"]) == (True, 0)
     assert search_indexes(url) == 2

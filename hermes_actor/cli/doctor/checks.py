@@ -1,4 +1,4 @@
-"""What ``hermes-actor doctor`` looks at: each look gives findings, each with what to do."""
+"""Checks of ``hermes-actor doctor``: each yields findings, with advice."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _KNOWN_PEERS = ("0.14.0",)
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at, and, unless it is well, what to do."""
+    """Result of one check and, unless it is ok, what to do."""
 
     level: Level
     area: str
@@ -123,7 +123,7 @@ def _wrong_settings(config: Config) -> Findings:
 
 
 def rights(paths: StorePaths) -> Findings:
-    """Who may read and write the store and its side files."""
+    """Permissions of the store and its side files."""
     try:
         check_not_hijacked(paths)
         check_ownership(paths)
@@ -160,7 +160,7 @@ def _wrong_rights(path: Path, *, is_home: bool) -> Findings:
 
 
 def _open_to_others(path: Path) -> bool:
-    """Whether the modes of *path* and of every folder above it let other users in."""
+    """Return True if the modes of *path* and of every folder above it admit other users."""
     folders = [parent.stat().st_mode for parent in path.parents]
     mode = path.stat().st_mode
     others = mode & stat.S_IRWXO and all(found & stat.S_IXOTH for found in folders)
@@ -227,7 +227,7 @@ print(json.dumps([version, module]))
 
 
 def hook(paths: StorePaths) -> Findings:
-    """Whether hermes-agent in this environment goes through the actor, seen in a child."""
+    """hermes-agent in this environment: does it use the actor? Imported in a child process."""
     done = subprocess.run(
         [sys.executable, "-c", _LOOK_AT_PEER], capture_output=True, text=True, timeout=60, cwd="/"
     )
@@ -336,7 +336,7 @@ def leftovers(paths: StorePaths) -> Findings:
 
 
 def backups(paths: StorePaths) -> Findings:
-    """Whether there is a copy that is not too old."""
+    """Age of the newest backup."""
     copies = list_backups(paths.db)
     if not paths.db.exists():
         return
@@ -352,4 +352,4 @@ def backups(paths: StorePaths) -> Findings:
 CHECKS: tuple[Callable[[StorePaths], Findings], ...] = (
     environment, settings, rights, disk, linked_sqlite, hook, actor, holders, leftovers, backups,
 )  # fmt: skip
-"""In the order in which they are told. All of them are quick."""
+"""In the order in which they are reported. All of them are quick."""

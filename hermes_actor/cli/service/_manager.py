@@ -18,29 +18,29 @@ Command = Sequence[str]
 
 
 class Manager(Protocol):
-    """A service manager, and what it must know of one store."""
+    """A service manager, set up for one store."""
 
     name: str
     files: dict[Path, str]
 
     def unavailable_reason(self) -> str | None:
-        """Why it cannot be asked, if it cannot."""
+        """Return why the manager cannot be used; ``None`` if it can."""
         ...
 
     def start(self, *, changed: bool) -> list[Command]:
-        """What makes it run the service, now and after every login."""
+        """Commands that start the service now and at every login."""
         ...
 
     def stop(self) -> list[Command]:
-        """What makes it end the service for good, before its files go."""
+        """Commands that stop the service for good, before its files are removed."""
         ...
 
     def restart(self) -> list[Command]:
-        """What makes it end the running service and start it again."""
+        """Commands that restart the running service."""
         ...
 
     def reload_after_removal(self, *, stopped: bool) -> list[Command]:
-        """What makes it notice that the files have gone; it may not have been stopped before."""
+        """Commands that make the manager notice the removed files, after a stop if *stopped*."""
         ...
 
     def report(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def unit_name(paths: StorePaths) -> str:
 
 
 def unavailable(command: Command) -> str | None:
-    """``None`` if *command* succeeds, else why not."""
+    """Run *command*; return ``None`` if it succeeds, else the reason."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

@@ -1,8 +1,8 @@
-"""``hermes-actor service``: have the service manager of this user run the actor.
+"""``hermes-actor service``: run the actor under the service manager of this user.
 
-On Linux that is systemd, which gets a unit for the actor and one for its socket; on macOS launchd,
-which gets an agent. Where the manager cannot be asked the files are written all the same, and the
-commands that remain to be typed are shown.
+On Linux that is systemd, with a unit for the actor and one for its socket; on macOS launchd, with
+an agent. If the manager is not available, the files are written all the same, and the commands that
+remain to be run are shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hermes_actor.paths import StorePaths, check_not_hijacked
 __all__ = ["service"]
 
 _STARTED_SECONDS = 10.0
-"""How long an installation waits to see the actor serve."""
+"""Wait for the actor to serve after an installation."""
 
 
 @click.group()
@@ -46,11 +46,11 @@ def service() -> None:
 @db_option
 @dry_run_option
 def install(db: Path | None, dry_run: bool) -> int:
-    """Write the unit of the actor, and start it now and at every login.
+    """Install the service, and start it now and at every login.
 
-    An actor that runs already is drained, and the service takes its place. Doing it again is
-    harmless, and brings the unit up to date. Where the manager cannot be asked, the files are
-    written and the commands to type are shown.
+    A running actor is drained, and the service takes its place. Running the command again is
+    harmless and updates the unit. If the service manager is not available, the files are written
+    and the commands to run are shown.
 
     Exit codes: 0 installed, 1 refused.
 
@@ -75,7 +75,7 @@ def install(db: Path | None, dry_run: bool) -> int:
         _show(f"{reason}; to start the service, type:", manager.start(changed=True))
         return exit_codes.OK
     ran = manager.report()["active"]
-    # Nobody else starts an actor between the end of the old one and the start of the service.
+    # No client may start an actor between the exit of the old one and the start of the service.
     with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
         _drain(paths, manager)
         if not _run(manager.start(changed=bool(changed))):
@@ -90,9 +90,9 @@ def install(db: Path | None, dry_run: bool) -> int:
 @db_option
 @dry_run_option
 def uninstall(db: Path | None, dry_run: bool) -> int:
-    """Stop the service and remove its unit. The store is left alone.
+    """Stop the service and remove its unit; the store is not touched.
 
-    Clients that are still there start an actor on demand with their next call.
+    Clients that are still connected start an actor on demand with their next call.
 
     Exit codes: 0 removed, or there was none; 1 refused.
 
@@ -130,11 +130,11 @@ def uninstall(db: Path | None, dry_run: bool) -> int:
 @db_option
 @json_option
 def status(db: Path | None, as_json: bool) -> int:
-    """Tell whether the service is installed, and how its manager sees it.
+    """Show whether the service is installed, and its state.
 
-    It asks the manager, not the actor, so it never starts one.
+    It asks the service manager, not the actor, so it never starts one.
 
-    Exit codes: 0 the service is active, 1 its manager cannot be asked, 3 not installed or not
+    Exit codes: 0 the service is active, 1 its manager is not available, 3 not installed or not
     active.
 
     \b
@@ -169,7 +169,7 @@ def status(db: Path | None, as_json: bool) -> int:
 
 
 def _check_owner(paths: StorePaths) -> None:
-    """The service will run as this user, and an actor serves only its own."""
+    """Refuse the store of another user: the service runs as this one."""
     paths.db.parent.mkdir(parents=True, exist_ok=True)
     check_not_hijacked(paths)
     owner = paths.db.parent.stat().st_uid
@@ -180,7 +180,7 @@ def _check_owner(paths: StorePaths) -> None:
 
 
 def _drain(paths: StorePaths, manager: Manager) -> None:
-    """End an actor that was started otherwise than by *manager*."""
+    """Stop an actor that *manager* did not start."""
     with contextlib.suppress(NotRunning):
         pid = running_actor(paths)
         if pid != manager.report()["pid"]:
@@ -206,7 +206,7 @@ def _wait_until_served(paths: StorePaths, manager: Manager) -> None:
 
 
 def _write(path: Path, text: str) -> bool:
-    """Write a file; False if it says just that already."""
+    """Write a file; return False if it has this text already."""
     with contextlib.suppress(OSError):
         if path.read_text() == text:
             return False
@@ -217,7 +217,7 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _run(commands: Sequence[Command]) -> bool:
-    """Run them in order; the first that fails is the last."""
+    """Run *commands* in order, up to the first that fails; return True if none did."""
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

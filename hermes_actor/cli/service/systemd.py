@@ -17,7 +17,7 @@ __all__ = ["Systemd"]
 
 
 _SOCKET_PATH_MAX_BYTES = 107
-"""What the kernel takes. Clients know a way around it, systemd does not."""
+"""Limit of the kernel. Clients have a way around it, systemd has none."""
 
 
 _UNIT = """\
@@ -30,8 +30,8 @@ StartLimitBurst=30
 
 [Service]
 Type=notify
-# A successor says itself that it is the main process now, and so does an old actor that takes
-# back from it. Whoever says that is not the main process yet: `main` would not listen to them.
+# A successor announces itself as the main process, and so does an old actor that takes back.
+# Neither is the main process at that moment: `main` would ignore them.
 NotifyAccess=all
 {environment}ExecStart={python} -P -m hermes_actor serve --plain --db {db}
 # A hand-off: the code that is on the disk now takes over, and clients notice nothing.
@@ -47,10 +47,10 @@ KillMode=mixed
 TimeoutStopSec=45
 # A migration takes as long as it takes; `systemctl --user status` shows how far it is.
 TimeoutStartSec=infinity
-# Told for as long as the event loop turns and the writer is not stuck.
+# Fed as long as the event loop runs and the writer is not stuck.
 WatchdogSec=60
 Restart=on-failure
-# 1: the file cannot be opened. The next client causes the next try, and is told what is wrong.
+# 1: the file cannot be opened. The next client triggers another try, and gets the reason.
 RestartPreventExitStatus=1
 UMask=0077
 # What needs a mount or user namespace (ProtectSystem=, PrivateTmp= and so on) is left out: it would
@@ -114,7 +114,7 @@ class Systemd:
         return unavailable(["systemctl", "--user", "show", "--property=Version"])
 
     def start(self, *, changed: bool) -> list[Command]:
-        # Not waited for: the actor may have to wait itself, for whoever owns the store now.
+        # --no-block: the actor may have to wait for the present owner of the store.
         return [
             ["systemctl", "--user", "daemon-reload"],
             ["systemctl", "--user", "--no-block", "enable", "--now", *self._units],
@@ -149,12 +149,12 @@ _WANTS = "Wants={name}.socket\nAfter={name}.socket\nPartOf={name}.socket\n"
 
 
 def _escape(text: str) -> str:
-    """For a value that systemd takes as it is, but for its specifiers."""
+    """Escape the specifiers in a value that systemd takes literally."""
     return text.replace("%", "%%")
 
 
 def _word(text: str) -> str:
-    """One word of a command line, or an assignment, for systemd."""
+    """Quote one word of a command line, or an assignment, for systemd."""
     if re.fullmatch(r"[\w@+=:,./-]+", text, re.ASCII):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")

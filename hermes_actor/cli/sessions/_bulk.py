@@ -29,7 +29,7 @@ def confirm_bulk(
     yes: bool,
     as_json: bool,
 ) -> bool:
-    """Whether the change is to be made; everything else has been said then."""
+    """Return True if the change is to be made; print everything else."""
     if as_json and (dry_run or not rows):
         print_json({"matched": [row["id"] for row in rows], "dry_run": dry_run})
         return False
@@ -47,7 +47,7 @@ def confirm_bulk(
 
 
 def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:
-    """What matches, oldest first, each with the delegates that go with it."""
+    """Return lines with the matching sessions, oldest first, each with its delegates."""
     lines = [f"{len(rows)} session(s) match ({plain(summary(asked))}; {_span(rows)}):"]
     for row in rows[:shown]:
         model = str(row["model"] or "-").rpartition("/")[2]

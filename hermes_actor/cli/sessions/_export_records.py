@@ -1,4 +1,4 @@
-"""What an export is made of: sessions, each read in one state."""
+"""Records of an export: sessions, each read in one snapshot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Written", "parts_of", "read_session", "with_activity"]
 
 
 class Written(NamedTuple):
-    """How much an export has written, as a number and in words."""
+    """Amount that an export has written, as a number and as text."""
 
     number: int
     what: str

@@ -81,7 +81,7 @@ def document(segments: list[Segment], kind: str, now: float) -> str:
 
 
 def verified(text: str, session_id: str, messages: int) -> bool:
-    """Whether a file that was read back is whole and about that session."""
+    """Return True if a file that was read back is complete and holds that session."""
     digests, counts = _DIGEST.findall(text), _EXPORTED.findall(text)
     if not digests or not counts or session_id not in _SESSION.findall(text):
         return False

@@ -18,7 +18,7 @@ _ENTER, _BACKSPACE, _ESCAPE = ("\n", "\r"), ("\x7f", "\b"), "\x1b"
 
 
 class Action(Enum):
-    """What the screen has to do after a key."""
+    """Reaction of the screen to a key."""
 
     NOTHING = "nothing"
     QUIT = "quit"
@@ -32,7 +32,7 @@ _WITH_A_ROW = {"\t": Action.PREVIEW, "\x12": Action.RENAME, "\x04": Action.DELET
 
 
 def label(row: Row) -> str:
-    """What a session is called: its title, else how it began, else its id."""
+    """Return the title of a session, else its first words, else its id."""
     return str(row["title"] or row["preview"] or row["id"])
 
 

@@ -112,31 +112,31 @@ def _on_screen(store: CommandStore, rows: list[Row]) -> Row | None:
         return [label(row), facts, "", *(who + text for _, who, text in recap)]
 
     def rename(row: Row, title: str) -> str:
-        with _told() as told:
+        with _footer() as lines:
             row["title"] = set_title(store, row["id"], title)
-            told.append(f"Renamed to: {row['title'] or '(no title)'}")
-        return told[-1]
+            lines.append(f"Renamed to: {row['title'] or '(no title)'}")
+        return lines[-1]
 
     def delete(row: Row) -> str:
-        with _told() as told:
+        with _footer() as lines:
             store.delete_session(row["id"], store.transcripts)
-            told.append(f"Deleted session '{row['id']}'.")
-        return told[-1]
+            lines.append(f"Deleted session '{row['id']}'.")
+        return lines[-1]
 
     store.quiet()
     return pick(rows, preview, rename, delete)
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[list[str]]:
-    """What to say at the bottom of the screen; an error must not tear it down."""
-    told: list[str] = []
+def _footer() -> Iterator[list[str]]:
+    """Collect the text for the bottom line; an error becomes text, so the screen stays up."""
+    lines: list[str] = []
     try:
-        yield told
+        yield lines
     except CommandError as error:
-        told.append(error.message)
+        lines.append(error.message)
     except HermesActorError as error:
-        told.append(f"Error: {error}")
+        lines.append(f"Error: {error}")
 
 
 # --- numbers ---------------------------------------------------------------------------------

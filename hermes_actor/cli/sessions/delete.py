@@ -47,7 +47,7 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
 
 
 def _question(store: CommandStore, session_id: str) -> str:
-    """What goes, so that it can be agreed to."""
+    """Return the question, which names everything that is deleted."""
     delegates = store.read(delegates_of, session_id)
     more = f", with the {len(delegates)} delegate(s) that worked for it" if delegates else ""
     return f"Delete session '{plain(session_id)}' and all its messages{more}?"

@@ -25,7 +25,7 @@ __all__ = ["import_"]
 
 
 class _Place(NamedTuple):
-    """Where a record stands in the file, and which session it wants above itself."""
+    """Offset of a record in the file, and the parent that it names."""
 
     offset: int
     parent: str | None
@@ -75,7 +75,7 @@ class _Result:
 
 @contextlib.contextmanager
 def _source(file: str) -> Iterator[IO[bytes]]:
-    """The records as a file that can be read twice: a pipe is kept in a file of ours."""
+    """Open the records as a file that can be read twice; a pipe is copied to a temporary one."""
     with contextlib.ExitStack() as stack:
         try:
             given = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
@@ -90,7 +90,7 @@ def _source(file: str) -> Iterator[IO[bytes]]:
 
 
 def _checked(lines: IO[bytes], *, limited: bool) -> tuple[dict[str, _Place], list[dict[str, Any]]]:
-    """Look at every record once. Where each session is, and what is wrong."""
+    """Check every record once; return the place of each session, and the errors."""
     places: dict[str, _Place] = {}
     errors: list[dict[str, Any]] = []
     index, offset, now = 0, 0, time.time()
@@ -123,7 +123,7 @@ def _id_of(line: bytes) -> dict[str, str]:
 def _import_all(
     store: CommandStore, lines: IO[bytes], places: dict[str, _Place], result: _Result
 ) -> None:
-    """Parents before children, wherever they stand in the file."""
+    """Import parents before children, whatever their order in the file."""
     now = time.time()
     with progress("importing") as tell:
         for session_id in _parents_first(places):
@@ -141,7 +141,7 @@ def _import_all(
 
 
 def _parents_first(places: dict[str, _Place]) -> Iterator[str]:
-    """Every session after its parent. Of a circle one comes before its parent, and is detached."""
+    """Yield every session after its parent. In a cycle, one comes first and is detached."""
     done: set[str] = set()
     for first in places:
         chain, current = list[str](), first

@@ -39,7 +39,7 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     existing_paths(db)  # not an empty file
     with open_store(db, limits.MAINTENANCE_SECONDS) as store:
         confirm(f"Rewrite {store.path}? Other programs cannot write to it meanwhile.", yes)
-        # To standard error with --json: whoever waits wants to see it, whoever parses does not.
+        # With --json to standard error: a person sees it, a parser does not.
         print("Optimizing session store…", file=sys.stderr if as_json else sys.stdout, flush=True)
         before = size_of(store.paths.db) + size_of(store.paths.wal)
         merged = store.merge_indexes()
