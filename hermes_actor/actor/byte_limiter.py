@@ -1,12 +1,12 @@
 """The byte budget of all requests inside the actor.
 
-Credit is taken when the length of a frame is known and before its body is read, and given back
+Bytes are taken when the length of a frame is known and before its body is read, and given back
 when its reply is in the outbox. First come, first served; one client holds at most a quarter. A
 full budget means that sockets are not read: back-pressure, never a refusal.
 
-The holder of a lease is the exception. The writer serves nobody else until its lease ends, so what
-the others hold cannot come back before: it does not wait behind them, and may hold two quarters,
-one of them beyond the budget. There is one such client at a time.
+The holder of a lease is the exception. The writer serves no other client until the lease ends, so
+what the others hold cannot come back before: the holder does not wait behind them, and may hold two
+quarters, one of them beyond the budget. There is one such client at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ByteLimiter"]
 
 
 class ByteLimiter:
-    """The budget. Taken in the event loop, given back from any thread."""
+    """The budget. Bytes are taken in the event loop and given back from any thread."""
 
     def __init__(self, total: int, run_in_loop: Callable[[Callable[[], None]], None]) -> None:
         self._total = total
@@ -38,7 +38,7 @@ class ByteLimiter:
         return self._used
 
     def try_take(self, amount: int, client: bytes) -> bool:
-        """Take *amount* bytes if nobody has to wait for that. Safe in any thread."""
+        """Take *amount* bytes, or return False if that needs a wait. Safe in any thread."""
         if not amount:
             return True
         amount = min(amount, self._per_client)
@@ -55,7 +55,8 @@ class ByteLimiter:
         amount = min(amount, self._per_client)
         with self._lock:
             if self._may_take(amount, client):
-                # Given back since we looked, perhaps the last of it: nobody would tell us.
+                # Bytes came back since the first try, perhaps the last ones that will: an entry in
+                # the queue would then wait for ever.
                 self._grant(amount, client)
                 return
             granted = trio.Event()
@@ -69,7 +70,7 @@ class ByteLimiter:
                     self._waiting.remove(entry)
                 else:
                     self._release(amount, client)
-            # Who waits behind may fit now, and no other credit need come back for long.
+            # The next in the queue may fit now, and no other bytes need come back for long.
             self._grant_waiting()
             raise
 
@@ -79,12 +80,13 @@ class ByteLimiter:
             return
         with self._lock:
             self._release(min(amount, self._per_client), client)
-            somebody_waits = bool(self._waiting)
-        if somebody_waits:
+            has_waiters = bool(self._waiting)
+        if has_waiters:
             self._run_in_loop(self._grant_waiting)
 
     def favour(self, client: bytes | None) -> None:
-        """Let *client*, the holder of a lease, pass the others; ``None``: nobody. In any thread."""
+        """Let *client*, the holder of a lease, pass the others; ``None``: no client. Safe in any
+        thread."""
         with self._lock:
             self._favoured = client
         if client is not None:

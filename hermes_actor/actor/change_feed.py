@@ -1,4 +1,4 @@
-"""Feeds changes to the connections that follow them, each at its own pace."""
+"""Sends changes to the connections of subscribers, each at its own pace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ChangeFeed"]
 
 
 class ChangeFeed:
-    """Those who follow one ring. Lives in the event loop."""
+    """The subscribers of one change log. Event loop only."""
 
     def __init__(self, ring: ChangeLog, in_loop: Callable[[Callable[[], None]], None]) -> None:
         self._ring = ring
@@ -32,7 +32,7 @@ class ChangeFeed:
         return self._count
 
     def _added(self) -> None:
-        """In the writer's thread."""
+        """Wake the subscribers. Writer thread only."""
         if self._count:
             self._in_loop(self._wake)
 
@@ -43,8 +43,8 @@ class ChangeFeed:
     async def feed(self, outbox: Outbox, after: int | None) -> None:
         """Send changes until cancelled.
 
-        A follower that reads slowly is not buffered for: it falls back in the ring and is told
-        the gap when it has fallen out.
+        Nothing is buffered for a subscriber that reads slowly: it falls back in the change log, and
+        gets a ``Gap`` when its position is no longer there.
         """
         self._count += 1
         try:

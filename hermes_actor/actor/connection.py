@@ -1,7 +1,7 @@
 """One client's connection, from its Hello to its end in good order.
 
-Whatever bytes arrive, at most this connection ends (R4). What comes goes through the inbox, and
-answers leave through the outbox, also while nothing is read.
+Whatever bytes arrive, at most this connection ends (R4). Messages come through a frame reader, and
+replies leave through the outbox, also while nothing is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import trio
@@ -28,10 +29,10 @@ from hermes_actor.paths import readable
 from hermes_protocol.framing import FrameError, frame
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.handoff.attempt import HandoffAttempt
-    from hermes_actor.actor.server import Server
+    from hermes_actor.actor.handoff.coordinator import HandoffAttempt
+    from hermes_actor.actor.interfaces import Controls, Resources
 
-__all__ = ["Connection", "peer_credentials"]
+__all__ = ["Connection", "Lifecycle", "peer_credentials"]
 
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 _ASKS = wire.StatusRequest | wire.CatchUp | wire.Maintain | wire.Drain | wire.Handoff
@@ -55,12 +56,36 @@ def peer_credentials(sock: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
+class Lifecycle(Protocol):
+    """The part of a set of connections that one of them needs."""
+
+    async def welcome(
+        self, connection: Connection, hello: wire.Hello, nursery: trio.Nursery
+    ) -> bool:
+        """Answer a Hello. Return False if the client is refused."""
+        ...
+
+    def remove(self, connection: Connection) -> None:
+        """The connection has ended."""
+        ...
+
+
 class Connection:
     """The actor's end of one connection."""
 
-    def __init__(self, server: Server, sock: socket.socket) -> None:
-        self._server = server
+    def __init__(
+        self,
+        sock: socket.socket,
+        resources: Resources,
+        controls: Controls,
+        lifecycle: Lifecycle,
+    ) -> None:
         self._sock = sock
+        self._controls = controls
+        self._lifecycle = lifecycle
+        self._mailbox = resources.mailbox
+        self._run_in_loop = resources.run_in_loop
+        self._drain_seconds = resources.drain_seconds
         self.pid, self.uid = peer_credentials(sock)
         self.name = ""
         self.build = ""
@@ -71,40 +96,41 @@ class Connection:
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
         self._has_ended = False
-        self.outbox = Outbox(sock, lambda: server.in_loop(self._wake), server.backlog)
-        self.desk = RequestTracker(
-            server.mailbox,
-            server.metrics,
-            self._answer,
-            lambda: self.inbox.has_room(),
+        self.outbox = Outbox(sock, partial(self._run_in_loop, self._wake), resources.backlog)
+        self.requests = RequestTracker(
+            resources.mailbox,
+            resources.metrics,
+            self.outbox,
+            resources.unflushed,
             is_there=self._is_there,
-            who=lambda: f"pid {self.pid} ({self.name})",
-            leads=lambda leads: server.credit.favour(self.client_id if leads else None),
+            describe=self.describe,
+            favour=resources.limiter.favour,
         )
-        intake = server.mailbox.intake
-        self.inbox = FrameReader(
-            sock, self.desk, server.credit, intake, server.in_loop, server.gate
-        )
+        self._reader = FrameReader(sock, self.requests, resources)
 
     @property
     def client_id(self) -> bytes:
-        return self.desk.client_id
+        return self.requests.client_id
+
+    def describe(self) -> str:
+        """Return the client's process and name, for people."""
+        return f"pid {self.pid} ({self.name})"
 
     def _is_there(self) -> bool:
-        """Whether the client still has its end open. Asks the kernel: we may not have read up to
-        the end of what a client has sent that is gone by now."""
+        """Return True if the client still has its end open. Safe in any thread."""
+        # The kernel is asked: a client that has exited may have sent more than was read so far.
         ready = select.poll()
         try:
             ready.register(self._sock, _GONE)
             gone = any(events & _GONE for _, events in ready.poll(0))
         except (OSError, ValueError):
-            return False  # we have closed our own end
+            return False  # this end is closed
         return not gone and not self._has_ended
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- run -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the client until it leaves, misbehaves, or is sent away."""
+        """Serve the client until it leaves, breaks the protocol, or is sent away."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -114,40 +140,40 @@ class Connection:
                     await self._answer_the_rest()
                     nursery.cancel_scope.cancel()
         except* FrameError as errors:
-            _log.warning("client pid %d sent bad bytes: %s", self.pid, errors.exceptions[0])
+            _log.warning("client %s broke the protocol: %s", self.describe(), errors.exceptions[0])
         except* (OSError, trio.TooSlowError, trio.BrokenResourceError) as errors:
-            _log.debug("client pid %d is gone: %r", self.pid, errors.exceptions[0])
+            _log.debug("client %s has left: %r", self.describe(), errors.exceptions[0])
         except* Exception:
-            _log.exception("unexpected error: the connection of client pid %d ends", self.pid)
+            _log.exception("unexpected error: the connection of client %s ends", self.describe())
         finally:
             self._has_ended = True
-            self.desk.abandon()
-            self._server.reception.left(self)
+            self.requests.abandon()
+            self._lifecycle.remove(self)
             self.outbox.flush()
             self.outbox.close()
             self._sock.close()
 
     async def _converse(self, nursery: trio.Nursery) -> None:
         with trio.fail_after(limits.HELLO_SECONDS):
-            hello, landed = await self.inbox.next_message()
+            hello, landed = await self._reader.next_message()
         landed()
         assert isinstance(hello, wire.Hello)
-        self.desk.client_id = hello.client_id
+        self.requests.client_id = hello.client_id
         # Kept for as long as the connection lives, and shown to people.
         self.name, self.build = hello.name[:_NAME_LENGTH], hello.build[:_NAME_LENGTH]
-        if not await self._server.reception.welcome(self, hello, nursery):
+        if not await self._lifecycle.welcome(self, hello, nursery):
             return
         while True:
-            message, landed = await self.inbox.next_message()
+            message, landed = await self._reader.next_message()
             if isinstance(message, wire.Bye):
                 break
             self._handle(message, landed, nursery)
-        self.desk.forget()
+        self.requests.forget()
 
     def _handle(
         self, message: wire.ClientMessage, landed: Callable[[], None], nursery: trio.Nursery
     ) -> None:
-        """Do what a message asks for; *landed* is called when nothing of it is kept any more."""
+        """Dispatch a message; *landed* is called when nothing of it is kept any more."""
         try:
             self._do(message, landed, nursery)
         except FrameError:
@@ -163,13 +189,13 @@ class Connection:
         self, message: wire.ClientMessage, landed: Callable[[], None], nursery: trio.Nursery
     ) -> None:
         if isinstance(message, wire.CatchUp):
-            self.desk.catch_up(message, landed)
+            self.requests.catch_up(message, landed)
         elif isinstance(message, wire.Maintain):
-            self.desk.maintain(message, landed)
+            self.requests.maintain(message, landed)
         elif isinstance(
             message, wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
         ):
-            self.desk.lease(message, landed)
+            self.requests.lease(message, landed)
             self.outbox.flush()
         else:
             landed()
@@ -177,44 +203,39 @@ class Connection:
 
     def _do_at_once(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
         if isinstance(message, wire.StatusRequest):
-            self.send(wire.StatusReply(ask=message.ask, status=self._server.status_json()))
+            self.send(wire.StatusReply(ask=message.ask, status=self._controls.status_json()))
         elif isinstance(message, wire.Drain):
             self.send(wire.Done(ask=message.ask))
-            self._server.drain("asked to")
+            self._controls.drain("a client asked for it")
         elif isinstance(message, wire.Handoff):
             self._hand_off(message, nursery)
         else:
             assert isinstance(message, wire.Subscribe)
-            nursery.start_soon(self._server.follow, self.outbox, message.after)
+            nursery.start_soon(self._controls.follow, self.outbox, message.after)
 
     def _hand_off(self, message: wire.Handoff, nursery: trio.Nursery) -> None:
         try:
-            handoff = self._server.hand_off(message)
+            handoff = self._controls.hand_off(message)
         except HandoffFailed as error:
             self.send_frame(failed(message.ask, error))
             return
         if message.wait:
             self.awaits_handoff = True
-            nursery.start_soon(self._tell_handoff, message.ask, handoff)
+            nursery.start_soon(self._report_handoff, message.ask, handoff)
         else:
             self.send_frame(done(message.ask))
 
-    async def _tell_handoff(self, ask: int, handoff: HandoffAttempt) -> None:
+    async def _report_handoff(self, ask: int, handoff: HandoffAttempt) -> None:
         await handoff.finished.wait()
         try:
             self.send_frame(done(ask, handoff.result()))
         except HandoffFailed as error:
             self.send_frame(failed(ask, error))
         self.awaits_handoff = False
-        if self._server.succession.is_over:
+        if self._controls.has_handed_over:
             self.go_away("hand-off")
 
     # --- sending ---------------------------------------------------------------------------------
-
-    def _answer(self, data: bytes) -> None:
-        """In either thread: an answer, which leaves at the end of the batch."""
-        self.outbox.add(data)
-        self._server.dirty(self.outbox)
 
     def send(self, message: msgspec.Struct) -> None:
         """Send from the event loop, now."""
@@ -226,29 +247,29 @@ class Connection:
 
     def _wake(self) -> None:
         if self.outbox.closed:
-            self._scope.cancel()  # it does not take its answers
+            self._scope.cancel()  # the client does not read its replies
         self._more_to_send.set()
 
     async def _finish_sending(self) -> None:
-        """Send what the kernel did not take at once; cut off a client that takes nothing."""
+        """Send what the kernel did not take at once; cut off a client that reads nothing."""
         while True:
             await self._more_to_send.wait()
             self._more_to_send = trio.Event()
             await self.outbox.finish()
             if self.outbox.closed:
-                raise ConnectionResetError("the client does not take its answers")
+                raise ConnectionResetError("the client does not read its replies")
 
     # --- the end ---------------------------------------------------------------------------------
 
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
-        self.inbox.take_back()
-        self.send(wire.GoAway(last_seq=self.desk.highest_seq, reason=readable(reason)))
-        self.desk.abandon()
+        self._reader.stop_lending()
+        self.send(wire.GoAway(last_seq=self.requests.highest_seq, reason=readable(reason)))
+        self.requests.abandon()
         self.end()
 
-    def hurry(self) -> None:
-        """Wait no longer for a client that does not take its answers."""
+    def skip_flush_wait(self) -> None:
+        """Wait no longer for a client that does not read its replies."""
         self._last_words.cancel()
 
     def cut(self) -> None:
@@ -260,27 +281,27 @@ class Connection:
         self._reading.cancel()
 
     async def _answer_the_rest(self) -> None:
-        """What was admitted is answered, and the answers are sent, before the connection ends."""
-        self._last_words.deadline = trio.current_time() + self._server.drain_seconds
+        """Wait until what was admitted is answered, and the replies are sent."""
+        self._last_words.deadline = trio.current_time() + self._drain_seconds
         answered = trio.Event()
-        self.desk.when_empty(lambda: self._server.in_loop(answered.set))
+        self.requests.when_empty(partial(self._run_in_loop, answered.set))
         with self._last_words:
             await answered.wait()
             while not self.outbox.flush():
                 await self.outbox.emptied()
 
     async def supersede(self) -> None:
-        """A newer connection of the same client takes over: forget what was not taken.
+        """Give way to a newer connection of the same client: drop what the writer has not taken.
 
-        What was taken finishes first: the newer one must find its receipts. Asks change nothing
-        and are not waited for.
+        What it has taken finishes first: the newer connection must find the receipts. Asks change
+        nothing and are not waited for.
         """
-        self.inbox.take_back()
+        self._reader.stop_lending()
         self.outbox.close()
         self._scope.cancel()
-        for job in self._server.mailbox.drop(self.client_id):
+        for job in self._mailbox.drop(self.client_id):
             job.give_up(Closed("superseded by a newer connection"))
-        if not self.desk.is_settled:
+        if not self.requests.is_settled:
             settled = trio.Event()
-            self.desk.when_settled(lambda: self._server.in_loop(settled.set))
+            self.requests.when_settled(partial(self._run_in_loop, settled.set))
             await settled.wait()

@@ -1,4 +1,4 @@
-"""Letting clients in and out: the accept loop, who may come, Welcome, and sending all away."""
+"""The connections of an actor: the accept loop, the check of users, Welcome and GoAway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_actor.actor.replies import reject, welcome
 from hermes_actor.errors import IncompatibleProtocol
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.server import Server
+    from hermes_actor.actor.interfaces import Controls, Ownership, Resources
 
 __all__ = ["ConnectionSet"]
 
@@ -26,12 +26,14 @@ _log = logging.getLogger("hermes_actor.actor")
 class ConnectionSet:
     """The connections of an actor. Lives in the event loop."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, resources: Resources, controls: Controls, ownership: Ownership) -> None:
+        self._resources = resources
+        self._controls = controls
+        self._ownership = ownership
         self.connections: set[Connection] = set()
         self.rejected = 0
         self._clients: dict[bytes, Connection] = {}
-        self._somebody_left = trio.Event()
+        self._one_left = trio.Event()
         self.last_left = trio.current_time()
 
     # --- in --------------------------------------------------------------------------------------
@@ -49,15 +51,15 @@ class ConnectionSet:
                 _log.warning("cannot accept: %s", error)
                 await trio.sleep(0.1)
                 continue
-            self._take_in(sock, nursery)
+            self._register(sock, nursery)
 
-    def _take_in(self, sock: socket.socket, nursery: trio.Nursery) -> None:
+    def _register(self, sock: socket.socket, nursery: trio.Nursery) -> None:
         sock.setblocking(False)
         try:
-            connection = Connection(self._server, sock)
+            connection = Connection(sock, self._resources, self._controls, self)
         except Exception as error:
-            if not isinstance(error, OSError):  # of which it is gone again
-                _log.exception("unexpected error while a client was let in")
+            if not isinstance(error, OSError):  # an OSError: the client has left already
+                _log.exception("unexpected error while a client was accepted")
             sock.close()
             return
         if connection.uid not in (os.getuid(), 0):
@@ -71,7 +73,7 @@ class ConnectionSet:
     async def welcome(
         self, connection: Connection, hello: wire.Hello, nursery: trio.Nursery
     ) -> bool:
-        """Answer a Hello. False if the client is not taken."""
+        """Answer a Hello. Return False if the client is refused."""
         if not hello.oldest <= wire.PROTOCOL <= hello.newest:
             connection.send_frame(reject(IncompatibleProtocol("no common protocol")))
             return False
@@ -79,75 +81,81 @@ class ConnectionSet:
         self._clients[hello.client_id] = connection
         if older is not None:
             await older.supersede()
-        if self._server.opened.is_set() and self._server.gate.is_open:
-            return self._take(connection)
-        connection.send_frame(welcome(self._server.phase.text, ready=False))
+        if self._ownership.opened.is_set() and self._resources.gate.is_open:
+            return self._send_welcome(connection)
+        connection.send_frame(welcome(self._ownership.phase.text, ready=False))
         nursery.start_soon(self._welcome_later, connection)
         return True
 
     async def _welcome_later(self, connection: Connection) -> None:
-        server = self._server
-        reported = server.phase
-        while not (server.gate.is_open and server.opened.is_set()):
+        ownership, gate = self._ownership, self._resources.gate
+        reported = ownership.phase
+        # *opened* is another event in the next period, hence read again each time.
+        while not (gate.is_open and ownership.opened.is_set()):
             with trio.move_on_after(limits.PHASE_TELL_SECONDS):
-                await server.gate.passed()
-                await server.opened.wait()
-            if not server.opened.is_set() and server.phase != reported:
-                reported = server.phase
+                await gate.passed()
+                await ownership.opened.wait()
+            if not ownership.opened.is_set() and ownership.phase != reported:
+                reported = ownership.phase
                 connection.send_frame(welcome(reported.text, ready=False))
-        if server.writer is not None:
-            self._take(connection)
+        if ownership.writer is not None:
+            self._send_welcome(connection)
 
-    def _take(self, connection: Connection) -> bool:
-        server = self._server
-        if server.failure is not None or server.writer is None:
-            if server.succession.is_taken_back_from:
-                return False
-            connection.send_frame(reject(server.failure or RuntimeError("the file is not open")))
+    def _send_welcome(self, connection: Connection) -> bool:
+        writer, failure = self._ownership.writer, self._ownership.failure
+        if failure is not None or writer is None:
+            # The predecessor takes back: to its clients the failed hand-off is invisible.
+            if not self._ownership.predecessor_continues:
+                connection.send_frame(reject(failure or RuntimeError("the file is not open")))
             return False
-        connection.desk.floor = commit_no = server.writer.commit_no
-        epoch, file_id = server.writer.epoch, server.writer.connection.file_id
+        connection.requests.floor = commit_no = writer.commit_no
+        epoch, file_id = writer.epoch, writer.connection.file_id
         connection.send_frame(
             welcome(
-                server.phase.text, epoch=epoch, file_id=file_id, commit_no=commit_no, ready=True
+                self._ownership.phase.text,
+                epoch=epoch,
+                file_id=file_id,
+                commit_no=commit_no,
+                ready=True,
             )
         )
         return True
 
     # --- out -------------------------------------------------------------------------------------
 
-    def left(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
+        """The connection has ended."""
         self.connections.discard(connection)
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
         self.last_left = trio.current_time()
-        self._somebody_left.set()
-        self._somebody_left = trio.Event()
+        self._one_left.set()
+        self._one_left = trio.Event()
 
-    async def send_all_away(self, reason: str) -> None:
-        """Take nothing more from anybody who is here, answer what was admitted, close.
+    async def go_away_all(self, reason: str) -> None:
+        """Take nothing more from the present clients, answer what was admitted, close.
 
-        Those who wait for a hand-off stay: they are told how it ends.
+        Clients that wait for a hand-off stay: they get its outcome.
         """
         leaving = {one for one in self.connections if not one.awaits_handoff}
         for connection in leaving:
             try:
-                self._send_away(connection, reason)
+                self._go_away(connection, reason)
             except Exception:
                 _log.exception("client pid %d could not be sent away", connection.pid)
                 connection.cut()
         while leaving & self.connections:
-            await self._somebody_left.wait()
+            await self._one_left.wait()
 
-    def _send_away(self, connection: Connection, reason: str) -> None:
-        if self._server.writer is None and self._server.failure is not None:
-            # To come back would not help: it is the file that cannot be opened.
-            self._take(connection)
+    def _go_away(self, connection: Connection, reason: str) -> None:
+        if self._ownership.writer is None and self._ownership.failure is not None:
+            # The file cannot be opened: a client that comes back would not fare better.
+            self._send_welcome(connection)
             connection.end()
         else:
             connection.go_away(reason)
 
-    def hurry(self) -> None:
-        """Wait no longer for clients that do not take their answers."""
+    def skip_flush_wait(self) -> None:
+        """Wait no longer for clients that do not read their replies."""
         for connection in list(self.connections):
-            connection.hurry()
+            connection.skip_flush_wait()

@@ -1,7 +1,7 @@
 """The one way into the actor from a connection: bytes become admitted requests, or messages.
 
-Requests go to the desk as far as the window and the credit allow; reading stops while they do not.
-The event loop reads; or, while a client does nothing but write, the writer itself does: see
+Requests are admitted as far as the window and the byte budget allow; reading stops while they do
+not. The event loop reads; or, while a client does nothing but write, the writer thread does: see
 :mod:`hermes_actor.actor.writer_poll`, whose ``Incoming`` this is.
 """
 
@@ -20,37 +20,34 @@ from hermes_protocol.framing import FrameError
 from hermes_protocol.server import ServerProtocol
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.byte_limiter import ByteLimiter
-    from hermes_actor.actor.gate import Gate
+    from hermes_actor.actor.interfaces import Resources
+    from hermes_actor.actor.outbox import Outbox
     from hermes_actor.actor.requests import RequestTracker
-    from hermes_actor.actor.writer_poll import WriterSelector
+    from hermes_actor.actor.writer_poll import Admitted
+    from hermes_actor.engine import jobs
 
 __all__ = ["FrameReader"]
 
 _Price = tuple[int, bytes]
 
 _UNGATED = wire.Hello | wire.StatusRequest | wire.Drain | wire.Handoff | wire.Subscribe | wire.Bye
-"""What is answered without a writer."""
+"""Messages that are answered without a writer."""
 
 
 class FrameReader:
-    """What comes from one client."""
+    """The incoming side of one connection."""
 
     def __init__(
-        self,
-        sock: socket.socket,
-        desk: RequestTracker,
-        credit: ByteLimiter,
-        intake: WriterSelector,
-        in_loop: Callable[[Callable[[], None]], None],
-        gate: Gate,
+        self, sock: socket.socket, requests: RequestTracker[Outbox], resources: Resources
     ) -> None:
         self._sock = sock
-        self._desk = desk
-        self._credit = credit
-        self._intake = intake
-        self._in_loop = in_loop
-        self._gate = gate
+        self._requests = requests
+        self._limiter = resources.limiter
+        self._mailbox = resources.mailbox
+        self._selector = resources.mailbox.selector
+        self._run_in_loop = resources.run_in_loop
+        self._gate = resources.gate
+        requests.on_room = self._has_room
         self._protocol = ServerProtocol()
         self._read_so_far = 0
         self._writes = False
@@ -58,48 +55,45 @@ class FrameReader:
         self._back = trio.Event()
         self._room = trio.Event()
 
-    # --- in the event loop -----------------------------------------------------------------------
+    # --- event loop ------------------------------------------------------------------------------
 
     async def next_message(self) -> tuple[wire.ClientMessage, Callable[[], None]]:
-        """The next message that is not a request; requests are admitted meanwhile.
+        """Return the next message that is not a request; requests are admitted meanwhile.
 
-        It keeps its credit until the function that comes with it is called, in either thread.
+        It holds its bytes of the budget until the function that comes with it is called, in either
+        thread.
         """
         while True:
             self._read_so_far += 1
             if self._read_so_far % limits.MESSAGES_IN_A_ROW == 0:
-                # One that has sent much must not keep the loop from reading others.
+                # A client that has sent much must not keep the loop from reading others.
                 await trio.lowlevel.checkpoint()
             # In a lease the writer waits for this connection, and not where it would read it.
-            may_lend = self._protocol.is_between_frames and not self._desk.has_lease
+            may_lend = self._protocol.is_between_frames and not self._requests.has_lease
             if self._writes and may_lend and self._gate.is_open:
                 await self._lend()
-            while self._desk.is_full:
+            while self._requests.is_full:
                 self._room = trio.Event()
-                if self._desk.is_full:
+                if self._requests.is_full:
                     await self._room.wait()
             message, price = await self._read()
             if not isinstance(message, wire.Request):
                 return message, self._giver_back(price)
-            self._admit(message, price)
+            self._mailbox.put(*self._admit(message, price))
             self._writes = True
             # Kept until the next frame comes, the last body of every idle client would add up.
             del message
 
-    def has_room(self) -> None:
-        """In either thread: the window is open again."""
-        self._in_loop(lambda: self._room.set())
-
-    def take_back(self) -> None:
-        """Nothing is read by the writer after this."""
-        self._intake.take_back(self)
+    def stop_lending(self) -> None:
+        """Have the writer thread read nothing after this."""
+        self._selector.remove(self)
 
     async def _read(self) -> tuple[wire.ClientMessage, _Price]:
-        """The next message and the credit that it holds."""
+        """Return the next message and what it holds of the byte budget."""
         while (length := self._protocol.needed()) is None:
             await self._receive()
         price = self._price(length)
-        await self._credit.take(*price)
+        await self._limiter.take(*price)
         try:
             message = self._protocol.next_message()
             if message is None:
@@ -108,11 +102,11 @@ class FrameReader:
                         await self._receive()
             if not isinstance(message, _UNGATED):
                 await self._gate.passed()
-            # Ended meanwhile, while this task was about to run: what it was sent before may have
-            # been dropped, and what follows must not take its place.
+            # Cancelled while this task was about to run: what the client sent before may have been
+            # dropped, and what follows must not take its place (G3).
             await trio.lowlevel.checkpoint_if_cancelled()
         except BaseException:
-            self._credit.give_back(*price)
+            self._limiter.give_back(*price)
             raise
         return message, price
 
@@ -130,32 +124,32 @@ class FrameReader:
         self._protocol.feed(data)
 
     async def _lend(self) -> None:
-        """Let the writer read, until it meets something that is not for it."""
+        """Let the writer thread read, until it meets something that is not for it."""
         self._writes = False
         self._back = trio.Event()
-        if self._intake.lend(self):
+        if self._selector.add(self):
             try:
                 await self._back.wait()
             finally:
-                self._intake.take_back(self)
+                self._selector.remove(self)
         if self._failure is not None:
             raise self._failure
 
-    # --- in the writer's thread ------------------------------------------------------------------
+    # --- writer thread ---------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def read_requests(self) -> bool:
-        """Admit the requests that are here. False: the rest is not for the writer."""
+    def read_requests(self, admitted: Admitted) -> bool:
+        """Append the requests that are here. False: the rest is not for the writer thread."""
         try:
-            return self._read_requests()
+            return self._read_requests(admitted)
         except Exception as error:
             # It ends this connection, by way of the event loop, and not the writer (G16).
             self._failure = error
             return False
 
-    def _read_requests(self) -> bool:
+    def _read_requests(self, admitted: Admitted) -> bool:
         try:
             data = self._sock.recv(limits.RECEIVE_BYTES)
         except BlockingIOError:
@@ -163,47 +157,52 @@ class FrameReader:
         except OSError:
             return False
         self._protocol.feed(data)
-        while self._admit_next():
-            pass
+        while (job := self._next_job()) is not None:
+            admitted.append(job)
         # What is left, the end of the stream and errors are met again by the event loop.
-        return bool(data) and self._protocol.is_between_frames and not self._desk.is_full
+        return bool(data) and self._protocol.is_between_frames and not self._requests.is_full
 
-    def _admit_next(self) -> bool:
+    def _next_job(self) -> tuple[bytes, jobs.Call] | None:
         try:
             length = self._protocol.needed()
         except FrameError:
-            return False
-        if length is None or self._desk.is_full:
-            return False
+            return None
+        if length is None or self._requests.is_full:
+            return None
         price = self._price(length)
-        if not self._credit.try_take(*price):
-            return False
+        if not self._limiter.try_take(*price):
+            return None
         request = self._protocol.next_request()
         if request is None:
-            self._credit.give_back(*price)
-            return False
-        self._admit(request, price)
-        return True
+            self._limiter.give_back(*price)
+            return None
+        return self._admit(request, price)
 
-    def given_back(self) -> None:
-        """In either thread: the event loop reads again."""
-        self._in_loop(lambda: self._back.set())
+    # --- either thread ---------------------------------------------------------------------------
 
-    # --- in either -------------------------------------------------------------------------------
+    def returned(self) -> None:
+        """Have the event loop read again."""
+        # The attribute is read in the loop: *_back* is another event after the next loan.
+        self._run_in_loop(lambda: self._back.set())
 
-    def _admit(self, request: wire.Request, price: _Price) -> None:
-        self._desk.request(request, partial(self._credit.give_back, *price))
+    def _has_room(self) -> None:
+        self._run_in_loop(lambda: self._room.set())
+
+    def _admit(self, request: wire.Request, price: _Price) -> tuple[bytes, jobs.Call]:
+        """Return the job of *request*, with its client, as the mailbox takes it."""
+        job = self._requests.admit(request, partial(self._limiter.give_back, *price))
+        return self._requests.client_id, job
 
     def _giver_back(self, price: _Price) -> Callable[[], None]:
-        """Gives the credit of a message back, once, however often it is called."""
+        """Return a function that gives *price* back once, however often it is called."""
         held = [price]
 
         def give_back() -> None:
             if held:
-                self._credit.give_back(*held.pop())
+                self._limiter.give_back(*held.pop())
 
         return give_back
 
     def _price(self, length: int) -> _Price:
         free = length <= limits.FREE_FRAME_BYTES
-        return (0 if free else limits.CREDIT_FACTOR * length, self._desk.client_id)
+        return (0 if free else limits.CREDIT_FACTOR * length, self._requests.client_id)

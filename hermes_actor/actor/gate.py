@@ -1,7 +1,7 @@
-"""Between what clients send and the mailbox: shut while no writer is there to take anything.
+"""The gate before the mailbox: closed while there is no writer to take requests.
 
-What a client sends meanwhile stays with it. It reaches the next writer of this actor, or the client
-sends it to the next actor: never both (G2).
+What a client sends meanwhile stays in its connection. It reaches the next writer of this actor, or
+the client sends it to the next actor: never both (G2).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """Lives in the event loop. Open at first."""
+    """Open at first. Event loop only."""
 
     def __init__(self) -> None:
         self.is_open = True

@@ -1,4 +1,4 @@
-"""The socket of an actor: made under the owner lock, reachable however long its path is."""
+"""The socket of an actor: created under the owner lock, reachable however long its path is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bind(paths: StorePaths) -> socket.socket:
     """Listen. The caller holds the owner lock, so a socket file that exists is stale.
 
     The socket appears under its name when it listens: between bind and listen a client would be
-    refused, and would take that for the proof that nobody serves.
+    refused, and would take that as proof that no actor serves.
     """
     path = socket_path(paths)
     unborn = path.with_name("sock.new")
@@ -38,5 +38,5 @@ def bind(paths: StorePaths) -> socket.socket:
 
 
 def remove_socket(paths: StorePaths) -> None:
-    """Remove our socket file. Under the owner lock it is ours."""
+    """Remove the socket file. Under the owner lock it belongs to this actor."""
     socket_path(paths).unlink(missing_ok=True)

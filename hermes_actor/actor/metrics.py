@@ -30,7 +30,7 @@ class Histogram:
         self.max = max(self.max, seconds)
 
     def percentile(self, share: float) -> float:
-        """The duration that *share* of all stay under, in milliseconds."""
+        """Return the duration that *share* of all stay under, in milliseconds."""
         wanted, seen = share * self.count, 0
         for bound, count in zip(_BOUNDS_US, self._counts, strict=False):
             seen += count
@@ -49,7 +49,7 @@ class Histogram:
 
 
 class Metrics:
-    """What the writer thread counts; read by status without locking."""
+    """Counters of the writer thread; the status reads them without locking."""
 
     def __init__(self) -> None:
         self.batches = 0

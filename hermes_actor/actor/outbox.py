@@ -2,17 +2,20 @@
 
 Replies leave from the writer thread at once: a hop through the event loop would cost more than
 the write. What the kernel does not take is kept, within a bound, and the event loop finishes it.
-Nobody else writes to the socket, and closing takes the same lock as writing, so a descriptor that
+Nothing else writes to the socket, and closing takes the same lock as writing, so a descriptor that
 has been reused for something else is never written to.
 
 A client that lets more pile up than the bound is sent what is there, and then cut off. It connects
-again and asks for the rest, which is in the receipts. To drop what it has not taken would be wrong:
-a client that reads as fast as it can would get the same answers again and again, and never all.
+again and asks for the rest, which is in the receipts. To drop what it has not read would be wrong:
+a client that reads as fast as it can would get the same replies again and again, and never all.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,9 @@ from hermes_actor import limits
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Backlog", "Outbox"]
+__all__ = ["Backlog", "Outbox", "Unflushed"]
+
+_log = logging.getLogger("hermes_actor.actor")
 
 
 class Backlog:
@@ -40,6 +45,25 @@ class Backlog:
     @property
     def is_full(self) -> bool:
         return self.bytes > limits.OUTBOX_TOTAL_BYTES
+
+
+class Unflushed(deque["Outbox"]):
+    """The outboxes that have replies of the present batch, in the order of the replies.
+
+    The writer thread flushes them at the end of the batch: one ``send`` for each client. The event
+    loop answers too, now and then, hence a deque: its ``append`` and ``popleft`` are atomic.
+    """
+
+    def flush(self) -> None:
+        """Send all replies that wait. A connection that fails ends alone."""
+        while self:
+            with contextlib.suppress(IndexError):
+                outbox = self.popleft()
+                try:
+                    outbox.flush()
+                except Exception:
+                    _log.exception("replies could not be sent; their connection ends")
+                    outbox.give_up()
 
 
 class Outbox:
@@ -62,7 +86,7 @@ class Outbox:
     def add(self, frame: bytes) -> None:
         """Put a frame in; it leaves with the next :meth:`flush`, or at once if much has gathered.
 
-        The bound is looked at before a frame is added, so one of any size gets in. While all
+        The bound is checked before a frame is added, so one of any size gets in. While all
         clients together have too much, a large one does not.
         """
         with self._lock:
@@ -118,14 +142,14 @@ class Outbox:
             self._wake()
 
     def _count(self) -> None:
-        """Tell the backlog what is kept: whole frames, as long as a part of them is left."""
+        """Report to the backlog what is kept: whole frames, as long as a part of them is left."""
         kept = len(self._rest.obj) + self._gathered if self._rest else 0  # type: ignore[arg-type]
         if kept != self._kept:
             self._backlog.change(kept - self._kept)
             self._kept = kept
 
     async def finish(self) -> None:
-        """In the event loop: send the rest. Raises ``trio.TooSlowError`` if nothing is taken."""
+        """Send the rest. Raises ``trio.TooSlowError`` if nothing is taken. Event loop only."""
         while not self.flush():
             with trio.fail_after(limits.WRITE_STALL_SECONDS):
                 await trio.lowlevel.wait_writable(self._sock)
@@ -133,7 +157,7 @@ class Outbox:
         self._emptied = trio.Event()
 
     async def emptied(self) -> None:
-        """In the event loop: wait until :meth:`finish` has sent everything once."""
+        """Wait until :meth:`finish` has sent everything once. Event loop only."""
         await self._emptied.wait()
 
     @property
@@ -141,12 +165,12 @@ class Outbox:
         return self._closed
 
     def close(self) -> None:
-        """Nothing leaves after this. Called before the socket is closed."""
+        """Send nothing after this. Called before the socket is closed."""
         with self._lock:
             self._shut()
 
     def give_up(self) -> None:
-        """In either thread: nothing leaves after this, and the event loop ends the connection."""
+        """Send nothing more, and have the event loop end the connection. Safe in any thread."""
         self.close()
         self._wake()
 

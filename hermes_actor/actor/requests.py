@@ -1,7 +1,7 @@
-"""Between one connection and the mailbox: brings requests in, and their answers out.
+"""The open requests of one client: what its messages become, and the replies to them.
 
-The event loop brings messages; the writer's thread finishes the jobs that they become. A request
-counts as open from its admission until its answer is in the outbox.
+The thread that reads a connection brings its messages; the writer thread finishes the jobs that
+they become. A request counts as open from its admission until its reply is in the outbox.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
@@ -22,6 +22,8 @@ from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_protocol.operations import SqlLease
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from hermes_actor.actor.mailbox import Mailbox
     from hermes_actor.actor.metrics import Metrics
 
@@ -30,34 +32,47 @@ __all__ = ["LeaseMessage", "RequestTracker"]
 LeaseMessage = wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
 
 
-class RequestTracker:
-    """The open business of one client."""
+class Replies(Protocol):
+    """The way out: an :class:`~hermes_actor.actor.outbox.Outbox`."""
+
+    def add(self, frame: bytes) -> None: ...
+
+
+R = TypeVar("R", bound=Replies)
+
+
+class RequestTracker(Generic[R]):
+    """The open requests, asks and leases of one client."""
 
     def __init__(
         self,
         mailbox: Mailbox,
         metrics: Metrics,
-        answer: Callable[[bytes], None],
-        room: Callable[[], None],
+        outbox: R,
+        unflushed: deque[R],
         *,
         is_there: Callable[[], bool] = lambda: True,
-        who: Callable[[], str] = lambda: "a client",
-        leads: Callable[[bool], None] = lambda _leads: None,
+        describe: Callable[[], str] = lambda: "a client",
+        favour: Callable[[bytes | None], None] = lambda _client: None,
     ) -> None:
-        """*answer* takes a frame, in either thread; *room* is called when the window has room,
-        *leads* when a lease of the client is granted (true), and when it has ended. *is_there*
-        tells, in any thread, whether the client still listens; *who*, for people."""
+        """Replies go into *outbox*, which joins *unflushed* until the end of the batch.
+
+        *is_there* returns True if the client still listens, in any thread; *describe* names it for
+        people. *favour* gets the client while it holds a lease, and ``None`` after that.
+        """
         self.client_id = b""
         self.highest_seq = 0
         self.admitted = 0
         self.floor = NO_FLOOR
+        self.on_room: Callable[[], None] = lambda: None
+        """Called in either thread when a full window has room again."""
         self._mailbox = mailbox
         self._metrics = metrics
-        self._answer = answer
-        self._room = room
+        self._outbox = outbox
+        self._unflushed = unflushed
         self._is_there = is_there
-        self._who = who
-        self._leads = leads
+        self._describe = describe
+        self._favour = favour
         self._window = limits.WINDOW_REQUESTS
         self._guard = threading.Lock()
         self._requests = 0
@@ -73,22 +88,22 @@ class RequestTracker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every request is answered."""
+        """True if every request is answered."""
         return not self._requests
 
     def when_settled(self, call: Callable[[], None]) -> None:
-        """Have *call* called, in either thread, when every request is answered; at once if so."""
+        """Call *call*, in either thread, when every request is answered; at once if that is so."""
         with self._guard:
             self._on_settled = call
-        self._tell_if_done()
+        self._notify_if_done()
 
     def when_empty(self, call: Callable[[], None]) -> None:
         """The same when every ask is answered, too."""
         with self._guard:
             self._on_empty = call
-        self._tell_if_done()
+        self._notify_if_done()
 
-    def _tell_if_done(self) -> None:
+    def _notify_if_done(self) -> None:
         settled = empty = None
         with self._guard:
             if not self._requests:
@@ -101,8 +116,12 @@ class RequestTracker:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def request(self, message: wire.Request, landed: Callable[[], None]) -> None:
-        """Admit a request. *landed* is called, in the writer's thread, when it is answered."""
+    def admit(self, message: wire.Request, landed: Callable[[], None]) -> jobs.Call:
+        """Return the job of a request, which is open from now on; the caller puts it in the
+        mailbox.
+
+        *landed* is called, in the writer thread, when the request is answered.
+        """
         self.admitted += 1
         self.highest_seq = max(self.highest_seq, message.seq)
         digest = hashlib.blake2b(message.operation, digest_size=8).digest()
@@ -119,10 +138,7 @@ class RequestTracker:
 
         deadline = _deadline(message.timeout)
         self._request_began()
-        self._mailbox.put(
-            self.client_id,
-            jobs.Call(finish, Request(message.operation, deadline, ticket)),
-        )
+        return jobs.Call(finish, Request(message.operation, deadline, ticket))
 
     def _ticket(self, message: wire.Request | wire.LeaseCommit, digest: bytes) -> Ticket:
         return Ticket(
@@ -131,9 +147,10 @@ class RequestTracker:
 
     def _reply(self, seq: int, outcome: Outcome) -> None:
         if outcome.error is not None:
-            self._answer(failed(seq, outcome.error))
+            self._outbox.add(failed(seq, outcome.error))
         else:
-            self._answer(ok(seq, outcome.commit_no, outcome.result))
+            self._outbox.add(ok(seq, outcome.commit_no, outcome.result))
+        self._unflushed.append(self._outbox)
 
     def _request_began(self) -> None:
         with self._guard:
@@ -147,9 +164,9 @@ class RequestTracker:
 
     def _less_open(self, was_full: bool) -> None:
         if was_full:
-            self._room()
+            self.on_room()
         if self._on_settled is not None or self._on_empty is not None:
-            self._tell_if_done()
+            self._notify_if_done()
 
     # --- asks ------------------------------------------------------------------------------------
 
@@ -170,7 +187,7 @@ class RequestTracker:
         finish = self._asked(message.ask, landed)
         deadline = _deadline(message.timeout)
         if message.task == "hold":
-            self._hold = jobs.Hold(finish, deadline, self._who(), self._is_there)
+            self._hold = jobs.Hold(finish, deadline, self._describe(), self._is_there)
             self._mailbox.put(self.client_id, self._hold)
             return
         job = jobs.Maintain(
@@ -182,7 +199,7 @@ class RequestTracker:
             self._mailbox.put(self.client_id, job)
 
     def forget(self) -> None:
-        """The client has said good-bye."""
+        """Forget a client that has sent Bye: it will not ask for its receipts again."""
         self._mailbox.put(self.client_id, jobs.ForgetClient(lambda _outcome: None, self.client_id))
 
     def _asked(self, ask: int, landed: Callable[[], None]) -> jobs.OnDone:
@@ -203,9 +220,10 @@ class RequestTracker:
 
     def _answer_ask(self, ask: int, outcome: Outcome) -> None:
         if outcome.error is not None:
-            self._answer(failed(ask, outcome.error))
+            self._outbox.add(failed(ask, outcome.error))
         else:
-            self._answer(done(ask, outcome.result))
+            self._outbox.add(done(ask, outcome.result))
+        self._unflushed.append(self._outbox)
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -237,7 +255,7 @@ class RequestTracker:
 
     @property
     def has_lease(self) -> bool:
-        """Whether an interactive transaction is open, or waits for its turn."""
+        """True if an interactive transaction is open, or waits for its turn."""
         return any(not lease.ended for lease in self._leases.values())
 
     def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> None:
@@ -249,11 +267,11 @@ class RequestTracker:
         self._mailbox.put(self.client_id, lease)
 
     def _lead(self, leads: bool) -> None:
-        """In the writer's thread: a lease is about to be granted, or has ended."""
+        """Widen the window while a lease is granted, and restore it. Writer thread only."""
         self._window = limits.WINDOW_REQUESTS * (2 if leads else 1)
-        self._leads(leads)
+        self._favour(self.client_id if leads else None)
         if leads:
-            self._room()
+            self.on_room()
 
     def _commit_lease(
         self, message: wire.LeaseCommit, lease: jobs.Lease | None, landed: Callable[[], None]
@@ -276,7 +294,7 @@ class RequestTracker:
             self._mailbox.put(self.client_id, jobs.Call(finish, request))
 
     def abandon(self) -> None:
-        """The client is gone or must go: end its leases and its hold at once."""
+        """End the leases and the hold of a client that has left or must leave, at once."""
         for lease in self._leases.values():
             lease.abandon()
         if self._hold is not None:

@@ -1,7 +1,7 @@
-"""Telling a service manager how we are: the messages of ``sd_notify``, one datagram each.
+"""Notifications for a service manager: the messages of ``sd_notify``, one datagram each.
 
-Without ``NOTIFY_SOCKET`` nobody is told. The variables stay in the environment: a successor is
-supervised by the same manager.
+Without ``NOTIFY_SOCKET`` nothing is sent. The variables stay in the environment: a successor has
+the same manager.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ _SEND_SECONDS = 1.0
 
 
 class ServiceManager:
-    """The service manager above us, if there is one. What cannot be said is not said."""
+    """The service manager of this process, if there is one. A message that fails is dropped."""
 
     def __init__(self, address: str | None = None, tick_seconds: float | None = None) -> None:
-        """*tick_seconds*: how often its watchdog must hear of us; ``None``: it has none."""
+        """*tick_seconds*: how often its watchdog must be notified; ``None``: it has none."""
         self.tick_seconds = tick_seconds
         self._address = address
         self._phase = ""
 
     @classmethod
     def from_environment(cls) -> ServiceManager:
-        """Whoever the variables name. Takes ``WATCHDOG_PID`` out: a successor has another pid."""
+        """Return the manager that the variables name. Removes ``WATCHDOG_PID``: a successor has
+        another pid."""
         watched = os.environ.pop("WATCHDOG_PID", None)
         if watched not in (None, str(os.getpid())):
-            # Meant for the process that has started us.
+            # Meant for the process that started this one.
             os.environ.pop("WATCHDOG_USEC", None)
         address = os.environ.get("NOTIFY_SOCKET", "")
         if address[:1] not in ("/", "@"):
@@ -44,34 +45,34 @@ class ServiceManager:
         return self._address is not None
 
     def phase(self, text: str) -> None:
-        """What we are doing, for people. Said once, however often it is told."""
+        """Show *text* to people, once, however often it is reported."""
         if text != self._phase:
             self._phase = text
-            self._say(f"STATUS={text}")
+            self._send(f"STATUS={text}")
 
     def ready(self) -> None:
-        """We serve; whoever does is the main process of the service."""
-        self._say(f"MAINPID={os.getpid()}", "READY=1", "STATUS=serving")
+        """Report that the actor serves. That makes it the main process of the service."""
+        self._send(f"MAINPID={os.getpid()}", "READY=1", "STATUS=serving")
 
     def reloading(self) -> None:
-        """A hand-off has closed the file; whoever serves next is ready again."""
+        """Report that a hand-off has closed the file; the next to serve reports ready again."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._phase = ""
-        self._say("RELOADING=1", f"MONOTONIC_USEC={now}", "STATUS=handing over")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={now}", "STATUS=handing over")
 
     def stopping(self, reason: str) -> None:
-        self._say("STOPPING=1", f"STATUS=draining: {reason}")
+        self._send("STOPPING=1", f"STATUS=draining: {reason}")
 
     def tick(self) -> None:
-        """We live. Never waits: the next tick will do."""
-        self._say("WATCHDOG=1", timeout=0.0)
+        """Notify the watchdog. Never waits: the next tick will do."""
+        self._send("WATCHDOG=1", timeout=0.0)
 
-    def _say(self, *lines: str, timeout: float = _SEND_SECONDS) -> None:
+    def _send(self, *lines: str, timeout: float = _SEND_SECONDS) -> None:
         if self._address is None:
             return
         address = self._address.replace("@", "\0", 1) if self._address[0] == "@" else self._address
         text = "\n".join(" ".join(line.split()) for line in lines)
-        # A manager that is gone must not cost us anything.
+        # A manager that has exited must not cost the actor anything.
         with (
             contextlib.suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock,

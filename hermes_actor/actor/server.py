@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,15 +28,23 @@ from hermes_actor.actor.change_feed import ChangeFeed
 from hermes_actor.actor.connections import ConnectionSet
 from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.handoff.coordinator import HandoffCoordinator
+from hermes_actor.actor.interfaces import Resources
 from hermes_actor.actor.listener import bind, remove_socket
+from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.actor.outbox import Backlog
+from hermes_actor.actor.outbox import Backlog, Unflushed
+from hermes_actor.actor.readiness import Readiness
 from hermes_actor.actor.sd_notify import ServiceManager
-from hermes_actor.actor.socket_activation import leave_if_replaced, socket_id
-from hermes_actor.actor.status import ForeignWriters, describe
+from hermes_actor.actor.socket_activation import drain_if_socket_replaced, socket_id
+from hermes_actor.actor.status import ForeignWriters, StatusReporter
 from hermes_actor.actor.tasks import call, repeat
-from hermes_actor.actor.timers import Watch, expire, look_for_foreigners, show_status
-from hermes_actor.actor.watchdog import WatchedMailbox, tick
+from hermes_actor.actor.timers import (
+    IdleWatch,
+    expire_requests,
+    notify_watchdog,
+    rescue_store,
+    show_status,
+)
 from hermes_actor.actor.writer_thread import WriterThread
 from hermes_actor.build import build_id
 from hermes_actor.engine.change_log import ChangeLog
@@ -48,7 +55,7 @@ from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
     import hermes_protocol.messages as wire
-    from hermes_actor.actor.handoff.attempt import HandoffAttempt
+    from hermes_actor.actor.handoff.coordinator import HandoffAttempt
     from hermes_actor.actor.handoff.receiver import PredecessorLink
     from hermes_actor.actor.outbox import Outbox
     from hermes_actor.engine.ownership import OwnerLock
@@ -62,7 +69,13 @@ _log = logging.getLogger("hermes_actor.actor")
 
 
 class Server:
-    """Everything that one actor serves; one object per database."""
+    """Composes the parts of one actor, and leads it through its periods of ownership.
+
+    The parts do not know this class: they know the interfaces that it implements
+    (:class:`~hermes_actor.actor.interfaces.Controls`,
+    :class:`~hermes_actor.actor.interfaces.Ownership`,
+    :class:`~hermes_actor.actor.handoff.coordinator.Host`).
+    """
 
     def __init__(
         self,
@@ -73,106 +86,115 @@ class Server:
         keep_socket: bool = False,
         predecessor: PredecessorLink | None = None,
         pinned: bool = False,
-        supervisor: ServiceManager | None = None,
+        manager: ServiceManager | None = None,
+        readiness: Readiness | None = None,
         successor_options: Sequence[str] = (),
         idle_exit: float | None = None,
         drain_seconds: float = limits.DRAIN_SECONDS,
         private_sql: bool = True,
         rescue: bool = True,
-        on_ready: Callable[[BaseException | None], None] = lambda _error: None,
-        on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
         on_status: Callable[[Status], None] | None = None,
     ) -> None:
-        """*listener* was handed on to us by *predecessor*, or passed by a service manager, whose
-        path it then is (*keep_socket*); ``None``: make one. *supervisor* is that manager.
-        *pinned*: clients may not have us hand over by themselves. *successor_options* go to the
+        """*listener* came from *predecessor*, or from a service manager, which then owns its path
+        (*keep_socket*); ``None``: create one. *manager* is that service manager.
+        *pinned*: clients cannot start a hand-off by themselves. *successor_options* go to the
         command line of a successor. *idle_exit* seconds without connections end the actor;
         ``None``: never.
 
-        *on_ready* is called when the actor serves, and once if it has failed to open the file;
-        *on_phase* with what takes long before that. *on_status* gets the status document now and
-        then, in a thread of its own: a terminal that takes nothing must not hold us up.
+        *readiness* is set when the actor serves, and failed if the file cannot be opened.
+        *on_status* gets the status now and then, in a thread of its own: a terminal that blocks
+        must not stop the event loop.
         """
         self.paths = paths
         self._private_sql = private_sql
-        self.rescue = rescue
-        self.drain_seconds = drain_seconds
-        self.started = time.time()
-        self.metrics = Metrics()
-        self.mailbox = WatchedMailbox()
-        self.backlog = Backlog()
-        self.foreigners = ForeignWriters(paths)
+        self._rescue = rescue
+        self._drain_seconds = drain_seconds
+        self._started = time.time()
+        self._metrics = Metrics()
+        self._mailbox = Mailbox()
+        self._unflushed = Unflushed()
+        self._foreign_writers = ForeignWriters(paths)
         self._lock = lock
         self._listener = listener
         self._keep_socket = keep_socket
-        self._supervisor = supervisor or ServiceManager()
-        self.succession = HandoffCoordinator(
-            self, lock, predecessor, pinned=pinned, options=successor_options
+        self._manager = manager or ServiceManager()
+        self._readiness = readiness or Readiness(self._manager)
+        self._handoffs = HandoffCoordinator(
+            self, paths, lock, predecessor, pinned=pinned, options=successor_options
         )
         self._idle_exit = idle_exit
-        self._on_ready = on_ready
-        self._on_phase = on_phase
         self._on_status = on_status
         self._changes = ChangeLog()
-        self._dirty: deque[Outbox] = deque()
         self._reason = ""
-        self._early: list[int] = []
+        self._early_signals: list[int] = []
         """Signals that came before the event loop ran."""
 
-    # --- how it is -------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def phase(self) -> PhaseReport:
         """The state of the actor: that of its writer, unless the period is about to end."""
-        report = self._writing.phase
-        if self.succession.stuck is not None:
-            return PhaseReport(Phase.CLOSED, self.succession.stuck)
-        if report.phase is Phase.SERVING and self.is_leaving:
+        report = self._writer_thread.phase
+        if self._handoffs.blocked_reason is not None:
+            return PhaseReport(Phase.CLOSED, self._handoffs.blocked_reason)
+        if report.phase is Phase.SERVING and self.is_ending_period:
             return PhaseReport(Phase.DRAINING if self.is_draining else Phase.HANDING_OVER)
         return report
 
     @property
     def writer(self) -> Writer | None:
         """The writer, once the file is open."""
-        return self._writing.writer
+        return self._writer_thread.writer
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the writer has stopped, if it has stopped by itself."""
-        return self._writing.failure
+        """The reason why the writer has stopped by itself."""
+        return self._writer_thread.failure
 
     @property
     def could_not_open(self) -> bool:
+        """True if this actor has never had the file open, and will not."""
         return self.writer is None and self.failure is not None
 
     @property
     def is_draining(self) -> bool:
-        """Whether the actor is about to end."""
+        """True if the actor is about to end."""
         return self._draining.is_set()
 
     @property
-    def is_leaving(self) -> bool:
-        """Whether this period of ownership is about to end, for whatever reason."""
-        return self._turn.is_set()
+    def is_ending_period(self) -> bool:
+        """True if this period of ownership is about to end, for whatever reason."""
+        return self._period_over.is_set()
+
+    @property
+    def has_handed_over(self) -> bool:
+        """True if a successor serves."""
+        return self._handoffs.has_handed_over
+
+    @property
+    def predecessor_continues(self) -> bool:
+        """True if the predecessor serves on if this actor cannot."""
+        return self._handoffs.predecessor_continues
 
     @property
     def opened(self) -> trio.Event:
-        """Set when the file is open, or will not be."""
-        return self._writing.opened
+        """Set when the file is open, or when its opening has failed."""
+        return self._writer_thread.opened
 
     def status(self) -> Status:
         """Return the status document. Event loop only."""
-        return describe(self, self.reception.connections)
+        return self._reporter.status(self.phase, self.writer, self.failure)
 
     def status_json(self) -> str:
+        """Return the status document as it goes over the wire."""
         # A path that is not UTF-8 must not keep its reader from the rest of the document.
         text = json.dumps(self.status().document(), ensure_ascii=False)
         return text.encode("utf-8", "replace").decode()
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- periods ---------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Serve until told to end. Returns the exit code."""
+        """Serve until a drain or a hand-off; return the exit code."""
         sys.setswitchinterval(limits.SWITCH_INTERVAL_SECONDS)
         self._ends = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -181,7 +203,7 @@ class Server:
         for number in self._ends:
             # Until the loop hears them, signals are kept for it: one that is lost here would leave
             # an actor that was asked to end, and whose sender waits for that.
-            signal.signal(number, lambda received, _frame: self._early.append(received))
+            signal.signal(number, lambda received, _frame: self._early_signals.append(received))
         # A program that waits for signals in one thread blocks them in its others, and an actor
         # that it starts on demand inherits that. After the handlers: what is pending comes now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._ends)
@@ -192,35 +214,53 @@ class Server:
             # Not a handler: the interpreter drops those while it ends, and a signal that comes
             # then would spoil a proper end.
             signal.signal(number, signal.SIG_IGN)
-        self.mailbox.intake.close()
+        self._mailbox.selector.close()
         self._lock.release()
-        if self.writer is None:
-            # Told only now: whoever tries again must not find us still here.
-            self._on_ready(self.failure)
+        if self.writer is None and self.failure is not None:
+            # Only now, without lock and socket: the next attempt must not meet this process.
+            self._readiness.fail(self.failure)
         return exit_codes.OK if self.failure is None else exit_codes.REFUSED
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self.credit = ByteLimiter(limits.CREDIT_TOTAL_BYTES, self.in_loop)
-        self.followers = ChangeFeed(self._changes, self.in_loop)
-        self.gate = Gate()
-        self.reception = ConnectionSet(self)
+        self._gate = Gate()
         self._draining = trio.Event()
+        self._feed = ChangeFeed(self._changes, self.run_in_loop)
+        resources = Resources(
+            run_in_loop=self.run_in_loop,
+            mailbox=self._mailbox,
+            limiter=ByteLimiter(limits.CREDIT_TOTAL_BYTES, self.run_in_loop),
+            gate=self._gate,
+            backlog=Backlog(),
+            unflushed=self._unflushed,
+            metrics=self._metrics,
+            drain_seconds=self._drain_seconds,
+        )
+        self._connections = ConnectionSet(resources, controls=self, ownership=self)
+        self._reporter = StatusReporter(
+            paths=self.paths,
+            started=self._started,
+            resources=resources,
+            foreign_writers=self._foreign_writers,
+            feed=self._feed,
+            connections=self._connections,
+            handoffs=self._handoffs,
+        )
         listener = self._listener or bind(self.paths)
         at_path = socket_id(self.paths)
         with trio.open_signal_receiver(*self._ends) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self._begin_period()
-                for number in self._early:
+                for number in self._early_signals:
                     self.drain(signal.Signals(number).name)
                 nursery.start_soon(self._follow_signals, signals)
                 for name, step in self._periodic(at_path).items():
                     nursery.start_soon(repeat, name, step)
-                handed_over = await self._own(listener)
+                handed_over = await self._serve_periods(listener)
                 nursery.cancel_scope.cancel()
-        # One whose predecessor was not dismissed leaves it the socket: it takes back.
-        kept = handed_over or self._keep_socket or self.succession.is_taken_back_from
+        # A predecessor that may take back needs the socket.
+        kept = handed_over or self._keep_socket or self._handoffs.predecessor_continues
         if not kept and socket_id(self.paths) == at_path:
             remove_socket(self.paths)
         listener.close()
@@ -228,55 +268,88 @@ class Server:
     def _periodic(
         self, at_path: tuple[int, int] | None
     ) -> dict[str, Callable[[], Awaitable[float]]]:
-        """What is done by the clock, by the name that the log calls it."""
+        """Return the periodic steps, by the name that the log has for each."""
+        idle_watch = IdleWatch(
+            self.paths,
+            self._idle_exit,
+            is_opened=lambda: self.opened.is_set(),
+            is_in_use=self._is_in_use,
+            last_left=lambda: self._connections.last_left,
+            rescue=self._rescue_store,
+            drain=self.drain,
+        )
         steps: dict[str, Callable[[], Awaitable[float]]] = {
-            "the look at home and clients": Watch(self, self._idle_exit).look,
-            "the look for foreign writers": partial(look_for_foreigners, self),
-            "the refusal of late requests": partial(expire, self),
-            "the look at the socket": partial(leave_if_replaced, self, self._lock, at_path),
+            "the check of home and clients": idle_watch.check,
+            "the search for foreign writers": self._refresh_foreign_writers,
+            "the expiry of requests": partial(expire_requests, self._mailbox, self._unflushed),
+            "the check of the socket": partial(
+                drain_if_socket_replaced, self.paths, self._lock, at_path, self.drain
+            ),
         }
-        if (seconds := self._supervisor.tick_seconds) is not None:
-            steps["the watchdog"] = partial(tick, self, self._supervisor, seconds)
+        if (seconds := self._manager.tick_seconds) is not None:
+            steps["the watchdog"] = partial(
+                notify_watchdog,
+                self._mailbox,
+                self._manager,
+                seconds,
+                lambda: self.has_handed_over,
+            )
         if self._on_status is not None:
-            steps["the live view"] = partial(show_status, self, self._on_status)
+            steps["the live view"] = partial(show_status, self.status, self._on_status)
         return steps
 
+    def _is_in_use(self) -> bool:
+        # An actor that knows of a failed update stays: the next start might not come up (G12).
+        attempt = self._handoffs.attempt
+        handing_over = attempt is not None and not attempt.refused
+        opening = not self.opened.is_set()
+        clients = bool(self._connections.connections)
+        return opening or handing_over or clients or not self._mailbox.is_empty
+
+    async def _rescue_store(self) -> None:
+        if self._rescue:
+            await rescue_store(self.paths, self.writer, self._mailbox, self.run_in_loop)
+
+    async def _refresh_foreign_writers(self) -> float:
+        if self.writer is not None:
+            await self._foreign_writers.refresh(self.writer.connection.foreign_commits)
+        return limits.HOME_CHECK_SECONDS
+
     def _begin_period(self) -> None:
-        # What is left is of clients that the actor between has served.
-        for job in self.mailbox.drop_all():
+        # Jobs that the last period has left belong to clients that a successor has served since.
+        for job in self._mailbox.drop_all():
             if job.take():
                 job.on_done(Outcome(error=OutcomeUnknown("the actor had handed over")))
-        self._turn = trio.Event()
-        self.gate.open()
-        self._writing = WriterThread(
+        self._period_over = trio.Event()
+        self._gate.open()
+        self._writer_thread = WriterThread(
             self.paths,
-            self.mailbox,
+            self._mailbox,
             self._changes,
-            in_loop=self.in_loop,
+            self._unflushed,
+            self._readiness,
+            run_in_loop=self.run_in_loop,
             on_epoch=self._lock.describe,
-            on_phase=lambda phase: call(partial(self._on_phase, phase)),
-            on_ready=lambda error: call(partial(self._on_ready, error)),
-            sent=self.flush_answers,
-            measured=self.metrics.batch,
-            rescues=self.rescue,
+            measured=self._metrics.batch,
+            rescues=self._rescue,
             private_sql=self._private_sql,
         )
-        self._writing.start()
-        self._nursery.start_soon(self._mourn, self._writing)
+        self._writer_thread.start()
+        self._nursery.start_soon(self._drain_on_writer_failure, self._writer_thread)
 
-    async def _own(self, listener: socket.socket) -> bool:
-        """Periods of ownership, until a drain or a successor that serves. True for the latter."""
+    async def _serve_periods(self, listener: socket.socket) -> bool:
+        """Serve until a drain or until a successor serves. Return True for the latter."""
         while True:
             async with trio.open_nursery() as accepting:
                 accepting.start_soon(self.receive, listener)
-                await self._turn.wait()
+                await self._period_over.wait()
                 accepting.cancel_scope.cancel()
             async with trio.open_nursery() as meanwhile:
                 meanwhile.start_soon(self._receive_if_late, listener)
                 await self._close_file()
                 meanwhile.cancel_scope.cancel()
-            await self.reception.send_all_away(self._reason)
-            if await self.succession.give(listener, self._draining):
+            await self._connections.go_away_all(self._reason)
+            if await self._handoffs.transfer(listener, self._draining):
                 return True
             if self.is_draining:
                 return False
@@ -285,92 +358,76 @@ class Server:
     async def _close_file(self) -> None:
         """Commit and answer what was admitted, and close the file."""
         try:
-            await self.succession.dismiss_predecessor()
+            await self._handoffs.release_predecessor()
         except HandoffFailed:
-            pass  # one that is stopped finds, when it goes on, that we ended in order
+            pass  # a predecessor that is stopped finds, when it continues, an orderly end
         except Exception:
-            _log.exception("the actor before this one could not be dismissed")
+            _log.exception("the predecessor could not be released")
         failpoints.hit("drain.begin")
         # Half of the time is the writer's, the other half is for its answers to leave.
-        self._writing.leave_within(self.drain_seconds / 2)
-        self.gate.shut()
-        await self.reception.send_all_away(self._reason)
+        self._writer_thread.leave_within(self._drain_seconds / 2)
+        self._gate.shut()
+        await self._connections.go_away_all(self._reason)
         failpoints.hit("drain.away")
-        await self._writing.stop()
+        await self._writer_thread.stop()
         failpoints.hit("drain.closed")
 
     async def _receive_if_late(self, listener: socket.socket) -> None:
-        """If the file takes long to close, let clients in again: they can ask for the status.
+        """Accept clients again if the file takes long to close: they can ask for the status.
 
-        Not at once: whoever waits in the backlog needs no second connection for the next actor.
+        Not at once: a client in the backlog then needs no second connection for the next actor.
         """
         await trio.sleep(limits.STALLED_SECONDS)
         await self.receive(listener)
 
     async def receive(self, listener: socket.socket) -> None:
-        """Let clients in until cancelled."""
-        await self.reception.accept(listener, self._nursery)
+        """Accept clients until cancelled."""
+        await self._connections.accept(listener, self._nursery)
 
-    async def _mourn(self, writing: WriterThread) -> None:
-        """An actor whose writer has stopped by itself ends."""
-        await writing.closed.wait()
-        if writing.failure is not None:
-            told = isinstance(writing.failure, ActorBroken)
-            self.drain(f"{'' if told else 'the writer has stopped: '}{writing.failure}")
+    async def _drain_on_writer_failure(self, thread: WriterThread) -> None:
+        """End an actor whose writer has stopped by itself."""
+        await thread.closed.wait()
+        if thread.failure is not None:
+            explained = isinstance(thread.failure, ActorBroken)
+            self.drain(f"{'' if explained else 'the writer has stopped: '}{thread.failure}")
 
     def drain(self, reason: str) -> None:
-        """Begin to end; harmless when it has begun."""
+        """Begin to end; harmless when that has begun."""
         if not self._draining.is_set():
             _log.info("draining: %s", reason)
             self._reason = reason
             self._draining.set()
-            self._turn.set()
-            if not self.succession.is_over:
-                call(partial(self._supervisor.stopping, reason))
+            self._period_over.set()
+            if not self._handoffs.has_handed_over:
+                call(partial(self._manager.stopping, reason))
 
     def hand_off(self, request: wire.Handoff) -> HandoffAttempt:
-        """Begin to hand over. Raises :class:`HandoffFailed` if that cannot be now."""
-        return self.succession.begin(request, self._nursery)
+        """Begin to hand over. Raises :class:`HandoffFailed` if that is not possible now."""
+        return self._handoffs.begin(request, self._nursery)
 
     def leave_for_successor(self) -> None:
-        """A successor is ready: close the file for it."""
-        if not self.is_leaving:
+        """Close the file for a successor that is ready."""
+        if not self.is_ending_period:
             self._reason = "hand-off"
-            self._turn.set()
-            call(self._supervisor.reloading)
+            self._period_over.set()
+            call(self._manager.reloading)
 
-    # --- around it -------------------------------------------------------------------------------
+    # --- beside the periods ----------------------------------------------------------------------
 
     async def _follow_signals(self, signals: Any) -> None:
         async for number in signals:
             if self._draining.is_set():
-                self.reception.hurry()
+                self._connections.skip_flush_wait()
             self.drain(signal.Signals(number).name)
 
     async def follow(self, outbox: Outbox, after: int | None) -> None:
-        """Feed changes to a connection that has subscribed."""
+        """Send changes to the connection of a subscriber until cancelled."""
         await self.opened.wait()
-        await self.followers.feed(outbox, after)
+        await self._feed.feed(outbox, after)
 
     # --- either thread ---------------------------------------------------------------------------
 
-    def in_loop(self, function: Callable[[], None]) -> None:
-        """Run *function* soon in the event loop; from any thread, even when the loop is gone."""
+    def run_in_loop(self, function: Callable[[], None]) -> None:
+        """Run *function* soon in the event loop; from any thread, also when the loop has ended."""
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(call, function)
-
-    def dirty(self, outbox: Outbox) -> None:
-        """Answers wait in *outbox*; they leave together at the end of the batch."""
-        self._dirty.append(outbox)
-
-    def flush_answers(self) -> None:
-        """Send the answers that wait in outboxes."""
-        # A deque, because the event loop answers too, now and then.
-        while self._dirty:
-            with contextlib.suppress(IndexError):
-                outbox = self._dirty.popleft()
-                try:
-                    outbox.flush()
-                except Exception:
-                    _log.exception("answers could not be sent; their connection ends")
-                    outbox.give_up()

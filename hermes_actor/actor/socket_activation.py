@@ -1,8 +1,8 @@
-"""A listener that a service manager has made and passes on (``LISTEN_FDS``).
+"""A listener that a service manager has created and passes on (``LISTEN_FDS``).
 
-Then the path is the manager's: it listens there also while no actor runs, and starts one for the
-first client that connects. Neither we nor a successor of ours ever unlink such a path. A manager
-that begins to listen binds over the socket of an actor that runs already; that one must leave.
+Then the path belongs to the manager: it listens there also while no actor runs, and starts one for
+the first client that connects. Neither the actor nor its successors ever unlink such a path. A
+manager that begins to listen binds over the socket of an actor that runs already; that one drains.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
@@ -18,23 +19,23 @@ from hermes_actor.actor.replies import reject
 from hermes_actor.paths import socket_address, socket_path
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.server import Server
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "keep_if_reachable",
-    "leave_if_replaced",
+    "verify_listener",
+    "drain_if_socket_replaced",
     "passed_listener",
     "path_is_kept",
     "socket_id",
-    "turn_away",
+    "reject_pending",
 ]
 
 _FIRST_DESCRIPTOR = 3
 
 _KEPT = "_HERMES_ACTOR_KEEP_SOCKET"
-"""Set in our own environment, and so in that of our successors, when the path is the manager's."""
+"""Set in the environment of this process, and so in that of its successors, when the path belongs
+to the manager."""
 
 _HELLO_SECONDS = 0.1
 
@@ -42,10 +43,10 @@ _log = logging.getLogger("hermes_actor.actor")
 
 
 def passed_listener() -> socket.socket | None:
-    """The listener that a manager has passed to this process, and to no other.
+    """Return the listener that a manager has passed to this process, and to no other.
 
-    The variables that tell of it are removed. What is not one listening Unix socket is not used,
-    with a warning: we can make our own.
+    Removes the variables that name it. Anything but one listening Unix socket is not used, with a
+    warning: the actor can create its own.
     """
     os.environ.pop(_KEPT, None)
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
@@ -70,11 +71,12 @@ def passed_listener() -> socket.socket | None:
     return None
 
 
-def keep_if_reachable(listener: socket.socket | None, paths: StorePaths) -> socket.socket | None:
-    """*listener* if clients of *place* reach it, else ``None``. The caller holds the owner lock.
+def verify_listener(listener: socket.socket | None, paths: StorePaths) -> socket.socket | None:
+    """Return *listener* if clients of *paths* reach it, else ``None``. The caller holds the owner
+    lock.
 
-    Its file may have been removed or replaced, and then nobody would ever find us. Under the owner
-    lock, whoever listens at the path is this one.
+    Its file may have been removed or replaced, and then no client would ever find this actor. Under
+    the owner lock, a process that listens at the path can only be this one.
     """
     if listener is None:
         return None
@@ -85,7 +87,11 @@ def keep_if_reachable(listener: socket.socket | None, paths: StorePaths) -> sock
     except BlockingIOError:
         pass  # so many clients wait already
     except OSError as error:
-        _log.warning("nobody reaches the service manager's socket at %s: %s", paths.sock, error)
+        _log.warning(
+            "no client reaches the service manager's socket at %s: %s; the actor creates its own",
+            paths.sock,
+            error,
+        )
         listener.close()
         return None
     os.environ[_KEPT] = "1"
@@ -93,12 +99,12 @@ def keep_if_reachable(listener: socket.socket | None, paths: StorePaths) -> sock
 
 
 def path_is_kept() -> bool:
-    """Whether the path of our socket is the manager's."""
+    """Return True if the path of the socket belongs to the manager."""
     return _KEPT in os.environ
 
 
-def turn_away(listener: socket.socket, error: BaseException) -> None:
-    """Tell everybody who waits at *listener* why nobody serves. Never waits for long."""
+def reject_pending(listener: socket.socket, error: BaseException) -> None:
+    """Reject the clients that wait at *listener* with *error*. Never waits for long."""
     with contextlib.suppress(OSError):
         while True:
             sock, _ = listener.accept()
@@ -110,7 +116,7 @@ def turn_away(listener: socket.socket, error: BaseException) -> None:
 
 
 def socket_id(paths: StorePaths) -> tuple[int, int] | None:
-    """Which socket file lies at the path; ``None``: none. A socket that is open keeps its own."""
+    """Return the identity of the socket file at the path; ``None`` if there is none."""
     try:
         found = socket_path(paths).lstat()
     except OSError:
@@ -118,15 +124,18 @@ def socket_id(paths: StorePaths) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-async def leave_if_replaced(
-    server: Server, lock: OwnerLock, at_path: tuple[int, int] | None
+async def drain_if_socket_replaced(
+    paths: StorePaths,
+    lock: OwnerLock,
+    at_path: tuple[int, int] | None,
+    drain: Callable[[str], None],
 ) -> float:
-    """Drain when our socket is no longer at its path: nobody new finds us there.
+    """Drain when the actor's socket is no longer at its path: new clients would not find it.
 
-    If the lock file has gone with it, that is for the writer to judge (R3).
+    If the lock file is gone as well, the writer decides (R3).
     """
     with contextlib.suppress(OSError):
-        held, found = os.fstat(lock.fileno()), server.paths.owner_lock.stat()
-        if os.path.samestat(held, found) and socket_id(server.paths) != at_path:
-            server.drain("its socket was replaced")
+        held, found = os.fstat(lock.fileno()), paths.owner_lock.stat()
+        if os.path.samestat(held, found) and socket_id(paths) != at_path:
+            drain("its socket was replaced")
     return limits.HOME_CHECK_SECONDS

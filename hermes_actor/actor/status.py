@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,26 +29,30 @@ from hermes_protocol.status import (
 )
 
 if TYPE_CHECKING:
+    from hermes_actor.actor.change_feed import ChangeFeed
     from hermes_actor.actor.connection import Connection
-    from hermes_actor.actor.server import Server
+    from hermes_actor.actor.connections import ConnectionSet
+    from hermes_actor.actor.handoff.coordinator import HandoffCoordinator
+    from hermes_actor.actor.interfaces import Resources
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.status import PhaseReport
 
-__all__ = ["ForeignWriters", "describe"]
+__all__ = ["ForeignWriters", "StatusReporter"]
 
 
 class ForeignWriters:
-    """Programs that write the file beside us, as far as the system still shows them."""
+    """Programs that write the file beside the actor, as far as the system still shows them."""
 
     def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
         self._commits = 0
         self.seen: dict[int, str] = {}
 
-    async def look(self, commits: int) -> None:
-        """After a foreign commit: who has the file open for writing?
+    async def refresh(self, commits: int) -> None:
+        """Note the processes with the file open for writing, if there were foreign *commits*.
 
-        In a thread: on a busy host there are tens of thousands of descriptors to look at.
+        In a thread: on a busy host there are tens of thousands of descriptors to inspect.
         """
         if commits != self._commits:
             self._commits = commits
@@ -60,101 +64,120 @@ class ForeignWriters:
                 del self.seen[next(iter(self.seen))]
 
 
-def describe(server: Server, connections: Iterable[Connection]) -> Status:
-    """Return the status document. Event loop only; touches neither file nor writer."""
-    queue, attempt, metrics = server.mailbox.statistics(), server.succession.attempt, server.metrics
-    status = Status(
-        pid=os.getpid(),
-        version=__version__,
-        build=build_id(),
-        protocol=wire.PROTOCOL,
-        phase_text=server.phase.text,
-        uptime_s=round(time.time() - server.started, 3),
-        database=str(server.paths.db),
-        sqlite=SQLiteStatus(
-            version=sqlite3.sqlite_version,
-            wal_reset="fixed" if wal_reset_safe() else "possible beside a foreign writer",
-        ),
-        python=sys.version.split()[0],
-        memory_max_kib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        queue=QueueStatus(
-            count=queue.jobs, bytes=server.credit.used, oldest_age_s=round(queue.oldest_age, 6)
-        ),
-        batches=metrics.batches,
-        batch_sizes=dict(metrics.batch_sizes),
-        writes=metrics.writes,
-        refused=metrics.refused,
-        private_statements=metrics.statements,
-        leases=metrics.leases,
-        commit_latency=metrics.commit.summary(),
-        total_latency=metrics.total.summary(),
-        broken=_text(server.failure),
-        foreign_writers=[ForeignWriter(pid=p, name=n) for p, n in server.foreigners.seen.items()],
-        followers=len(server.followers),
-        connections=[
-            ConnectionStatus(
-                name=connection.name,
-                pid=connection.pid,
-                build=connection.build,
-                requests=connection.desk.admitted,
-                since=connection.since,
-            )
-            for connection in connections
-        ],
-        rejected=server.reception.rejected,
-        handoff=None if attempt is None else attempt.status(),
+@dataclass(frozen=True, kw_only=True)
+class StatusReporter:
+    """Describes an actor from the parts that count. Event loop only."""
+
+    paths: StorePaths
+    started: float
+    resources: Resources
+    foreign_writers: ForeignWriters
+    feed: ChangeFeed
+    connections: ConnectionSet
+    handoffs: HandoffCoordinator
+
+    def status(
+        self, phase: PhaseReport, writer: Writer | None, failure: BaseException | None
+    ) -> Status:
+        """Return the status document. Touches neither the file nor the writer thread."""
+        mailbox, metrics = self.resources.mailbox, self.resources.metrics
+        queue, attempt = mailbox.statistics(), self.handoffs.attempt
+        status = Status(
+            pid=os.getpid(),
+            version=__version__,
+            build=build_id(),
+            protocol=wire.PROTOCOL,
+            phase_text=phase.text,
+            uptime_s=round(time.time() - self.started, 3),
+            database=str(self.paths.db),
+            sqlite=SQLiteStatus(
+                version=sqlite3.sqlite_version,
+                wal_reset="fixed" if wal_reset_safe() else "possible beside a foreign writer",
+            ),
+            python=sys.version.split()[0],
+            memory_max_kib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            queue=QueueStatus(
+                count=queue.jobs,
+                bytes=self.resources.limiter.used,
+                oldest_age_s=round(queue.oldest_age, 6),
+            ),
+            batches=metrics.batches,
+            batch_sizes=dict(metrics.batch_sizes),
+            writes=metrics.writes,
+            refused=metrics.refused,
+            private_statements=metrics.statements,
+            leases=metrics.leases,
+            commit_latency=metrics.commit.summary(),
+            total_latency=metrics.total.summary(),
+            broken=_text(failure),
+            foreign_writers=[
+                ForeignWriter(pid=pid, name=name) for pid, name in self.foreign_writers.seen.items()
+            ],
+            followers=len(self.feed),
+            connections=[_connection(one) for one in self.connections.connections],
+            rejected=self.connections.rejected,
+            handoff=None if attempt is None else attempt.status(),
+        )
+        return status if writer is None else self._with_file(status, writer, failure)
+
+    def _with_file(self, status: Status, writer: Writer, failure: BaseException | None) -> Status:
+        """Add the parts that only an open file has."""
+        checkpoints = writer.checkpointer.state
+        waits = not checkpoints.all_moved or not writer.connection.recovered
+        # Costs a look at every process: only while a checkpoint waits for a reader.
+        pinned = wal_read_lock_pids(self.paths.shm) if waits else []
+        return msgspec.structs.replace(
+            status,
+            epoch=writer.epoch,
+            commit_no=writer.commit_no,
+            receipts_replayed=writer.receipts.replayed,
+            checkpoints=dict(checkpoints.outcomes),
+            wal_frames=checkpoints.frames,
+            wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
+            index=IndexStatus(
+                watermark=writer.index.watermark,
+                newest=writer.index.newest,
+                lag=max(0, writer.index.newest - writer.index.watermark),
+                rebuilds=writer.index.rebuilds,
+                aside=writer.index.large_texts.state,
+            ),
+            foreign_commits=writer.connection.foreign_commits,
+            degraded=self._degraded(writer, pinned),
+            broken=_text(writer.connection.broken or writer.connection.health.damage or failure),
+        )
+
+    def _degraded(self, writer: Writer, pinned: list[int]) -> list[str]:
+        """Return the degraded conditions while the actor serves, each with its cause."""
+        found = []
+        if time.monotonic() - writer.connection.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
+            who = ", ".join(f"pid {pid} ({n})" for pid, n in self.foreign_writers.seen.items())
+            found.append(f"foreign writer: {who}" if who else "foreign writer")
+        if pinned:
+            found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
+        if writer.held_by is not None:
+            found.append(f"changes wait for {writer.held_by}")
+        stalled = self.resources.mailbox.stalled_for()
+        if stalled >= limits.STALLED_SECONDS:
+            found.append(f"writer stalled: it has taken nothing for {stalled:.0f} s")
+        if self.handoffs.failed_update is not None:
+            found.append(f"update failed, still serving: {self.handoffs.failed_update}")
+        if writer.connection.health.passing is not None:
+            found.append(writer.connection.health.passing)
+        if writer.index.large_texts.failure is not None:
+            found.append(writer.index.large_texts.failure)
+        if writer.maintenance.error is not None:
+            found.append(f"upkeep fails: {writer.maintenance.error}")
+        return found
+
+
+def _connection(connection: Connection) -> ConnectionStatus:
+    return ConnectionStatus(
+        name=connection.name,
+        pid=connection.pid,
+        build=connection.build,
+        requests=connection.requests.admitted,
+        since=connection.since,
     )
-    return status if server.writer is None else _with_file(status, server, server.writer)
-
-
-def _with_file(status: Status, server: Server, writer: Writer) -> Status:
-    """Add the parts that only an open file has."""
-    checkpoints = writer.checkpointer.state
-    waits = not checkpoints.all_moved or not writer.connection.recovered
-    pinned = wal_read_lock_pids(server.paths.shm) if waits else []
-    return msgspec.structs.replace(
-        status,
-        epoch=writer.epoch,
-        commit_no=writer.commit_no,
-        receipts_replayed=writer.receipts.replayed,
-        checkpoints=dict(checkpoints.outcomes),
-        wal_frames=checkpoints.frames,
-        wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
-        index=IndexStatus(
-            watermark=writer.index.watermark,
-            newest=writer.index.newest,
-            lag=max(0, writer.index.newest - writer.index.watermark),
-            rebuilds=writer.index.rebuilds,
-            aside=writer.index.large_texts.state,
-        ),
-        foreign_commits=writer.connection.foreign_commits,
-        degraded=_degraded(server, writer, pinned),
-        broken=_text(writer.connection.broken or writer.connection.health.damage or server.failure),
-    )
-
-
-def _degraded(server: Server, writer: Writer, pinned: list[int]) -> list[str]:
-    """Return the degraded conditions while the actor serves, each with its cause."""
-    found = []
-    if time.monotonic() - writer.connection.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
-        who = ", ".join(f"pid {pid} ({n})" for pid, n in server.foreigners.seen.items())
-        found.append(f"foreign writer: {who}" if who else "foreign writer")
-    if pinned:
-        found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
-    if writer.held_by is not None:
-        found.append(f"changes wait for {writer.held_by}")
-    unseen = server.mailbox.unseen_seconds()
-    if unseen >= limits.STALLED_SECONDS:
-        found.append(f"writer stalled: it has taken nothing for {unseen:.0f} s")
-    if server.succession.failed_update is not None:
-        found.append(f"update failed, still serving: {server.succession.failed_update}")
-    if writer.connection.health.passing is not None:
-        found.append(writer.connection.health.passing)
-    if writer.index.large_texts.failure is not None:
-        found.append(writer.index.large_texts.failure)
-    if writer.maintenance.error is not None:
-        found.append(f"upkeep fails: {writer.maintenance.error}")
-    return found
 
 
 def _text(error: BaseException | None) -> str | None:

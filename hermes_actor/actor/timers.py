@@ -1,10 +1,14 @@
-"""What an actor does by the clock: end when it is of no use, refuse what is late, show itself."""
+"""Periodic work of the event loop: idle exit, expiry of requests, watchdog, live view.
+
+Each step returns the seconds until it is due again, for
+:func:`hermes_actor.actor.tasks.repeat`.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,68 +21,77 @@ from hermes_actor.paths import is_gone
 from hermes_actor.recovery.rescue import rescue_path, should_rescue
 
 if TYPE_CHECKING:
-    from hermes_actor.actor.server import Server
+    from hermes_actor.actor.interfaces import RunInLoop
+    from hermes_actor.actor.mailbox import Mailbox
+    from hermes_actor.actor.outbox import Unflushed
+    from hermes_actor.actor.sd_notify import ServiceManager
+    from hermes_actor.engine.writer import Writer
+    from hermes_actor.paths import StorePaths
     from hermes_protocol.status import Status
 
-__all__ = ["Watch", "expire", "look_for_foreigners", "show_status"]
+__all__ = ["IdleWatch", "expire_requests", "notify_watchdog", "rescue_store", "show_status"]
+
+_STUCK_SECONDS = 600.0
+"""A writer that takes nothing for so long while jobs wait is stuck. A VACUUM of some gigabytes
+takes minutes, and must not count as that."""
 
 _log = logging.getLogger("hermes_actor.actor")
 
 
-class Watch:
+class IdleWatch:
     """Ends the actor when it has been idle for long, or when its home is gone."""
 
-    def __init__(self, server: Server, idle_exit: float | None) -> None:
-        self._server = server
+    def __init__(
+        self,
+        paths: StorePaths,
+        idle_exit: float | None,
+        *,
+        is_opened: Callable[[], bool],
+        is_in_use: Callable[[], bool],
+        last_left: Callable[[], float],
+        rescue: Callable[[], Awaitable[None]],
+        drain: Callable[[str], None],
+    ) -> None:
+        """*last_left* is when the last connection ended; *rescue* saves the store of a home that
+        was deleted while it was in use."""
+        self._paths = paths
         self._idle_exit = idle_exit
+        self._is_opened = is_opened
+        self._is_in_use = is_in_use
+        self._last_left = last_left
+        self._rescue = rescue
+        self._drain = drain
         self._pause = min(limits.HOME_CHECK_SECONDS, idle_exit or 3600)
         self._quiet_since = trio.current_time()
 
-    async def look(self) -> float:
-        """One look; the seconds until the next."""
-        server = self._server
+    async def check(self) -> float:
+        """Check once; return the seconds until the next time."""
         if self._is_in_use():
             self._quiet_since = trio.current_time()
-        # A command connects and leaves between two looks.
-        quiet = trio.current_time() - max(self._quiet_since, server.reception.last_left)
-        if server.opened.is_set() and is_gone(server.paths.db.parent):
+        # A command connects and leaves between two checks.
+        quiet = trio.current_time() - max(self._quiet_since, self._last_left())
+        if self._is_opened() and is_gone(self._paths.db.parent):
             if quiet <= limits.RESCUE_RECENT_SECONDS:
-                await _rescue(server)
-            server.drain("the home is gone")
+                await self._rescue()
+            self._drain("the home is gone")
         elif self._idle_exit and quiet >= self._idle_exit:
-            server.drain("idle")
+            self._drain("idle")
         return self._pause
 
-    def _is_in_use(self) -> bool:
-        server = self._server
-        # One that knows of a failed update stays: the next start might not come up (G12).
-        attempt = server.succession.attempt
-        handing_over = attempt is not None and not attempt.refused
-        opening = not server.opened.is_set()
-        clients = bool(server.reception.connections)
-        return opening or handing_over or clients or not server.mailbox.is_empty
 
-
-async def look_for_foreigners(server: Server) -> float:
-    """Note who writes the file beside us, while the system still shows them."""
-    if server.writer is not None:
-        await server.foreigners.look(server.writer.connection.foreign_commits)
-    return limits.HOME_CHECK_SECONDS
-
-
-async def _rescue(server: Server) -> None:
-    """Save the store of a home that was deleted while somebody used it."""
-    if server.writer is None or not server.rescue:
+async def rescue_store(
+    paths: StorePaths, writer: Writer | None, mailbox: Mailbox, run_in_loop: RunInLoop
+) -> None:
+    """Save the store of a home that was deleted while it was in use."""
+    if writer is None or not should_rescue(paths, writer.checkpointer.file_bytes):
         return
-    if not should_rescue(server.paths, server.writer.checkpointer.file_bytes):
-        return
-    target, done, outcomes = rescue_path(server.paths), trio.Event(), list[Outcome]()
+    target, done, outcomes = rescue_path(paths), trio.Event(), list[Outcome]()
 
     def finish(outcome: Outcome) -> None:
         outcomes.append(outcome)
-        server.in_loop(done.set)
+        run_in_loop(done.set)
 
-    server.mailbox.put(b"", jobs.CopyTo(finish, target))
+    mailbox.put(b"", jobs.CopyTo(finish, target))
     with trio.move_on_after(limits.RESCUE_SECONDS):
         await done.wait()
     if outcomes and outcomes[0].error is None:
@@ -87,16 +100,33 @@ async def _rescue(server: Server) -> None:
         _log.error("the home is gone; the store could not be saved: %s", outcomes)
 
 
-async def expire(server: Server) -> float:
-    """Answer requests whose deadline has passed while the writer is busy with something long."""
-    server.mailbox.intake.take_back_if_away()
-    for job in server.mailbox.take_expired(time.monotonic()):
-        job.give_up(DeadlineExceeded("the writer was busy for too long"))
-    server.flush_answers()
-    return limits.EXPIRY_IDLE_SECONDS if server.mailbox.is_empty else limits.EXPIRY_CHECK_SECONDS
+async def expire_requests(mailbox: Mailbox, unflushed: Unflushed) -> float:
+    """Refuse requests whose deadline has passed while the writer is busy with something long."""
+    mailbox.selector.remove_all_if_away()
+    for job in mailbox.take_expired(time.monotonic()):
+        job.give_up(
+            DeadlineExceeded(
+                f"the writer was busy for {mailbox.stalled_for():.1f} s and did not begin the"
+                f" request by its deadline"
+            )
+        )
+    unflushed.flush()
+    return limits.EXPIRY_IDLE_SECONDS if mailbox.is_empty else limits.EXPIRY_CHECK_SECONDS
 
 
-async def show_status(server: Server, show: Callable[[Status], None]) -> float:
-    """Have *show* draw the status, in a thread: a terminal that takes nothing must not stop us."""
-    await trio.to_thread.run_sync(show, server.status(), abandon_on_cancel=True)
+async def notify_watchdog(
+    mailbox: Mailbox, manager: ServiceManager, seconds: float, has_handed_over: Callable[[], bool]
+) -> float:
+    """Notify the watchdog of the service manager if the writer is not stuck; again in *seconds*."""
+    stalled = mailbox.stalled_for()
+    if stalled >= _STUCK_SECONDS:
+        _log.critical("the writer has taken nothing for %.0f s; the watchdog may act", stalled)
+    elif not has_handed_over():
+        manager.tick()
+    return seconds
+
+
+async def show_status(status: Callable[[], Status], show: Callable[[Status], None]) -> float:
+    """Have *show* draw the status, in a thread: a terminal that blocks must not stop the loop."""
+    await trio.to_thread.run_sync(show, status(), abandon_on_cancel=True)
     return limits.SHOW_STATUS_SECONDS

@@ -23,7 +23,10 @@ from hermes_actor.errors import HermesActorError
 from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
+    from hermes_actor.actor.interfaces import RunInLoop
     from hermes_actor.actor.mailbox import Mailbox
+    from hermes_actor.actor.outbox import Unflushed
+    from hermes_actor.actor.readiness import Readiness
     from hermes_actor.engine.change_log import ChangeLog
     from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.paths import StorePaths
@@ -41,17 +44,16 @@ class WriterThread:
         paths: StorePaths,
         mailbox: Mailbox,
         changes: ChangeLog,
+        unflushed: Unflushed,
+        readiness: Readiness,
         *,
-        in_loop: Callable[[Callable[[], None]], None],
+        run_in_loop: RunInLoop,
         on_epoch: Callable[[int], None],
-        on_phase: Callable[[PhaseReport], None],
-        on_ready: Callable[[BaseException | None], None],
-        sent: Callable[[], None],
         measured: Callable[[int, float], None],
         rescues: bool = True,
         private_sql: bool = True,
     ) -> None:
-        """*on_ready* is called, in the thread, when the file is open, or the thread must die."""
+        """*unflushed* is flushed after each batch; *readiness* is set when the file is open."""
         self.paths = paths
         self.writer: Writer | None = None
         self.failure: BaseException | None = None
@@ -59,11 +61,10 @@ class WriterThread:
         self.closed = trio.Event()
         self._mailbox = mailbox
         self._changes = changes
-        self._in_loop = in_loop
+        self._unflushed = unflushed
+        self._readiness = readiness
+        self._run_in_loop = run_in_loop
         self._on_epoch = on_epoch
-        self._on_phase = on_phase
-        self._on_ready = on_ready
-        self._sent = sent
         self._measured = measured
         self._rescues = rescues
         self._private_sql = private_sql
@@ -85,7 +86,7 @@ class WriterThread:
         self._thread.start()
 
     def leave_within(self, seconds: float) -> None:
-        """Wait no longer than that for foreign locks, and interrupt what runs for long."""
+        """Wait no longer than *seconds* for foreign locks, and interrupt long statements."""
         if self.writer is not None:
             self.writer.connection.leave_by = time.monotonic() + seconds
 
@@ -113,12 +114,12 @@ class WriterThread:
             self._set_phase(PhaseReport(Phase.RECOVERING))
             self._recover(writer)
             self.writer = writer
-            self._on_ready(None)
-            self._in_loop(self.opened.set)
+            self._readiness.set()
+            self._run_in_loop(self.opened.set)
             serve(
                 writer,
                 self._mailbox,
-                sent=self._sent,
+                sent=self._unflushed.flush,
                 measured=self._measured,
                 on_broken=lambda: self._stop_at_once(writer.connection),
             )
@@ -126,28 +127,29 @@ class WriterThread:
             self.failure = error
             _log.error("the writer of %s has stopped: %s", self.paths.db, error, exc_info=error)
         finally:
-            # Whatever happened, the event loop must not wait for us.
-            self._in_loop(self.opened.set)
-            self._in_loop(self.closed.set)
+            # Whatever happened, the event loop must not wait for this thread.
+            self._run_in_loop(self.opened.set)
+            self._run_in_loop(self.closed.set)
 
     def _set_phase(self, phase: PhaseReport) -> None:
         self._phase = phase
-        self._on_phase(phase)
+        self._readiness.report_phase(phase)
 
     def _recover(self, writer: Writer) -> None:
-        """Try the barrier before anybody is told that we serve; what is in its way may stay."""
+        """Try start-up recovery before reporting ready. If a reader or a foreign lock blocks it,
+        serve anyway: the first write tries again."""
         try:
             writer.recover(limits.RECOVER_AT_START_SECONDS)
         except HermesActorError as error:
             if writer.connection.broken is not None:
-                self._on_ready(error)
+                self._readiness.fail(error)
                 self._stop_at_once(writer.connection)
             raise
 
     def _stop_at_once(self, core: WriteConnection) -> None:
         """R2, R3, R5: acknowledge nothing, close nothing, end.
 
-        Clients find or start the next actor and send again what has no answer; its receipts tell
+        Clients find or start the next actor and send again what has no answer; the receipts show
         what was executed.
         """
         _log.critical("ending at once with %d: %s", core.exit_code, core.broken)

@@ -27,7 +27,7 @@ from hermes_actor.settings import (
 
 if TYPE_CHECKING:
     from hermes_actor.actor.process import Settings
-    from hermes_protocol.status import Status
+    from hermes_protocol.status import PhaseReport, Status
 
 __all__ = ["serve"]
 
@@ -103,7 +103,7 @@ def serve(
             settings,
             ready_fd=ready_fd,
             to_log=detach,
-            announce=None if detach else _announce(paths),
+            starter=None if detach else _Terminal(paths),
             on_status=None if detach or plain else _live_view(stack),
         )
 
@@ -117,14 +117,20 @@ def _live_view(stack: contextlib.ExitStack) -> Callable[[Status], None] | None:
     return stack.enter_context(LivePanel()).show
 
 
-def _announce(paths: StorePaths) -> Callable[[BaseException | None], None]:
-    def print_result(error: BaseException | None) -> None:
-        if error is None:
-            print(f"serving {paths.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
-        else:
-            print(f"Error: {error}", file=sys.stderr, flush=True)
+class _Terminal:
+    """The person who started the actor."""
 
-    return print_result
+    def __init__(self, paths: StorePaths) -> None:
+        self._paths = paths
+
+    def report_phase(self, phase: PhaseReport) -> None:
+        """Print nothing: the log has the phases."""
+
+    def report_serving(self) -> None:
+        print(f"serving {self._paths.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
+
+    def report_failed(self, error: BaseException) -> None:
+        print(f"Error: {error}", file=sys.stderr, flush=True)
 
 
 class _Reader:

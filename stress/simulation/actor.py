@@ -7,6 +7,7 @@ product is sockets, signals and processes; their place is taken by bytes that :m
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,10 +212,11 @@ class ActorEnd:
         self._protocol = ServerProtocol()
         self._listening = True
         self._send = send
-        self.desk = RequestTracker(actor.mailbox, Metrics(), self._answer, lambda: None)
+        self.requests = RequestTracker(actor.mailbox, Metrics(), self, deque[ActorEnd]())
         actor.ends.append(self)
 
-    def _answer(self, data: bytes) -> None:
+    def add(self, data: bytes) -> None:
+        """Send a reply, as an outbox does."""
         if not self._actor.broken and not self._actor.killed:
             self._send(data)
 
@@ -227,18 +229,19 @@ class ActorEnd:
             if isinstance(message, wire.Hello):
                 self._greet(message)
             elif isinstance(message, wire.Request):
-                self.desk.request(message, lambda: None)
+                job = self.requests.admit(message, lambda: None)
+                self._actor.mailbox.put(self.requests.client_id, job)
             elif isinstance(message, wire.CatchUp):
-                self.desk.catch_up(message, lambda: None)
+                self.requests.catch_up(message, lambda: None)
 
     def _greet(self, hello: wire.Hello) -> None:
         writer = self._actor.writer
         assert writer is not None
         for older in self._actor.ends:
-            if older is not self and older.desk.client_id == hello.client_id:
+            if older is not self and older.requests.client_id == hello.client_id:
                 older.supersede()
-        self.desk.client_id = hello.client_id
-        self.desk.floor = writer.commit_no
+        self.requests.client_id = hello.client_id
+        self.requests.floor = writer.commit_no
         self._send(
             welcome(
                 "serving",
@@ -253,9 +256,9 @@ class ActorEnd:
         """A newer connection of the client has come: forget what was not taken."""
         self._listening = False
         self._send = lambda _data: None
-        for job in self._actor.mailbox.drop(self.desk.client_id):
+        for job in self._actor.mailbox.drop(self.requests.client_id):
             job.give_up(Closed("superseded by a newer connection"))
 
     def go_away(self) -> None:
         self._listening = False
-        self._answer(frame(wire.GoAway(last_seq=self.desk.highest_seq, reason="drain")))
+        self.add(frame(wire.GoAway(last_seq=self.requests.highest_seq, reason="drain")))

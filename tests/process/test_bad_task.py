@@ -34,12 +34,12 @@ LOOP = [
     "hermes_actor.actor.frame_reader:FrameReader._receive",
     "hermes_protocol.server:ServerProtocol.next_message",
     "hermes_actor.actor.connections:ConnectionSet.welcome",
-    "hermes_actor.actor.requests:RequestTracker.request",
+    "hermes_actor.actor.requests:RequestTracker.admit",
     "hermes_actor.actor.requests:RequestTracker.catch_up",
     "hermes_actor.actor.requests:RequestTracker.maintain",
     "hermes_actor.actor.requests:RequestTracker.lease",
     "hermes_actor.actor.requests:RequestTracker.forget",
-    "hermes_actor.actor.server:describe",
+    "hermes_actor.actor.status:StatusReporter.status",
     "hermes_actor.actor.server:Server.hand_off",
     "hermes_actor.actor.change_feed:ChangeFeed.feed",
     "hermes_actor.actor.change_feed:ChangeFeed._wake",
@@ -152,9 +152,9 @@ def test_unexpected_error_ends_one_thing_alone(path, tmp_path, where, monkeypatc
 ATTEMPT = [
     "hermes_actor.actor.handoff.child:SuccessorProcess.__init__",
     "hermes_actor.actor.handoff.child:SuccessorProcess.ready",
-    "hermes_actor.actor.handoff.child:SuccessorProcess.hand",
+    "hermes_actor.actor.handoff.child:SuccessorProcess.send_descriptors",
     "hermes_actor.actor.handoff.child:SuccessorProcess.serving",
-    "hermes_actor.actor.handoff.coordinator:HandoffCoordinator.dismiss_predecessor",
+    "hermes_actor.actor.handoff.coordinator:HandoffCoordinator.release_predecessor",
 ]
 
 

@@ -37,8 +37,8 @@ from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.paths import resolve_paths
 from hermes_actor.recovery.backup import create_backup
 
-INHERIT = "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit"
-TELL_SERVING = "hermes_actor.actor.handoff.receiver:PredecessorLink.tell_serving"
+RECEIVE = "hermes_actor.actor.handoff.receiver:PredecessorLink.receive"
+REPORT_SERVING = "hermes_actor.actor.handoff.receiver:PredecessorLink.report_serving"
 MIGRATE = "hermes_actor.engine.migrations:migrate"
 OUTDATED = "def _is_current(conn): return False"
 HALF_DONE = "args[0].execute('CREATE TABLE half_done (x)'); args[1](0.4)"
@@ -144,17 +144,17 @@ def exits_at_once(build):
 
 
 def dies_before_ready(build):
-    build.around(INHERIT, before=DIE)
+    build.around(RECEIVE, before=DIE)
     return build.python
 
 
 def talks_nonsense(build):
-    build.around(INHERIT, before="args[0]._channel.sendall(b'GET / HTTP/1.1')")
+    build.around(RECEIVE, before="args[0]._channel.sendall(b'GET / HTTP/1.1')")
     return build.python
 
 
 def speaks_out_of_turn(build):
-    build.around(INHERIT, before="args[0].tell_serving(7)")
+    build.around(RECEIVE, before="args[0].report_serving()")
     return build.python
 
 
@@ -171,7 +171,7 @@ NOT_READY = {
     without_the_package: ["has ended"],
     exits_at_once: ["has ended"],
     dies_before_ready: ["has ended"],
-    talks_nonsense: ["makes no sense"],
+    talks_nonsense: ["protocol error"],
     speaks_out_of_turn: ["Serving out of turn"],
     knows_older_files_only: ["has format", "this build knows 0 and older"],
     "/bin/false": ["has ended"],
@@ -198,7 +198,7 @@ def test_successor_that_does_not_get_ready_changes_nothing(path, build, wrong):
 @pytest.mark.parametrize("stuck", [HANG, STOP], ids=["hangs", "stopped"])
 def test_successor_that_is_not_ready_in_time_is_ended(path, build, tmp_path, stuck):
     hurry = tmp_path / "hurry"
-    build.around(INHERIT, before=stuck)
+    build.around(RECEIVE, before=stuck)
     hurry.touch()
     with (
         serving(path, prelude=while_there(hurry, SUCCESSOR_READY_SECONDS=1.0)) as old,
@@ -297,10 +297,10 @@ def test_name_that_no_interpreter_can_have_does_not_harm_the_actor(path, python)
 # --- after the descriptors -----------------------------------------------------------------------
 
 TAKEN = {
-    "dies at once": (INHERIT, "", DIE),
+    "dies at once": (RECEIVE, "", DIE),
     "dies inside the migration": (MIGRATE, "", f"{HALF_DONE}; {DIE}"),
     "fails to migrate": (MIGRATE, "", f"{HALF_DONE}; raise RuntimeError('not like this')"),
-    "dies before it says that it serves": (TELL_SERVING, DIE, ""),
+    "dies before it says that it serves": (REPORT_SERVING, DIE, ""),
 }
 
 
@@ -323,7 +323,7 @@ def test_successor_that_does_not_come_to_serve_is_taken_back_from(path, build, f
 
 @pytest.mark.parametrize(
     ("where", "before", "after"),
-    [(INHERIT, "", STOP), (MIGRATE, f"{HALF_DONE}; {STOP}", ""), (TELL_SERVING, STOP, "")],
+    [(RECEIVE, "", STOP), (MIGRATE, f"{HALF_DONE}; {STOP}", ""), (REPORT_SERVING, STOP, "")],
     ids=["with the descriptors", "inside the migration", "before it says so"],
 )
 def test_successor_that_is_stopped_is_ended_and_taken_back_from(
@@ -383,7 +383,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
     hurry = tmp_path / "hurry"
     prelude = while_there(hurry, SUCCESSOR_SERVING_SECONDS=0.5, SUCCESSOR_END_SECONDS=0.1)
     prelude += "import subprocess\nsubprocess.Popen.kill = lambda *_: None\n"
-    build.around(INHERIT, after=STOP)
+    build.around(RECEIVE, after=STOP)
     hurry.touch()
     with serving(path, prelude=prelude) as old, writer_load(path):
         with in_background("handoff", "--db", path, "--python", build.python) as process:
@@ -429,7 +429,7 @@ def test_old_actor_takes_back_from_a_successor_that_is_killed(path):
 @pytest.mark.parametrize("end", [LEAVE, DIE], ids=["without an error", "with an error"])
 def test_old_actor_takes_back_from_a_successor_that_ends_by_itself(path, build, end):
     """It has not said that it is about to: that it serves was the last that was heard."""
-    build.around(TELL_SERVING, after=end)
+    build.around(REPORT_SERVING, after=end)
     with serving(path) as old, writer_load(path) as running:
         assert handoff(path, build.python).returncode == 0
         wait_for(lambda: actor_pid(path) == old.pid and logged(path, "taking back"))
@@ -491,7 +491,7 @@ def test_third_in_a_row_with_the_middle_one_killed_while_it_stays(path):
 
 def test_second_of_two_at_once_is_refused(path, build, tmp_path):
     go = tmp_path / "go"
-    build.around(INHERIT, before=wait_until(go))
+    build.around(RECEIVE, before=wait_until(go))
     with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as first:
             wait_for(lambda: logged(path, "started:"))
@@ -511,7 +511,7 @@ def test_second_of_two_at_once_is_refused(path, build, tmp_path):
 
 def test_handoff_outlives_whoever_asked_for_it(path, build, tmp_path):
     go = tmp_path / "go"
-    build.around(INHERIT, before=wait_until(go))
+    build.around(RECEIVE, before=wait_until(go))
     with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "started:"))
@@ -549,7 +549,7 @@ def ask_for(python):
 
 
 def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, tmp_path):
-    build.around(INHERIT, before=HANG)
+    build.around(RECEIVE, before=HANG)
     with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "started:"))
@@ -566,7 +566,7 @@ def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, 
 
 def test_drain_while_the_successor_is_being_started_leaves_none_behind(path, build, tmp_path):
     here, go = tmp_path / "here", tmp_path / "go"
-    build.around(INHERIT, before=HANG)
+    build.around(RECEIVE, before=HANG)
     prelude = around("hermes_actor.actor.handoff.child:_popen", f"{touch(here)}\n{wait_until(go)}")
     with serving(path, prelude=prelude) as old:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
@@ -584,7 +584,7 @@ def test_drain_while_the_successor_is_being_started_leaves_none_behind(path, bui
 def test_drain_after_the_descriptors(path, build, tmp_path, end):
     """It is too late to keep the successor from serving; if it does not, the next one does."""
     here, go = tmp_path / "here", tmp_path / "go"
-    build.around(INHERIT, after=f"{touch(here)}\n{wait_until(go)}\n{end}")
+    build.around(RECEIVE, after=f"{touch(here)}\n{wait_until(go)}\n{end}")
     with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(here.exists)

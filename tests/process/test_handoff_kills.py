@@ -23,10 +23,10 @@ from hermes_actor.paths import resolve_paths
 LONG = bool(os.environ.get("HERMES_ACTOR_LONG"))
 KILLS = 40 if LONG else 4
 
-HANDOFF = "hermes_actor.actor.handoff.attempt:HandoffAttempt"
+HANDOFF = "hermes_actor.actor.handoff.coordinator:HandoffAttempt"
 SUCCESSOR = "hermes_actor.actor.handoff.child:SuccessorProcess"
-INHERIT = "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit"
-TELL_SERVING = "hermes_actor.actor.handoff.receiver:PredecessorLink.tell_serving"
+RECEIVE = "hermes_actor.actor.handoff.receiver:PredecessorLink.receive"
+REPORT_SERVING = "hermes_actor.actor.handoff.receiver:PredecessorLink.report_serving"
 STOP_WRITING = "hermes_actor.actor.writer_thread:WriterThread.stop"
 
 # While the old actor has the descriptors alone, its successor can only end with it.
@@ -38,9 +38,9 @@ ALONE = {
 }
 # From here on the successor goes on.
 TOGETHER = {
-    "after the descriptors were sent": around(f"{SUCCESSOR}.hand", after=KILL),
+    "after the descriptors were sent": around(f"{SUCCESSOR}.send_descriptors", after=KILL),
     "when the successor serves": around(f"{SUCCESSOR}.serving", after=KILL),
-    "while it stays": around(f"{HANDOFF}.stay", before=KILL),
+    "while it stays": around(f"{HANDOFF}.watch_successor", before=KILL),
 }
 
 
@@ -86,7 +86,7 @@ def test_old_actor_is_killed_after_it_gave_everything_away(path, build, step):
 
 def test_old_actor_is_killed_while_it_takes_back(path, build):
     """Its successor has died already, so there is nobody left who holds anything."""
-    build.around(INHERIT, after=DIE)
+    build.around(RECEIVE, after=DIE)
     prelude = around(f"{SUCCESSOR}.end", after=KILL)
     with serving(path, prelude=prelude) as old, writer_load(path) as running:
         hand_over_to_the_end(path, build.python)
@@ -98,8 +98,8 @@ def test_old_actor_is_killed_while_it_takes_back(path, build):
 
 
 def test_both_are_killed(path, build):
-    build.around(TELL_SERVING, after=DIE)
-    prelude = around(f"{HANDOFF}.stay", before=KILL)
+    build.around(REPORT_SERVING, after=DIE)
+    prelude = around(f"{HANDOFF}.watch_successor", before=KILL)
     with serving(path, prelude=prelude) as old, writer_load(path) as running:
         hand_over_to_the_end(path, build.python)
         wait_gone(old.pid)
@@ -128,7 +128,7 @@ def test_old_actor_that_was_stopped_while_it_stayed_does_not_take_back(path, bui
     hurry = tmp_path / "hurry"
     hurry.touch()
     build.append("hermes_actor.limits", while_there(hurry, SUCCESSOR_SERVING_SECONDS=0.5))
-    prelude = around(f"{HANDOFF}.stay", before=STOP)
+    prelude = around(f"{HANDOFF}.watch_successor", before=STOP)
     words = [sys.executable, "-P", "-m", "hermes_actor", "handoff", "--db", str(path)]
     with (
         serving(path, prelude=prelude) as old,

@@ -124,7 +124,7 @@ def test_newer_client_that_may_not_ask_works_with_the_older_actor(
 def test_newer_build_that_cannot_take_over_is_tried_once(path, newer):
     """Its programs work with the old actor, however many of them come."""
     newer.around(
-        "hermes_actor.actor.handoff.receiver:PredecessorLink.inherit", before="os._exit(9)"
+        "hermes_actor.actor.handoff.receiver:PredecessorLink.receive", before="os._exit(9)"
     )
     with serving(path) as old, writer_load(path) as running:
         for number in range(4):

@@ -368,7 +368,7 @@ def test_log_and_status_hold_no_text_of_messages(path):
     assert len(contents(path, "s")) == 2
     for entry in folder_of(path).iterdir():
         assert SECRET.encode() not in entry.read_bytes(), entry.name
-    assert b"bad bytes" in (folder_of(path) / "log").read_bytes()
+    assert b"broke the protocol" in (folder_of(path) / "log").read_bytes()
 
 
 def test_stranger_who_sits_on_the_socket_first_is_not_believed(path):

@@ -218,7 +218,7 @@ def test_hand_off_that_fails_early_is_not_even_mentioned(path, manager):
 
 
 def test_watchdog_is_told_for_as_long_as_the_writer_goes_on(path, manager):
-    small = "from hermes_actor.actor import watchdog\nwatchdog._STUCK_SECONDS = 0.5\n"
+    small = "from hermes_actor.actor import timers\ntimers._STUCK_SECONDS = 0.5\n"
     service = manager.start(path, watchdog=0.2, prelude=small)
     assert manager.ready() == service.pid
     create = {"op": "session.create", "id": "s", "source": "cli", "started_at": 1}

@@ -547,3 +547,36 @@ def test_error_can_be_made_from_its_message(error):
     assert made.executed in ("no", "yes", "unknown")
     assert error.__name__ in errors.__all__
     assert re.fullmatch(r"[a-z-]+", error.code)
+
+
+def test_parts_of_the_actor_do_not_know_the_server():
+    """Type-only imports count: a part that takes the whole server is a piece of the same object."""
+    folder = PACKAGES["hermes_actor"] / "actor"
+    naming = {
+        file.relative_to(folder).as_posix()
+        for file in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if (isinstance(node, ast.ImportFrom) and node.module == "hermes_actor.actor.server")
+        or (isinstance(node, ast.Name) and node.id == "Server")
+    }
+    assert naming == {"process.py"}
+
+
+def test_no_modules_of_the_actor_import_each_other_in_a_circle():
+    """At run time or for a type checker."""
+    folder, edges = PACKAGES["hermes_actor"] / "actor", {}
+    names = {
+        module: file
+        for module, file in modules().items()
+        if file.is_relative_to(folder) and file.name != "__init__.py"
+    }
+    for module, file in names.items():
+        edges[module] = {
+            node.module
+            for node in ast.walk(ast.parse(file.read_text("utf-8")))
+            if isinstance(node, ast.ImportFrom) and node.module in names
+        }
+    while leaves := {module for module, targets in edges.items() if not targets & edges.keys()}:
+        for module in leaves:
+            del edges[module]
+    assert edges == {}

@@ -1,7 +1,6 @@
 """One connection between the event loop and a writer that is played by the test."""
 
 import socket
-import types
 
 import msgspec
 import trio
@@ -11,9 +10,10 @@ import hermes_protocol.messages as wire
 from hermes_actor.actor.byte_limiter import ByteLimiter
 from hermes_actor.actor.connection import Connection
 from hermes_actor.actor.gate import Gate
+from hermes_actor.actor.interfaces import Resources
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
-from hermes_actor.actor.outbox import Backlog
+from hermes_actor.actor.outbox import Backlog, Unflushed
 from hermes_actor.engine.jobs import Lease
 from hermes_actor.errors import DeadlineExceeded
 from hermes_protocol import operations as ops
@@ -37,29 +37,29 @@ class Actor:
     """What a connection needs of its actor. What other threads have for the event loop waits in
     *posted*; the mailbox is looked into, and the writer moved, by the test."""
 
-    private_sql = True
-    drain_seconds = 0.0
-
     def __init__(self):
         self.posted = []
-        self.metrics = Metrics()
-        self.backlog = Backlog()
         self.mailbox = Mailbox()
-        self.credit = ByteLimiter(1 << 20, self.posted.append)
-        self.gate = Gate()
-        self.reception = types.SimpleNamespace(welcome=self.welcome, left=lambda _: None)
+        self.limiter = ByteLimiter(1 << 20, self.posted.append)
+        resources = Resources(
+            run_in_loop=self.posted.append,
+            mailbox=self.mailbox,
+            limiter=self.limiter,
+            gate=Gate(),
+            backlog=Backlog(),
+            unflushed=Unflushed(),
+            metrics=Metrics(),
+            drain_seconds=0.0,
+        )
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.mailbox.take(0)  # the writer is there
-        self.connection = Connection(self, ours)
+        self.connection = Connection(ours, resources, controls=self, lifecycle=self)
 
     async def welcome(self, *_):
         return True
 
-    def in_loop(self, function):
-        self.posted.append(function)
-
-    def dirty(self, outbox):
+    def remove(self, _connection):
         pass
 
     def status_json(self):
@@ -67,7 +67,7 @@ class Actor:
 
     @property
     def admitted(self):
-        return self.connection.desk.admitted
+        return self.connection.requests.admitted
 
     @property
     def queued(self):
@@ -75,12 +75,13 @@ class Actor:
 
     async def hear(self):
         """The event loop reads all that it may read."""
-        self.mailbox.intake.wait(0)  # the writer is not away, however slow this machine is
+        self.mailbox.selector.wait(0)  # the writer is not away, however slow this machine is
         await trio.testing.wait_all_tasks_blocked(0.01)
 
     def writer_reads(self):
-        intake = self.mailbox.intake
-        intake.admit(intake.wait(0))
+        ready = self.mailbox.selector.wait(0)
+        if ready:
+            self.mailbox._add_what_was_read(ready)
 
     def told(self):
         """The event loop hears what other threads have for it; nobody has run yet."""
@@ -90,7 +91,7 @@ class Actor:
 
     def close(self):
         self.client.close()
-        self.mailbox.intake.close()
+        self.mailbox.selector.close()
 
 
 def with_actor(test):
@@ -170,7 +171,7 @@ async def test_connection_whose_lease_expired_is_read_by_the_writer_again(actor)
     await actor.hear()
     for job in actor.mailbox.take_expired(float("inf")):
         job.give_up(DeadlineExceeded("late"))
-    assert not actor.connection.desk.has_lease
+    assert not actor.connection.requests.has_lease
     actor.client.send(request(2))
     await actor.hear()
     actor.client.send(request(3))
@@ -192,7 +193,7 @@ async def test_everything_but_a_request_keeps_its_credit_until_it_is_answered(ac
         + frame(wire.Maintain(ask=-3, task="restore", path=long))
     )
     await actor.hear()
-    assert actor.credit.used > 3 * 2 * len(long)
+    assert actor.limiter.used > 3 * 2 * len(long)
     for job in actor.mailbox.take(0):
         job.give_up(DeadlineExceeded("late"))
-    assert actor.credit.used == 0
+    assert actor.limiter.used == 0

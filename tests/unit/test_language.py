@@ -37,7 +37,6 @@ NOUNS = {"formatting", "framing", "listing", "ranking", "string"}
 
 NOT_YET = {
     "hermes_protocol",
-    "actor",
     "cli",
     "providers",
 }

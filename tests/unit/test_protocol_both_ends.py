@@ -4,6 +4,8 @@ Bytes travel in pieces of any size and are lost with the connection; the writer 
 """
 
 import tempfile
+import types
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -46,7 +48,7 @@ class Actor:
 
     def stop(self):
         self.writer.close()
-        self.mailbox.intake.close()
+        self.mailbox.selector.close()
         self.lock.release()
 
     def work(self):
@@ -66,13 +68,15 @@ class ActorEnd:
         self.actor = actor
         self.out = bytearray()
         self.protocol = ServerProtocol()
-        self.desk = RequestTracker(actor.mailbox, Metrics(), self.out.extend, lambda: None)
+        self.requests = RequestTracker(
+            actor.mailbox, Metrics(), types.SimpleNamespace(add=self.out.extend), deque()
+        )
 
     def receive(self, data):
         self.protocol.feed(data)
         while (message := self.protocol.next_message()) is not None:
             if isinstance(message, wire.Hello):
-                self.desk.client_id = message.client_id
+                self.requests.client_id = message.client_id
                 writer = self.actor.writer
                 self.out += welcome(
                     "serving",
@@ -82,13 +86,14 @@ class ActorEnd:
                     ready=True,
                 )
             elif isinstance(message, wire.Request):
-                self.desk.request(message, lambda: None)
+                job = self.requests.admit(message, lambda: None)
+                self.actor.mailbox.put(self.requests.client_id, job)
             elif isinstance(message, wire.StatusRequest):
                 self.out += frame(wire.StatusReply(ask=message.ask, status="{}"))
 
     def drop(self):
         """A newer connection of the client has come."""
-        for job in self.actor.mailbox.drop(self.desk.client_id):
+        for job in self.actor.mailbox.drop(self.requests.client_id):
             job.give_up(errors.Closed("superseded"))
 
 

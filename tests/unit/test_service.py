@@ -19,8 +19,8 @@ import pytest
 from support.fake_builds import serving
 
 from hermes_actor.actor import socket_activation
+from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.sd_notify import ServiceManager
-from hermes_actor.actor.watchdog import WatchedMailbox
 from hermes_actor.cli import run, service
 from hermes_actor.cli.service._manager import unit_name
 from hermes_actor.cli.service.systemd import Systemd
@@ -134,29 +134,29 @@ class Job:
 
 
 def test_mailbox_tells_for_how_long_the_writer_has_not_looked(clockwork):
-    mailbox = WatchedMailbox()
-    assert mailbox.unseen_seconds() == 0
+    mailbox = Mailbox()
+    assert mailbox.stalled_for() == 0
     mailbox.put(b"a", Job())
     clockwork.now += 5
     mailbox.put(b"a", Job())
-    assert mailbox.unseen_seconds() == 5
+    assert mailbox.stalled_for() == 5
     # That the requests have expired meanwhile does not make the writer live.
     assert len(mailbox.take_expired(1.0)) == 2
     clockwork.now += 5
-    assert mailbox.unseen_seconds() == 10
+    assert mailbox.stalled_for() == 10
     assert mailbox.take(0) == []
-    assert mailbox.unseen_seconds() == 0
+    assert mailbox.stalled_for() == 0
 
 
 def test_mailbox_that_never_empties_is_still_looked_at(clockwork):
-    mailbox = WatchedMailbox()
+    mailbox = Mailbox()
     for _ in range(200):
         mailbox.put(b"a", Job())
     clockwork.now += 5
     mailbox.take(0)
-    assert mailbox.unseen_seconds() == 0
+    assert mailbox.stalled_for() == 0
     clockwork.now += 3
-    assert mailbox.unseen_seconds() == 3
+    assert mailbox.stalled_for() == 3
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_listener_is_taken_and_its_path_kept(paths, pass_on):
             assert not os.get_inheritable(copy)
             assert not ours.getblocking()
             assert not socket_activation.path_is_kept()
-            assert socket_activation.keep_if_reachable(ours, paths) is ours
+            assert socket_activation.verify_listener(ours, paths) is ours
             assert socket_activation.path_is_kept()
             # Once only: what is started by this process must not take it too.
             assert socket_activation.passed_listener() is None
@@ -252,7 +252,7 @@ def test_listener_that_nobody_reaches_is_not_used(paths, pass_on, caplog, what):
         paths.sock.unlink()
         if what == "replaced":
             listening(paths).close()
-        assert socket_activation.keep_if_reachable(ours, paths) is None
+        assert socket_activation.verify_listener(ours, paths) is None
         assert ours.fileno() == -1
         assert not socket_activation.path_is_kept()
     assert str(paths.sock) in caplog.text
@@ -266,7 +266,7 @@ def test_those_who_wait_are_told_who_owns_the_store(paths, pass_on):
             for client in clients:
                 client.connect(str(paths.sock))
                 client.sendall(b"hello")
-            socket_activation.turn_away(ours, AlreadyOwned("it is owned by process 4711"))
+            socket_activation.reject_pending(ours, AlreadyOwned("it is owned by process 4711"))
             for client in clients:
                 with client:
                     assert b"owned by process 4711" in client.recv(4096)

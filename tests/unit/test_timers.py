@@ -6,25 +6,30 @@ import pytest
 import trio
 import trio.testing
 
-from hermes_actor.actor.timers import Watch
+from hermes_actor.actor.timers import IdleWatch
 
 
 class Actor:
-    """What a watch looks at."""
+    """What a watch needs of its actor."""
 
     def __init__(self, home):
-        self.opened = trio.Event()
-        self.opened.set()
         self.paths = types.SimpleNamespace(db=home / "state.db")
-        self.succession = types.SimpleNamespace(attempt=None)
-        self.reception = types.SimpleNamespace(connections=set(), last_left=trio.current_time())
-        self.mailbox = types.SimpleNamespace(is_empty=True)
-        self.writer = None
-        self.rescue = False
+        self.last_left = trio.current_time()
         self.drained = []
 
-    def drain(self, reason):
-        self.drained.append(reason)
+    def watch(self, idle_exit):
+        return IdleWatch(
+            self.paths,
+            idle_exit,
+            is_opened=lambda: True,
+            is_in_use=lambda: False,
+            last_left=lambda: self.last_left,
+            rescue=self.rescue,
+            drain=self.drained.append,
+        )
+
+    async def rescue(self):
+        pass
 
 
 def run(work):
@@ -34,13 +39,13 @@ def run(work):
 async def pass_seconds(watch, seconds):
     end = trio.current_time() + seconds
     while trio.current_time() < end:  # noqa: ASYNC110 - as the actor does it
-        await trio.sleep(await watch.look())
+        await trio.sleep(await watch.check())
 
 
 def test_actor_that_is_not_used_ends(tmp_path):
     async def work():
         actor = Actor(tmp_path)
-        await pass_seconds(Watch(actor, 5.0), 10)
+        await pass_seconds(actor.watch(5.0), 10)
         assert "idle" in actor.drained
 
     run(work)
@@ -51,10 +56,10 @@ def test_client_that_came_and_left_between_two_looks_counts(tmp_path):
 
     async def work():
         actor = Actor(tmp_path)
-        watch = Watch(actor, 5.0)
+        watch = actor.watch(5.0)
         for _ in range(10):
             await pass_seconds(watch, 3)
-            actor.reception.last_left = trio.current_time()
+            actor.last_left = trio.current_time()
         assert actor.drained == []
         await pass_seconds(watch, 10)
         assert "idle" in actor.drained
@@ -72,7 +77,7 @@ def test_home_that_cannot_be_seen_is_not_gone(tmp_path, monkeypatch, gone):
             raise kind("no")
 
         monkeypatch.setattr("pathlib.Path.stat", stat)
-        await Watch(actor, None).look()
+        await actor.watch(None).check()
         monkeypatch.undo()
         assert actor.drained == (["the home is gone"] if gone else [])
 

@@ -1,4 +1,4 @@
-"""The old actor's view of its successor: a child at the other end of a socket pair.
+"""The successor as the old actor sees it: a child at the other end of a socket pair.
 
 The passed lock keeps third parties out; it does not keep these two apart. So before the old actor
 opens the database again it has seen the exit of its successor, never only a closed connection.
@@ -38,7 +38,7 @@ _log = logging.getLogger("hermes_actor.actor")
 
 
 class SuccessorProcess:
-    """A child that is to take over. Make it with :meth:`start`, always end it or let it go."""
+    """A child that is to take over. Create it with :meth:`start`; always end or detach it."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: socket.socket) -> None:
         self.pid = process.pid
@@ -73,19 +73,22 @@ class SuccessorProcess:
         with trio.move_on_after(limits.SUCCESSOR_READY_SECONDS):
             message = await self._next()
             if not isinstance(message, Ready):
-                raise HandoffFailed(_told(message))
+                raise HandoffFailed(_describe(message))
             if message.pid != self.pid:
-                # It would outlive its wrapper, whose exit is all that we would see.
+                # It would outlive its wrapper, and only the wrapper's exit would be seen here.
                 raise HandoffFailed(
-                    f"the successor is pid {message.pid}, not pid {self.pid} that we have started:"
+                    f"the successor is pid {message.pid}, not pid {self.pid}, which was started:"
                     f" a wrapper around Python must exec it"
                 )
             self.build = message.build
             return message
-        raise HandoffFailed(f"successor pid {self.pid} was not ready in time")
+        raise HandoffFailed(
+            f"successor pid {self.pid} was not ready in time:"
+            f" {limits.SUCCESSOR_READY_SECONDS:g} s; see the log"
+        )
 
-    def hand(self, message: TakeOver, listener: int, lock: int) -> None:
-        """Give it the descriptors; from here on it may open the database."""
+    def send_descriptors(self, message: TakeOver, listener: int, lock: int) -> None:
+        """Send the descriptors; from here on it may open the database."""
         try:
             socket.send_fds(self._channel, [frame(message)], [listener, lock])
         except OSError as error:
@@ -100,18 +103,21 @@ class SuccessorProcess:
             if isinstance(message, Serving):
                 return message
             if message is None:
-                raise HandoffFailed(f"successor pid {self.pid} did not serve in time")
+                raise HandoffFailed(
+                    f"successor pid {self.pid} did not serve in time: it was silent for"
+                    f" {limits.SUCCESSOR_SERVING_SECONDS:g} s; see the log"
+                )
             if isinstance(message, CannotTakeOver | Ready | Settled):
-                raise HandoffFailed(_told(message))
+                raise HandoffFailed(_describe(message))
 
     async def exited(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         # A thread waits: pidfds are missing in older kernels, some containers and macOS, and only
-        # a parent reaps its child, so nothing else can take the exit away from us.
+        # a parent reaps its child, so no other process can take the exit away.
         return await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
 
-    async def settled(self) -> None:
-        """Wait until it says that nobody may take back from it; for ever if it never does."""
+    async def wait_settled(self) -> None:
+        """Wait until it has settled and may not be taken back from; for ever if it never does."""
         with contextlib.suppress(HandoffFailed):
             while not isinstance(await self._next(), Settled):
                 pass
@@ -120,7 +126,7 @@ class SuccessorProcess:
         await trio.sleep_forever()
 
     def has_settled(self) -> bool:
-        """Whether it has said so, as far as anything of it is still to be read."""
+        """Return True if it has settled, after reading what is still in the channel."""
         with contextlib.suppress(OSError, FrameError):
             while not self._settled and (data := self._channel.recv(limits.RECEIVE_BYTES)):
                 self._buffer.feed(data)
@@ -129,15 +135,15 @@ class SuccessorProcess:
         return self._settled
 
     async def end(self) -> None:
-        """Make sure that it is gone, and see its exit. Waits for as long as that takes."""
+        """Kill it and see its exit, however long that takes."""
         self._process.kill()
         code = await self.exited()
         _log.info("hand-off: successor pid %d has ended with %d", self.pid, code)
         self._channel.close()
 
-    def let_go(self) -> None:
-        """It is on its own now. Our connection closes with our own end, which it may wait for."""
-        # Its exit is init's business when we are gone; no warning at our own end.
+    def detach(self) -> None:
+        """Leave it running. The channel closes when this process exits, which it may wait for."""
+        # Its exit is for init to reap: no warning of ``subprocess`` when this process exits.
         self._process.returncode = self._process.returncode or 0
 
     async def _next(self) -> SuccessorMessage:
@@ -151,7 +157,9 @@ class SuccessorProcess:
                 await trio.lowlevel.wait_readable(self._channel)
                 continue
             except (FrameError, OSError) as error:
-                raise HandoffFailed(f"successor pid {self.pid} makes no sense: {error}") from error
+                raise HandoffFailed(
+                    f"protocol error from successor pid {self.pid}: {error}"
+                ) from error
             if not data:
                 raise HandoffFailed(f"successor pid {self.pid} has ended; its log says why")
             self._buffer.feed(data)
@@ -169,7 +177,7 @@ def _popen(paths: StorePaths, command: list[str], channel: int) -> subprocess.Po
         os.close(log)
 
 
-def _told(message: SuccessorMessage) -> str:
+def _describe(message: SuccessorMessage) -> str:
     if isinstance(message, CannotTakeOver):
         return message.message
     if isinstance(message, Settled):

@@ -1,7 +1,7 @@
 """The successor's side of a hand-off: prepare without touching anything, wait, take over.
 
-Until the descriptors arrive an end of the old actor is our end. Once they are here we hold the
-lock and go on to serve, whatever becomes of the old actor.
+Until the descriptors arrive, an exit of the predecessor ends the successor. Once they are here it
+holds the lock and continues to serve, whatever becomes of the predecessor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["PredecessorLink", "ReceivedDescriptors", "check_file"]
 
 
 class ReceivedDescriptors(NamedTuple):
-    """What a successor gets."""
+    """The descriptors and the message that come with them."""
 
     listener: socket.socket
     lock: int
@@ -46,16 +46,17 @@ class ReceivedDescriptors(NamedTuple):
 
 
 class PredecessorLink:
-    """The connection to the old actor."""
+    """The connection to the predecessor; also the listener for this actor's readiness."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self._channel = socket.socket(fileno=descriptor)
+        self._epoch = 0
 
-    def inherit(self) -> ReceivedDescriptors:
-        """Say that we are ready, and wait. Raises :class:`HandoffFailed` if it is called off."""
+    def receive(self) -> ReceivedDescriptors:
+        """Report ready, and wait for the descriptors. Raises :class:`HandoffFailed`."""
         failpoints.hit("successor.start")
-        self._say(Ready(build=build_id(), pid=os.getpid(), oldest=PROTOCOL, newest=PROTOCOL))
+        self._send(Ready(build=build_id(), pid=os.getpid(), oldest=PROTOCOL, newest=PROTOCOL))
         buffer, descriptors = FrameBuffer(limits.FRAME_MAX_BYTES), list[int]()
         while (message := next_take_over(buffer)) is None:
             data, received, _, _ = socket.recv_fds(self._channel, limits.RECEIVE_BYTES, 2)
@@ -63,48 +64,59 @@ class PredecessorLink:
             for descriptor in received:
                 os.set_inheritable(descriptor, False)
             if not data:
-                raise HandoffFailed("the old actor has ended before it handed over")
+                raise HandoffFailed("the predecessor exited before it handed over")
             buffer.feed(data)
         failpoints.hit("successor.inherit")
         listener, lock = descriptors
+        self._epoch = message.epoch + 1
         return ReceivedDescriptors(socket.socket(fileno=listener), lock, message)
 
-    def tell_phase(self, phase: PhaseReport) -> None:
-        self._say(TakingOver(phase=readable(phase.text)))
+    def report_phase(self, phase: PhaseReport) -> None:
+        """The opening takes a while: a sign of life."""
+        self._send(TakingOver(phase=readable(phase.text)))
 
-    def tell_serving(self, epoch: int) -> None:
+    def report_serving(self) -> None:
+        """This actor serves."""
         failpoints.hit("successor.serving")
-        self._say(Serving(epoch=epoch))
+        self._send(Serving(epoch=self._epoch))
         failpoints.hit("successor.notified")
 
-    def tell_failed(self, error: BaseException) -> None:
+    def report_failed(self, error: BaseException) -> None:
+        """This actor will not serve, and has changed nothing."""
         code = getattr(error, "code", "error")
-        self._say(CannotTakeOver(code=code, message=readable(error)))
+        self._send(CannotTakeOver(code=code, message=readable(error)))
 
-    def dismiss(self) -> None:
-        """Have it gone before we end or hand over ourselves: two must not take back.
+    def release_predecessor(self) -> None:
+        """Have the predecessor exit, before this actor ends or hands over itself: never may two
+        processes take back.
 
-        Raises :class:`HandoffFailed` if it does not go.
+        Raises :class:`HandoffFailed` if it does not exit.
         """
-        self._say(Settled())
+        self._send(Settled())
         self._channel.settimeout(limits.SUCCESSOR_SERVING_SECONDS)
         try:
             while self._channel.recv(limits.RECEIVE_BYTES):
                 pass
         except TimeoutError as error:
-            raise HandoffFailed("the actor before this one is still there and stopped") from error
+            raise HandoffFailed(
+                f"the predecessor has not exited within {limits.SUCCESSOR_SERVING_SECONDS:g} s; it"
+                f" may be stopped (SIGSTOP)"
+            ) from error
         except OSError:
             pass
         self._channel.close()
 
-    def _say(self, message: SuccessorMessage) -> None:
-        # If it is gone, nobody needs to know.
+    def _send(self, message: SuccessorMessage) -> None:
+        # A predecessor that has exited needs no report.
         with contextlib.suppress(OSError):
             self._channel.sendall(frame(message))
 
 
 def check_file(paths: StorePaths) -> None:
-    """Look at the file, read-only, while its owner serves it: can this build own it at all?"""
+    """Read the format of the file while its owner serves it.
+
+    Raises :class:`HandoffFailed` if this build cannot own the file.
+    """
     try:
         with contextlib.closing(connect_reader(paths.db)) as conn:
             rows = conn.execute(
