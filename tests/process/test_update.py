@@ -97,7 +97,7 @@ def test_words_of_the_command_are_its_own(path, installed):
         assert done.returncode == 0
         copied, said, served = done.stdout.splitlines()
         assert said == "['--keep', '--db', '-h']"
-        assert copied.startswith("copied")
+        assert copied.startswith("backed up")
         assert "serves" in served
 
 
