@@ -17,7 +17,7 @@ from support.actors import actor_pid, contents, wait_for, wait_gone
 from support.fake_builds import serving
 from support.wire import Wire, append, create, request, select, status
 
-from hermes_actor.engine import writer as engine
+from hermes_actor.engine import guest_statements
 from hermes_actor.engine.admin_tasks import maintain
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.ownership import OwnerLock
@@ -223,11 +223,11 @@ def test_statement_that_was_interrupted_is_not_tried_again(tmp_path, sql, make, 
     """Changes that share its batch are made, and the writer meets it once."""
     tried = []
 
-    def apply(conn, operation, really=engine.apply):
+    def apply(conn, operation, really=guest_statements.apply):
         tried.append(operation)
         return really(conn, operation)
 
-    monkeypatch.setattr(engine, "apply", apply)
+    monkeypatch.setattr(guest_statements, "apply", apply)
     with owned(tmp_path, others_wait=lambda: True) as writer:
         first, statement = ops.MetaSet(key="a", value="1"), ops.SqlStatement(sql=sql)
         last = ops.MetaSet(key="b", value="2")
