@@ -1,7 +1,7 @@
 """A private folder in which very large texts are indexed: in files, not in memory.
 
-One database for each full-text table: the texts as they were and as they should be, the statement
-of the private table, and in the end that table with its one segment. The writer's thread puts the
+One database for each full-text table: the texts as they were and as they should be, the statements
+that index them, and in the end the private table with its one segment. The writer's thread puts the
 texts in, another process builds (see :mod:`hermes_actor.engine.build_process`), and the thread
 opens what was built. The folder is removed in every case; connections that are open by then keep
 their files until they are closed. What a crash leaves is removed by the next owner.
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from hermes_actor.engine.fts_segments import Built, UnknownFormat, fill, private_table
+from hermes_actor.engine.build_script import Step, build_all
+from hermes_actor.engine.fts_segments import Built, UnknownFormat, build_steps, keep_texts
 from hermes_actor.engine.index_entries import Entry
 from hermes_actor.sqlite import connect_alone
 
@@ -24,16 +25,20 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
-__all__ = ["BuildFailed", "BuildFolder", "BuildHere", "build_all", "remove_leftovers"]
+__all__ = ["BuildFailed", "BuildFolder", "BuildHere", "remove_leftovers"]
 
 _PREFIX = "aside-"
 _numbers = itertools.count(1)
 
-_FORM = 1
-"""Of these databases. A process that was started from newer code must know what it was given."""
-
-_CACHE_KIB = 2048
-"""Pages of a private database in memory. FTS5 writes its segment once, in order."""
+# Whatever interrupts a build, its files are thrown away: nothing is kept for a rollback, and
+# nothing is synced. Without a journal SQLite looks for no second file either, which lets a
+# connection outlive the folder. A small cache: FTS5 writes its segment once, in order.
+_PRAGMAS = (
+    "PRAGMA journal_mode = OFF",
+    "PRAGMA synchronous = OFF",
+    "PRAGMA locking_mode = EXCLUSIVE",
+    "PRAGMA cache_size = -2048",
+)
 
 
 class BuildFailed(Exception):
@@ -67,11 +72,10 @@ class BuildFolder:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         conn = _open(path)
         try:
-            conn.execute("CREATE TABLE source (form INTEGER, statement TEXT)")
-            conn.execute("INSERT INTO source VALUES (?, ?)", (_FORM, private_table(table)))
-            conn.execute("CREATE TABLE texts (id INTEGER PRIMARY KEY, old BLOB, new BLOB)")
-            for entry in entries:
-                conn.execute("INSERT INTO texts VALUES (?, ?, ?)", entry)
+            keep_texts(conn, entries)
+            conn.execute("CREATE TABLE steps (sql TEXT, row INTEGER, text TEXT)")
+            steps = [*map(Step, _PRAGMAS), *build_steps(conn, table)]
+            conn.executemany("INSERT INTO steps VALUES (?, ?, ?)", steps)
         finally:
             conn.close()
 
@@ -92,19 +96,6 @@ class BuildFolder:
             raise
 
 
-def build_all(folder: Path) -> None:
-    """Build the private tables of all databases of *folder*."""
-    for path in sorted(folder.glob("*.db")):
-        conn = _open(path)
-        try:
-            form, statement = conn.execute("SELECT form, statement FROM source").fetchone()
-            if form != _FORM:
-                raise BuildFailed(f"the texts are of form {form}, this build knows {_FORM}")
-            fill(conn, statement, list(_entries(conn)))
-        finally:
-            conn.close()
-
-
 class BuildHere:
     """The same interface as a process of its own, in the caller's thread.
 
@@ -115,7 +106,7 @@ class BuildHere:
         self._folder = folder
 
     def wait(self) -> None:
-        build_all(self._folder)
+        build_all(str(self._folder), connect_alone)
 
     def kill(self) -> None:
         """It has ended when :meth:`wait` has."""
@@ -130,14 +121,8 @@ def remove_leftovers(paths: StorePaths) -> None:
 def _open(path: Path) -> Connection:
     conn = connect_alone(path)
     try:
-        # Whatever interrupts a build, its files are thrown away: nothing is kept for a rollback,
-        # and nothing is synced. Without a journal SQLite looks for no second file either, which
-        # lets a connection outlive the folder.
-        for pragma in (
-            "journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE",
-            f"cache_size = -{_CACHE_KIB}",
-        ):  # fmt: skip
-            conn.execute(f"PRAGMA {pragma}")
+        for pragma in _PRAGMAS:
+            conn.execute(pragma)
     except BaseException:
         conn.close()
         raise

@@ -5,34 +5,46 @@ text, and nothing can make it write earlier. A process gives all of it back by e
 at any time, and is the first that a system without memory ends.
 
 The process gets a folder (:mod:`hermes_actor.engine.build_folder`) and nothing else: no descriptor
-of the actor, no lock, not the store. It says ``built`` at the end. That word counts, not the exit
-code, which another part of an embedding program may have collected. It ends with its parent.
+of the actor, no lock, not the store. It runs :mod:`hermes_actor.engine.build_script` from memory.
+It says ``built`` at the end. That word counts, not the exit code, which another part of an
+embedding program may have collected. It ends with its parent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 from hermes_actor import limits
-from hermes_actor.engine.build_folder import BuildFailed, BuildHere, build_all
+from hermes_actor.engine import build_script
+from hermes_actor.engine.build_folder import BuildFailed, BuildHere
 from hermes_actor.system.descriptors import is_readable
 from hermes_actor.system.fork import outside
 from hermes_actor.system.interpreter import library_variables
 
 __all__ = ["BuildProcess", "start_builder"]
 
-_BUILT = b"built\n"
+_BUILT = f"{build_script.BUILT}\n".encode()
 _MOST_SAID_BYTES = 16_384
 
-_LOOK_SECONDS = 0.2
-"""Between two looks of either process whether the other one lives."""
+_CHECK_SECONDS = 0.2
+"""Between two checks that the process lives."""
+
+
+def _program() -> str:
+    """Return the source of the process; empty where sources are not at hand."""
+    with contextlib.suppress(OSError, TypeError):
+        return f"{inspect.getsource(build_script)}\n\nsys.exit(main())\n"
+    return ""
+
+
+_PROGRAM = _program()
+"""Read when the actor starts: later the files may be those of another release."""
 
 _END_SECONDS = 5.0
 """Longest wait for the exit of a process that has reported its result, or was killed."""
@@ -41,7 +53,7 @@ _END_SECONDS = 5.0
 def start_builder(folder: Path, size: int) -> BuildProcess | BuildHere:
     """Begin to index the texts of *folder*, at most *size* bytes in one table."""
     # The executable of a frozen program is the program itself, and would be started once more.
-    if not sys.executable or getattr(sys, "frozen", False):
+    if not sys.executable or getattr(sys, "frozen", False) or not _PROGRAM:
         return BuildHere(folder, size)
     return BuildProcess(folder, size)
 
@@ -52,19 +64,18 @@ class BuildProcess:
     def __init__(self, folder: Path, size: int) -> None:
         """Raises :class:`BuildFailed` if no process can be started."""
         self._said = b""
-        paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
         try:
             # As a list of words and without any hook: SQLite may be at work in other threads, so
             # nothing of Python may run between fork and exec. A session of its own, because what
             # a terminal sends to an embedding program is not meant for it.
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-P", "-m", "hermes_actor.engine.build_process",
+                    sys.executable, "-P", "-S", "-c", _PROGRAM,
                     str(os.getpid()), str(_address_space(size)), str(folder),
                 ],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 bufsize=0, cwd="/", start_new_session=True, umask=0o077,
-                env={**library_variables(), "PYTHONPATH": paths},
+                env=library_variables(),
             )  # fmt: skip
         except OSError as error:
             raise BuildFailed(f"{sys.executable} cannot be started: {error.strerror}") from error
@@ -89,7 +100,7 @@ class BuildProcess:
         assert output is not None
         with output:
             while True:
-                if is_readable(output, _LOOK_SECONDS):
+                if is_readable(output, _CHECK_SECONDS):
                     data = os.read(output.fileno(), _MOST_SAID_BYTES)
                     if not data:
                         break
@@ -116,50 +127,3 @@ def _reason(said: bytes, code: int | None) -> str:
             ", perhaps because the system has no memory left" if -code == signal.SIGKILL else ""
         )
     return last or f"its process ended with {code} and without a word"
-
-
-# --- in the process ----------------------------------------------------------------------------
-
-
-def main() -> int:
-    """Build everything in the folder that the arguments name."""
-    parent, space, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _bound_memory(space)
-    try:
-        build_all(folder)
-    except MemoryError:
-        sys.stdout.write(f"it needs more than the {space >> 20} MiB of memory that it may have\n")
-        return 1
-    except Exception as error:
-        sys.stdout.write(f"{type(error).__name__}: {error}\n")
-        return 1
-    os.write(1, _BUILT)
-    return 0
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent has: what it builds is then of no use.
-
-    By its number: a pipe would stay open in whatever the parent has forked.
-    """
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
-    os._exit(1)
-
-
-def _bound_memory(space: int) -> None:
-    """Be the first to go if memory is short, and have no more than *space* in any case.
-
-    Where a system lacks one of the two, the other remains; macOS ignores the limit.
-    """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (space, space))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

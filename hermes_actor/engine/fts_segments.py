@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_actor.engine.build_script import Step, run_steps
 from hermes_actor.engine.index_entries import Entry, change
 from hermes_actor.sqlite import connect_alone, sqlite3
 from hermes_actor.store.rows import scalar
@@ -38,12 +39,12 @@ __all__ = [
     "Built",
     "UnknownFormat",
     "build",
-    "fill",
+    "build_steps",
     "is_crowded",
     "is_known_format",
     "is_staged",
+    "keep_texts",
     "place",
-    "private_table",
     "remove_leftovers",
     "stage",
     "unused_number",
@@ -232,7 +233,7 @@ class Built:
     def __init__(
         self, conn: Connection, entries: Callable[[], Iterable[Entry]], removed: int
     ) -> None:
-        """*entries* gives those that :func:`fill` was given: one at a time, where they lie in a
+        """*entries* gives those whose texts were kept: one at a time, where they lie in a
         file, so that no more than one is in memory. *removed*: how many of them have an old text.
         """
         self.entries = entries
@@ -285,48 +286,51 @@ def build(table: str, entries: Sequence[Entry]) -> Built:
     entries = sorted(entry for entry in entries if entry.old != entry.new)
     conn = connect_alone()
     try:
-        fill(conn, private_table(table), entries)
+        keep_texts(conn, entries)
+        run_steps(conn, build_steps(conn, table))
         return Built(conn, lambda: entries, sum(entry.old is not None for entry in entries))
     except BaseException:
         conn.close()
         raise
 
 
-def private_table(table: str) -> str:
-    """The statement that creates, under the name of ``t``, a table like *table*."""
-    return statements(TABLES[table])[0].replace(f"IF NOT EXISTS {table} ", "t ")
+def keep_texts(conn: Connection, entries: Iterable[Entry]) -> None:
+    """Put the texts of *entries*, which must all be changes, into a private database."""
+    conn.execute("CREATE TABLE texts (id INTEGER PRIMARY KEY, old BLOB, new BLOB)")
+    for entry in entries:
+        conn.execute("INSERT INTO texts VALUES (?, ?, ?)", entry)
 
 
-def fill(conn: Connection, statement: str, entries: Sequence[Entry]) -> None:
-    """Create the private table in *conn* and leave one segment there.
+def build_steps(conn: Connection, table: str) -> list[Step]:
+    """Return the steps that make one segment of the kept texts, in a table named ``t``.
 
-    The *entries*, in the order of their ids, must all be changes.
+    They need nothing but the database, so another process can run them.
     """
-    conn.execute(statement)
+    kept = conn.execute("SELECT id, old NOTNULL, new NOTNULL FROM texts ORDER BY id").fetchall()
+    old = [row for row, has_old, _ in kept if has_old]
+    steps = [Step(statements(TABLES[table])[0].replace(f"IF NOT EXISTS {table} ", "t "))]
     # One segment, whatever the texts are: nothing may be merged, or flushed between two rows.
     for name, value in (("automerge", 0), ("crisismerge", 1_000), ("hashsize", 1 << 30)):
-        conn.execute("INSERT INTO t(t, rank) VALUES (?, ?)", (name, value))
-    _pretend(conn, [entry for entry in entries if entry.old is not None])
-    conn.execute("BEGIN")
-    for entry in entries:
-        change(conn, "t", entry)
-    conn.execute("COMMIT")
-
-
-def _pretend(conn: Connection, entries: Sequence[Entry]) -> None:
-    """Have the private table hold the old texts, without having indexed them.
-
-    To remove a row FTS5 reads its text and marks each word of it as deleted.
-    """
-    conn.execute("BEGIN")
-    for entry in entries:
-        conn.execute(
-            "INSERT INTO t_content (id, c0) VALUES (?, CAST(? AS TEXT))", (entry.id, entry.old)
-        )
-        conn.execute("INSERT INTO t_docsize (id, sz) VALUES (?, ?)", (entry.id, _packed(0)))
-    _write_totals(conn, "t", len(entries), _MANY_TOKENS)
-    _forget_structure(conn, "t")
-    conn.execute("COMMIT")
+        steps.append(Step(f"INSERT INTO t(t, rank) VALUES ('{name}', {value})"))
+    # The table holds the old texts without having indexed them: to remove a row, FTS5 reads its
+    # text and marks each word of it as deleted.
+    steps.append(Step("BEGIN"))
+    for row in old:
+        steps += [
+            Step("INSERT INTO t_content (id, c0) VALUES (?, CAST(? AS TEXT))", row, "old"),
+            Step(f"INSERT INTO t_docsize (id, sz) VALUES ({row}, x'{_packed(0).hex()}')"),
+        ]
+    totals = _packed(len(old), _MANY_TOKENS).hex()
+    steps.append(Step(f"UPDATE t_data SET block = x'{totals}' WHERE id = {_TOTALS_ROW}"))
+    steps += [Step(sql) for sql in (*_forgetting("t"), "COMMIT", "BEGIN")]
+    for row, has_old, has_new in kept:
+        if has_old:
+            steps.append(Step(f"DELETE FROM t WHERE rowid = {row}"))
+        if has_new:
+            # Not by INSERT … SELECT: its savepoint makes FTS5 write a segment for each row.
+            sql = "INSERT INTO t(rowid, content) VALUES (?, CAST(? AS TEXT))"
+            steps.append(Step(sql, row, "new"))
+    return [*steps, Step("COMMIT")]
 
 
 # --- putting into place ----------------------------------------------------------------------
@@ -407,10 +411,17 @@ def _forget_structure(conn: Connection, table: str) -> None:
 
     It has then taken part in the transaction, and also forgets what it read if that is rolled back.
     """
-    conn.execute("SAVEPOINT hermes_actor_segment")
-    conn.execute(f"DELETE FROM {table} WHERE rowid IS NULL")
-    conn.execute("ROLLBACK TO hermes_actor_segment")
-    conn.execute("RELEASE hermes_actor_segment")
+    for sql in _forgetting(table):
+        conn.execute(sql)
+
+
+def _forgetting(table: str) -> tuple[str, ...]:
+    return (
+        "SAVEPOINT hermes_actor_segment",
+        f"DELETE FROM {table} WHERE rowid IS NULL",
+        "ROLLBACK TO hermes_actor_segment",
+        "RELEASE hermes_actor_segment",
+    )
 
 
 def remove_leftovers(conn: Connection, table: str, pages: int) -> bool:

@@ -182,7 +182,7 @@ def test_every_layer_is_known():
 @pytest.mark.parametrize(
     ("name", "homes"),
     [
-        (r"sqlite3(\.|$)", {"hermes_actor.sqlite"}),
+        (r"sqlite3(\.|$)", {"hermes_actor.sqlite", "hermes_actor.engine.build_script"}),
         (r"(_sqlite3|pysqlite3|apsw)(\.|$)", set()),
         (r"sqlite_utils(\.|$)", {"hermes_actor.engine.migrations", "hermes_actor.cli"}),
         (r"trio(\.|$)", {"hermes_actor.actor"}),

@@ -1,5 +1,6 @@
 """Segments that a process builds in files are those that a thread builds in memory."""
 
+import ast
 import random
 import string
 import sys
@@ -85,13 +86,35 @@ def test_process_that_is_killed_says_so(paths):
         builder.kill()
 
 
-def test_process_of_another_build_refuses(paths, monkeypatch):
-    """The code on disk may be newer than that of a running actor."""
-    monkeypatch.setattr("hermes_actor.engine.build_folder._FORM", 99)
+def test_process_needs_nothing_of_the_installation():
+    """While an update replaces the files, an actor goes on with the code that it began with."""
+    tree = ast.parse(build_process._PROGRAM)
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert {"os", "sqlite3"} <= imported <= sys.stdlib_module_names | {"__future__"}
+
+
+def test_release_that_was_broken_meanwhile_stops_no_build(paths, monkeypatch, tmp_path):
+    broken = tmp_path / "broken" / "hermes_actor"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('a broken release')\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
+    monkeypatch.syspath_prepend(str(broken.parent))
     with BuildFolder(paths) as folder:
         folder.add("messages_fts", ENTRIES[:1])
-        with pytest.raises(BuildFailed, match="form 99, this build knows 1"):
-            BuildProcess(folder.path, 1 << 20).wait()
+        builder = BuildProcess(folder.path, 1 << 20)
+        builder.wait()
+        builder.kill()
+        folder.open("messages_fts").close()
 
 
 def test_interpreter_that_is_gone(paths, monkeypatch, tmp_path):
