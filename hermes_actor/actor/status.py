@@ -166,7 +166,7 @@ class StatusReporter:
         if writer.index.large_texts.failure is not None:
             found.append(writer.index.large_texts.failure)
         if writer.maintenance.error is not None:
-            found.append(f"upkeep fails: {writer.maintenance.error}")
+            found.append(f"maintenance fails: {writer.maintenance.error}")
         return found
 
 

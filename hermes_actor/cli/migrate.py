@@ -242,7 +242,7 @@ class _Pace:
             return what
         rate = done / max(time.monotonic() - self._began, 0.001)
         share = 10 * done // total
-        if share == self._told_share(what):
+        if share == self._shown_share(what):
             return self._last
         left = (total - done) / rate if rate else 0.0
         self._shown = (what, share)
@@ -252,7 +252,7 @@ class _Pace:
     _shown = ("", -1)
     _last = ""
 
-    def _told_share(self, what: str) -> int:
+    def _shown_share(self, what: str) -> int:
         return self._shown[1] if self._shown[0] == what else -1
 
 

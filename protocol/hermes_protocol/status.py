@@ -96,7 +96,7 @@ class SQLiteStatus(_Part, frozen=True, kw_only=True):
 
     version: str = ""
     wal_reset: str = ""
-    """Whether this version has the WAL-reset race."""
+    """State of the WAL-reset race in this version."""
 
 
 class QueueStatus(_Part, frozen=True, kw_only=True):

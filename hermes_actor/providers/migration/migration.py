@@ -194,7 +194,7 @@ class Migration:
         self._theirs = self._read_target("verifying", self._target.facts())
         newest = source.newest_id if source.newest_id is not None else LOWEST
         for session_id in list(self._ours.differing_messages(self._theirs)):
-            self._mend(session_id, newest)
+            self._copy_again(session_id, newest)
         wrong = list(self._ours.differing(self._theirs))
         if wrong or self._ours.others != self._theirs.others:
             raise CannotMigrate(
@@ -202,7 +202,7 @@ class Migration:
                 " source or the target is being changed; stop all writers and run the command again"
             )
 
-    def _mend(self, session_id: str, newest: int) -> None:
+    def _copy_again(self, session_id: str, newest: int) -> None:
         columns = columns_of()["messages"]
         of = columns.index("session_id")
         self._ours.forget_messages(session_id)

@@ -40,7 +40,7 @@ R = TypeVar("R")
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 1.0
 _OPEN_SECONDS = 5.0
-"""How long an opening waits for a server that does not answer: a restart takes about so long."""
+"""Longest wait of an opening for a server that does not answer: about as long as a restart."""
 
 
 class Outcome(NamedTuple):

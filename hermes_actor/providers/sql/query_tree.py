@@ -55,7 +55,7 @@ _OPERATORS = {"OR": 1, "AND": 2, "NOT": 3}
 
 
 _folding: dict[int, str] = {ord(c): c.lower() if c.isalnum() else " " for c in map(chr, range(128))}
-"""What FTS5's tokenizer makes of a character: a letter without case and accent, nothing for an
+"""Result of FTS5's tokenizer for a character: a letter without case and accent, nothing for an
 accent of its own, a blank for what separates words."""
 
 

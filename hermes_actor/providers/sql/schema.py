@@ -21,7 +21,7 @@ __all__ = ["MIGRATIONS", "ensure_schema"]
 MIGRATIONS: dict[int, Callable[[Connection, ServerDialect], None]] = {
     1: lambda conn, dialect: dialect.renew_words(conn),
 }
-"""What brings a store of format *n* to format *n* + 1."""
+"""Migrations of a store from format *n* to format *n* + 1."""
 
 _FORMAT_OF = select(own_meta.c.value).where(own_meta.c.key == "format")
 

@@ -54,7 +54,7 @@ __all__ = ["MySQLDialect"]
 _LOCK_SECONDS = 60
 _POLL_SECONDS = 0.2
 _GAP_SECONDS = 1
-"""How long a number that is missing between two changes may still turn up."""
+"""Longest time until a number that is missing between two changes turns up."""
 
 _PARAMETERS = {
     *inspect.signature(pymysql.connections.Connection).parameters,

@@ -25,7 +25,7 @@ CHANNEL = "hermes_actor_changes"
 _FOLLOW_SECONDS = 10
 """Subscriber heartbeat interval. NOTIFY is skipped when no subscriber was seen recently."""
 _NOTICE_SECONDS = 1.0
-"""How soon the listening thread of a closed subscription ends."""
+"""Longest time until the listening thread of a closed subscription ends."""
 
 TELL = select(func.pg_notify(CHANNEL, func.current_schema())).where(
     select(followers.c.client).where(followers.c.until > func.now()).exists()
