@@ -200,8 +200,11 @@ def final_state(conn: Any) -> Final:
     return Final(rows, places, orphans, _structure(conn, rows))
 
 
-def rows_by_id(conn: Any) -> Final:
-    """Return the state of a file whose receipts are gone: ids of messages are the places."""
+def rows_by_id(conn: Any, prefix: str = "") -> Final:
+    """Return the state of a file whose receipts are gone: ids of messages are the places.
+
+    Only sessions whose id begins with *prefix* count.
+    """
     sql = (
         "SELECT m.id, m.session_id, m.content FROM messages m"
         " JOIN sessions s ON s.id = m.session_id WHERE s.source = ?"
@@ -209,8 +212,9 @@ def rows_by_id(conn: Any) -> Final:
     rows = [
         Row(ident, session, int(text.split(" ", 2)[1]), checksum(text), ident)
         for ident, session, text in conn.execute(sql, (SOURCE,))
+        if session.startswith(prefix)
     ]
-    return Final(rows, [], [], _structure(conn, rows))
+    return Final(rows, [], [], _structure(conn, rows, prefix))
 
 
 def without_places(recorded: Recorded, finals: Sequence[Final]) -> tuple[Recorded, Final]:
@@ -226,7 +230,7 @@ def without_places(recorded: Recorded, finals: Sequence[Final]) -> tuple[Recorde
     return recorded._replace(writes=writes, answers=[]), whole
 
 
-def _structure(conn: Any, rows: list[Row]) -> list[str]:
+def _structure(conn: Any, rows: list[Row], prefix: str = "") -> list[str]:
     """Return everything that SQLite and the counters find wrong with the file."""
     found = [
         f"integrity_check: {text}"
@@ -240,7 +244,7 @@ def _structure(conn: Any, rows: list[Row]) -> list[str]:
     for session, count in conn.execute(
         "SELECT id, message_count FROM sessions WHERE source = ?", (SOURCE,)
     ):
-        if count != counted.get(session, 0):
+        if session.startswith(prefix) and count != counted.get(session, 0):
             found.append(f"{session} counts {count} messages and has {counted.get(session, 0)}")
     return found
 

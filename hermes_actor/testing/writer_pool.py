@@ -239,13 +239,15 @@ class History(NamedTuple):
     """Everything else that is wrong."""
 
 
-def check(db: Path, recorded: Recorded) -> History:
+def check(db: Path, recorded: Recorded, *, sessions_of: str = "") -> History:
     """Compare the file with the records of its writers, by the rules of every history.
 
-    Ids of messages are the order of changes here: receipts are gone once they are answered.
+    Ids of messages are the order of changes here: receipts are gone once they are answered. With
+    *sessions_of*, a prefix of their ids, sessions of other pools are left out.
     """
     with contextlib.closing(connect_reader(db)) as conn:
-        final = rows_by_id(conn)
+        conn.execute("BEGIN")  # one state: other pools may still write
+        final = rows_by_id(conn, sessions_of)
     broken = Counter(
         violation.rule
         for violation in history.check(recorded.writes, final.rows, has_receipts=False)

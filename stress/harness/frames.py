@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from hermes_actor.client.protocol import client_protocol
 from hermes_actor.errors import HermesActorError
-from hermes_protocol.client import ClientProtocol
 from hermes_protocol.framing import FrameBuffer, FrameError, OperationError, decode_operation
 from hermes_protocol.server import ServerProtocol
 
@@ -127,7 +127,7 @@ def _exchange(protocol: ServerProtocol, data: bytes) -> None:
 
 
 def _client(data: bytes) -> None:
-    protocol = ClientProtocol()
+    protocol = client_protocol("fuzz")
     protocol.hello()
     with contextlib.suppress(FrameError, HermesActorError):
         protocol.receive(data)

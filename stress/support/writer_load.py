@@ -13,8 +13,8 @@ from support.actors import own, wait_for
 class WriterLoad:
     """Writers at work on one file."""
 
-    def __init__(self, path: Path, pool: WriterPool) -> None:
-        self._path, self.pool = path, pool
+    def __init__(self, path: Path, pool: WriterPool, prefix: str) -> None:
+        self._path, self.pool, self._prefix = path, pool, prefix
 
     def goes_on(self, changes: int = 30) -> None:
         """Wait until so many more changes are in the store."""
@@ -30,7 +30,7 @@ class WriterLoad:
         self.end()
         recorded = self.pool.recorded
         assert recorded.refusals == []
-        outcome = check(self._path, recorded)
+        outcome = check(self._path, recorded, sessions_of=self._prefix)
         count = len(recorded.writes)
         assert outcome == (count, count, 0, 0, 0, 0, []), outcome
 
@@ -46,7 +46,7 @@ def writer_load(
     with tempfile.TemporaryDirectory(prefix="hermes-actor-load-") as folder:
         pool = WriterPool(path, Path(folder) / "records", python=python, seed=name)
         with pool.add(writers, prefix=f"{name}-", pause=0.002, mode="actor", reread=True):
-            running = WriterLoad(path, pool)
+            running = WriterLoad(path, pool, f"{name}-")
             pool.start()
             pool.go()
             yield running

@@ -16,6 +16,7 @@ READER = """
 import json, sys, time
 from pathlib import Path
 from hermes_actor import SessionDB
+from hermes_actor.client.file_queries import FileQueries
 from hermes_actor.client.reader import Reader
 from hermes_actor.paths import resolve_paths
 
@@ -26,6 +27,7 @@ class Reading(SessionDB):
     # Reads as every SessionDB does. In embedded mode only the owner may have more than that.
     def __init__(self):
         self._reader, self._port = Reader(resolve_paths(path)), None
+        self._queries = FileQueries(self._reader, None, 30.0)
 
 
 db = SessionDB(path, mode=mode) if mode == "actor" else Reading()
