@@ -50,7 +50,7 @@ def handoff(db: Path | None, python: str | None, allow_older: str | None, as_jso
         )
         return exit_codes.NOT_RUNNING
     except HandoffFailed as error:
-        print_error(f"{error}; the old actor serves on")
+        print_error(f"no hand-off: {error}; nothing has changed")
         return exit_codes.REFUSED
     print_result(
         result, f"pid {result['pid']} serves {paths.db} with build {result['build']}", as_json

@@ -557,7 +557,7 @@ def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, 
             code, said = told(process)
         assert old.exit_code() == 0
         assert code == 1
-        assert "the actor drains" in said
+        assert "the actor is draining" in said
         running.goes_on()
         (next_one,) = actors_of(path)
         assert status(path).version == OURS
@@ -574,7 +574,7 @@ def test_drain_while_the_successor_is_being_started_leaves_none_behind(path, bui
             os.kill(old.pid, signal.SIGTERM)
             code, said = told(process)
             assert code == 1
-            assert "the actor drains" in said
+            assert "the actor is draining" in said
             go.touch()
         assert old.exit_code() == 0
     wait_for(lambda: not actors_of(path))

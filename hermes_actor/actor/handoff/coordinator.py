@@ -314,7 +314,7 @@ class HandoffCoordinator:
             return False
         if draining.is_set():
             if not attempt.finished.is_set():
-                await self._abort(attempt, HandoffFailed("the actor drains"))
+                await self._abort(attempt, HandoffFailed("the actor is draining, and exits"))
             return False
         try:
             assert writer is not None
