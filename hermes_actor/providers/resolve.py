@@ -61,14 +61,14 @@ class StoreSpec(NamedTuple):
 
     @property
     def file(self) -> Path | None:
-        """The file of a store that is one."""
+        """Path of the database file; ``None`` unless the provider is ``sqlite``."""
         if self.name != "sqlite":
             return None
         return Path(unquote(urlsplit(self.url).path[1:]) if is_url(self.url) else self.url)
 
     @property
     def address(self) -> str:
-        """Address of the store for people: without a password."""
+        """Address of the store for people, without a password."""
         return str(self.file or masked(self.url))
 
     def __repr__(self) -> str:
@@ -76,20 +76,21 @@ class StoreSpec(NamedTuple):
 
 
 def is_url(text: str) -> bool:
+    """Return True if *text* begins with a scheme and ``://``."""
     return _SCHEME.match(text) is not None
 
 
 def masked(text: str) -> str:
-    """*text* without the passwords of URLs and connection strings in it."""
+    """Return *text* with the passwords of URLs and connection strings replaced by ``***``."""
     text = _SECRET_IN_NETLOC.sub(r"\1***", text)
     text = _SECRET_IN_QUERY.sub(r"\1***", text)
     return _SECRET_IN_WORDS.sub(r"\1***", text)
 
 
 def choose_by_url(url: str) -> StoreSpec:
-    """The provider that the scheme of *url* names; a driver after ``+`` is left to the provider.
+    """Return the store that *url* names, with the provider of its scheme.
 
-    Raises :class:`UnknownProvider`.
+    A driver after ``+`` is left to the provider. Raises :class:`UnknownProvider`.
     """
     name = _known(urlsplit(url).scheme.partition("+")[0])
     return StoreSpec(name, url, {})
@@ -126,7 +127,10 @@ def choose_by_settings(home: Path) -> StoreSpec | None:
 
 
 def provider_class(name: str) -> type[SessionDBProvider]:
-    """The class of the provider *name*. Raises :class:`MissingDriver` if it cannot be imported."""
+    """Return the class of the provider *name*.
+
+    Raises :class:`MissingDriver` if a package that it needs is not installed.
+    """
     path = _BUILT_IN.get(name)
     if path is None:
         (found,) = _entry_points().select(name=name)

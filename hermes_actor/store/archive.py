@@ -34,6 +34,11 @@ _INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {placeholders(le
 
 @applies(SessionArchive)
 def archive(conn: Connection, op: SessionArchive) -> list[str]:
+    """Set or clear the archive mark of a session and its compression lineage.
+
+    Returns the ids whose mark changed, none if the session does not exist. Raises
+    :class:`Unsupported` if the file has no place for a mark.
+    """
     if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
         return []
     chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
@@ -41,7 +46,7 @@ def archive(conn: Connection, op: SessionArchive) -> list[str]:
 
 
 def is_archived(conn: Connection, session_id: str) -> bool:
-    """Return True if a session is put away, by the column of the file or by our own mark."""
+    """Return True if a session is archived, by the column of the file or by our own mark."""
     marked = features_of(conn).is_archived
     sql = f"SELECT 1 FROM sessions s WHERE s.id = ? AND {marked}"
     return scalar(conn, sql, (session_id,)) is not None
@@ -64,6 +69,11 @@ def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool
 
 @applies(SessionsRemove)
 def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
+    """Remove those of the ids that have ended, with their delegates, in one bounded slice.
+
+    A session for which an open delegate works stays. With ``more`` the caller sends the operation
+    again.
+    """
     # Looked at here and not by the caller: a session may have been reopened meanwhile.
     found = (
         session_id
@@ -75,6 +85,11 @@ def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
 
 @applies(SessionImport)
 def import_session(conn: Connection, op: SessionImport) -> Imported:
+    """Insert a session with its messages; change nothing if its id exists.
+
+    A parent that does not exist is dropped (``detached``); a title that is taken becomes the next
+    one of its lineage.
+    """
     row = op.session
     if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (row.id,)) is not None:
         return Imported()

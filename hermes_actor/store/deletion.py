@@ -27,6 +27,7 @@ __all__ = ["delegates_of", "removable", "remove", "remove_slice", "with_delegate
 
 @applies(SessionDelete)
 def delete(conn: Connection, op: SessionDelete) -> bool:
+    """Remove a session, its messages and its delegates; return False if it does not exist."""
     if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
         return False
     for one in (*delegates_of(conn, op.id), op.id):
@@ -36,6 +37,10 @@ def delete(conn: Connection, op: SessionDelete) -> bool:
 
 @applies(SessionDeleteIf)
 def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
+    """Remove a session that is still as the caller saw it; return True if it was removed.
+
+    It must have exactly ``messages`` messages, ``newest`` as the highest id, and no delegates.
+    """
     there = scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None
     counted = "SELECT COUNT(*), COALESCE(MAX(id), 0) FROM messages WHERE session_id = ?"
     found = conn.execute(counted, (op.id,)).fetchone()
@@ -47,7 +52,10 @@ def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
 
 @answers(queries.delegates_of)
 def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
-    """The sessions below *session_id* that worked for it and go with it, where files mark them."""
+    """Return the sessions that worked for *session_id*, directly or not, and are removed with it.
+
+    Empty for files that do not mark delegates.
+    """
     marked = features_of(conn).delegates
     if marked is None:
         return []
@@ -99,7 +107,10 @@ def _held(conn: Connection) -> str:
 def removable(
     conn: Connection, where: str, parameters: Sequence[Any], limit: int = -1
 ) -> list[Any]:
-    """Ended sessions for which no open delegate works."""
+    """Return ended sessions that meet *where* and for which no open delegate works.
+
+    A negative *limit* means all.
+    """
     if features_of(conn).delegates is not None:
         where += f" AND id NOT IN ({_held(conn)})"
     sql = f"SELECT id FROM sessions WHERE ended_at IS NOT NULL AND id IS NOT NULL AND {where}"
@@ -137,6 +148,11 @@ def remove(conn: Connection, session_id: Any) -> int:
 
 @applies(SessionsPrune)
 def prune(conn: Connection, op: SessionsPrune) -> Pruned:
+    """Remove one slice of the ended sessions that started before a time, with their delegates.
+
+    A session for which an open delegate works stays. With ``more`` the caller sends the operation
+    again.
+    """
     where, parameters = "started_at < ?", [op.started_before]
     if op.source:
         where += " AND source = ?"
@@ -155,6 +171,10 @@ _GHOSTS = """
 
 @applies(SessionsPruneGhosts)
 def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
+    """Remove ended, untitled sessions of the terminal UI without messages; return their ids.
+
+    Fails as a whole, with a foreign key violation, if one of them has a child that stays.
+    """
     ghosts = conn.execute(f"SELECT id {_GHOSTS}", (op.started_before,)).fetchall()
     # One statement, so that a ghost may be the child of a ghost. A ghost with another child
     # violates the foreign key and fails the whole operation: callers know this as an
@@ -165,6 +185,10 @@ def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
 
 @applies(SessionsFinalizeOrphans)
 def finalize_orphans(conn: Connection, op: SessionsFinalizeOrphans) -> int:
+    """End abandoned continuations with ``orphaned_compression``; return their number.
+
+    These are open, have messages but no API call, and their parent ended with ``compression``.
+    """
     done = conn.execute(
         """
         UPDATE sessions SET ended_at = ?, end_reason = 'orphaned_compression'

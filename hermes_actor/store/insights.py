@@ -33,11 +33,13 @@ class Window(NamedTuple):
 
     @property
     def where(self) -> str:
+        """SQL condition on ``s``; its placeholders take :attr:`parameters`."""
         since = f"s.started_at >= ? AND s.started_at < {_NEVER}"
         return since + (" AND s.source = ?" if self.source else "")
 
     @property
     def parameters(self) -> tuple[Any, ...]:
+        """Values for the placeholders of :attr:`where`."""
         return (self.since, self.source) if self.source else (self.since,)
 
 

@@ -42,6 +42,10 @@ def _values(session_id: Any, row: MessageRow) -> list[Any]:
 
 @applies(MessageAppend)
 def append(conn: Connection, op: MessageAppend) -> int:
+    """Insert a message, increment the counters of its session, and return the message id.
+
+    A session that does not exist violates the foreign key.
+    """
     done = conn.execute(_insert_sql(features_of(conn).active), _values(op.session_id, op.message))
     assert done.lastrowid is not None
     conn.execute(
@@ -54,6 +58,10 @@ def append(conn: Connection, op: MessageAppend) -> int:
 
 @applies(MessagesReplace)
 def replace(conn: Connection, op: MessagesReplace) -> None:
+    """Replace the transcript of a session and set its counters.
+
+    Messages that were taken back or summarised away are no part of it, and stay.
+    """
     _remove(conn, op.session_id)
     insert_all(conn, op.session_id, op.messages)
 
@@ -67,6 +75,7 @@ def insert_all(conn: Connection, session_id: Any, rows: list[MessageRow]) -> Non
 
 @applies(MessagesClear)
 def clear(conn: Connection, op: MessagesClear) -> None:
+    """Remove the transcript of a session and zero its counters; hidden messages stay."""
     _remove(conn, op.session_id)
     _set_counters(conn, op.session_id, 0, 0)
 
@@ -99,13 +108,14 @@ def get_messages(conn: Connection, session_id: str) -> list[Row]:
 
 @answers(queries.export_session)
 def export_session(conn: Connection, session_id: str) -> Row | None:
-    """A session with its messages."""
+    """Return a session with its ``messages``; ``None`` if it does not exist."""
     row = get_session(conn, session_id)
     return row and {**row, "messages": get_messages(conn, session_id)}
 
 
 @answers(queries.message_count)
 def message_count(conn: Connection, session_id: str | None) -> int:
+    """Count the messages of a session, hidden ones too; all messages without *session_id*."""
     if session_id:
         return int(
             scalar(conn, "SELECT COUNT(*) FROM messages WHERE session_id = ?", (session_id,))

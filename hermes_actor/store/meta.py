@@ -17,6 +17,7 @@ __all__ = ["content_bytes", "get_meta", "handoff_state", "pending_handoffs"]
 
 @applies(MetaSet)
 def set_meta(conn: Connection, op: MetaSet) -> None:
+    """Insert or overwrite one key of ``state_meta``."""
     conn.execute(
         "INSERT INTO state_meta (key, value) VALUES (?, ?)"
         " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -26,6 +27,7 @@ def set_meta(conn: Connection, op: MetaSet) -> None:
 
 @answers(queries.get_meta)
 def get_meta(conn: Connection, key: str) -> str | None:
+    """Return the value of *key* in ``state_meta``; ``None`` if it is not set."""
     value: str | None = scalar(conn, "SELECT value FROM state_meta WHERE key = ?", (key,))
     return value
 
@@ -42,6 +44,10 @@ def content_bytes(conn: Connection) -> int:
 
 @applies(HandoffRequest)
 def request_handoff(conn: Connection, op: HandoffRequest) -> bool:
+    """Mark a conversation hand-off as pending; return True if it was marked.
+
+    False while another one is pending or running, or if the session does not exist.
+    """
     done = conn.execute(
         "UPDATE sessions SET handoff_state = 'pending', handoff_platform = ?,"
         " handoff_error = NULL WHERE id = ? AND"
@@ -53,6 +59,7 @@ def request_handoff(conn: Connection, op: HandoffRequest) -> bool:
 
 @applies(HandoffClaim)
 def claim_handoff(conn: Connection, op: HandoffClaim) -> bool:
+    """Set a pending hand-off to ``running``; return True for the one caller that got it."""
     done = conn.execute(
         "UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handoff_state = 'pending'",
         (op.id,),
@@ -62,6 +69,7 @@ def claim_handoff(conn: Connection, op: HandoffClaim) -> bool:
 
 @applies(HandoffFinish)
 def finish_handoff(conn: Connection, op: HandoffFinish) -> None:
+    """Set the final state of a hand-off and its error. Ignores a session that does not exist."""
     conn.execute(
         "UPDATE sessions SET handoff_state = ?, handoff_error = ? WHERE id = ?",
         (op.state, op.error, op.id),
@@ -70,6 +78,7 @@ def finish_handoff(conn: Connection, op: HandoffFinish) -> None:
 
 @answers(queries.handoff_state)
 def handoff_state(conn: Connection, session_id: str) -> Row | None:
+    """Return ``state``, ``platform`` and ``error`` of a hand-off; ``None`` without the session."""
     rows = conn.execute(
         "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?",
         (session_id,),
@@ -82,4 +91,5 @@ def handoff_state(conn: Connection, session_id: str) -> Row | None:
 
 @answers(queries.pending_handoffs)
 def pending_handoffs(conn: Connection) -> list[Row]:
+    """Return the sessions with a pending hand-off, earliest start first."""
     return dicts(conn, "SELECT * FROM sessions WHERE handoff_state = 'pending' ORDER BY started_at")

@@ -71,6 +71,7 @@ def columns_of() -> dict[str, tuple[str, ...]]:
 
 @answers(queries.store_summary)
 def facts(conn: Connection) -> StoreSummary:
+    """Return identity, counts, highest ids and bookmark of the file, all from one snapshot."""
     sessions, messages, newest = conn.execute(
         "SELECT (SELECT COUNT(*) FROM sessions), COUNT(*), MAX(id) FROM messages"
     ).fetchone()

@@ -42,7 +42,11 @@ def resume_token_of(conn: Connection) -> dict[str, str]:
 
 
 def check_resume_token(op: RowsCopy, kept: dict[str, str]) -> None:
-    """Refuse a part that does not follow the one before it."""
+    """Refuse a part that does not follow the one before it.
+
+    Raises :class:`ConstraintFailed` unless *kept*, the bookmark in the target, is as the part
+    expects.
+    """
     for key, value in op.expect.items():
         if kept.get(key, "") != value:
             raise ConstraintFailed(
@@ -52,6 +56,11 @@ def check_resume_token(op: RowsCopy, kept: dict[str, str]) -> None:
 
 @applies(RowsCopy)
 def copy_rows(conn: Connection, op: RowsCopy) -> int:
+    """Write one part of a migration with its bookmark; return the number of rows.
+
+    Raises :class:`BadValue` for a table or column that is not copied, and :class:`ConstraintFailed`
+    if the part does not follow the one before it.
+    """
     if op.table not in COPIED_TABLES:
         raise BadValue(f"no table named {op.table!r} is ever copied")
     check_resume_token(op, resume_token_of(conn))

@@ -35,6 +35,11 @@ _INSERT = """
 
 @applies(SessionCreate)
 def create(conn: Connection, op: SessionCreate) -> bool:
+    """Insert a session unless its id exists; return True if a row was inserted.
+
+    The new session gets the title that was queued for its id. A parent that does not exist violates
+    the foreign key.
+    """
     # OR IGNORE: the first writer of an id wins, whatever the second one says.
     done = conn.execute(
         f"INSERT OR IGNORE {_INSERT}",
@@ -48,6 +53,7 @@ def create(conn: Connection, op: SessionCreate) -> bool:
 
 @applies(SessionEnd)
 def end(conn: Connection, op: SessionEnd) -> bool:
+    """End an open session; return True if this call ended it. An earlier end stays."""
     done = conn.execute(
         "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
         (op.ended_at, op.end_reason, op.id),
@@ -57,6 +63,7 @@ def end(conn: Connection, op: SessionEnd) -> bool:
 
 @applies(SessionReopen)
 def reopen(conn: Connection, op: SessionReopen) -> bool:
+    """Clear the end of a session; return True if the session exists."""
     done = conn.execute(
         "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", (op.id,)
     )
@@ -65,6 +72,7 @@ def reopen(conn: Connection, op: SessionReopen) -> bool:
 
 @applies(SessionPrompt)
 def prompt(conn: Connection, op: SessionPrompt) -> bool:
+    """Overwrite the system prompt; return True if the session exists."""
     done = conn.execute(
         "UPDATE sessions SET system_prompt = ? WHERE id = ?", (op.system_prompt, op.id)
     )
@@ -106,6 +114,10 @@ _TOKENS_BY_ABSOLUTE = {
 
 @applies(SessionTokens)
 def book_tokens(conn: Connection, op: SessionTokens) -> None:
+    """Add token counts and cost to a session, or set them with ``absolute``.
+
+    A session that does not exist is created with the source ``unknown``.
+    """
     values = {name: getattr(op, name) for name in op.__struct_fields__}
     if not conn.execute(_TOKENS_BY_ABSOLUTE[op.absolute], values).rowcount:
         create(
@@ -117,6 +129,11 @@ def book_tokens(conn: Connection, op: SessionTokens) -> None:
 
 @applies(SessionContinue)
 def continue_session(conn: Connection, op: SessionContinue) -> Continued:
+    """End the old session with ``compression`` and create its continuation.
+
+    The child gets the next title of the lineage. Raises :class:`UnknownSession`, or
+    :class:`SessionEnded` if the old session ended for another reason.
+    """
     old = first(conn, "SELECT title, ended_at, end_reason FROM sessions WHERE id = ?", (op.old,))
     if old is None:
         raise UnknownSession(f"there is no session {op.old!r} to continue")
@@ -144,12 +161,13 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
 
 @answers(queries.get_session)
 def get_session(conn: Connection, session_id: str) -> Row | None:
+    """Return the row of a session; ``None`` if it does not exist."""
     return first(conn, "SELECT * FROM sessions WHERE id = ?", (session_id,))
 
 
 @answers(queries.resolve_session_id)
 def resolve_id(conn: Connection, id_or_prefix: str) -> str | None:
-    """The exact id, else the only id that begins so."""
+    """Return the exact id, else the only id with this prefix; ``None`` if not exactly one fits."""
     exact: str | None = scalar(conn, "SELECT id FROM sessions WHERE id = ?", (id_or_prefix,))
     if exact is not None:
         return exact
@@ -158,7 +176,7 @@ def resolve_id(conn: Connection, id_or_prefix: str) -> str | None:
 
 
 def ids_with_prefix(conn: Connection, prefix: str, limit: int) -> list[str]:
-    """Some of the ids that begin with *prefix*, taken literally."""
+    """Return up to *limit* ids with the literal *prefix*, in no particular order."""
     rows = conn.execute(
         "SELECT id FROM sessions WHERE id LIKE ? ESCAPE '\\' LIMIT ?",
         (escape_like(prefix) + "%", limit),
@@ -168,6 +186,7 @@ def ids_with_prefix(conn: Connection, prefix: str, limit: int) -> list[str]:
 
 @answers(queries.session_count)
 def session_count(conn: Connection, source: str | None) -> int:
+    """Count the sessions of *source*; all sessions if it is empty or ``None``."""
     if source:
         return int(scalar(conn, "SELECT COUNT(*) FROM sessions WHERE source = ?", (source,)))
     return int(scalar(conn, "SELECT COUNT(*) FROM sessions"))

@@ -41,6 +41,7 @@ def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
 
 @applies(TopicsMigrate)
 def migrate(conn: Connection, _op: TopicsMigrate) -> None:
+    """Create the tables of topic mode, or bring them up to date; bindings are kept. Idempotent."""
     stored = get_meta(conn, _VERSION_KEY)
     # The steady state costs one look and no write: every bind comes through here.
     if stored == TOPICS_VERSION and has_topics(conn) and has_topics(conn, _MODE):
@@ -69,6 +70,7 @@ def _cascades(conn: Connection) -> bool:
 
 @applies(TopicsEnable)
 def enable(conn: Connection, op: TopicsEnable) -> None:
+    """Switch topic mode on for a chat, creating the tables. The first activation time is kept."""
     migrate(conn, TopicsMigrate())
     conn.execute(
         f"""
@@ -86,6 +88,10 @@ def enable(conn: Connection, op: TopicsEnable) -> None:
 
 @applies(TopicsDisable)
 def disable(conn: Connection, op: TopicsDisable) -> None:
+    """Switch topic mode off for a chat; ``clear_bindings`` also removes its bindings.
+
+    Harmless if the tables do not exist.
+    """
     if has_topics(conn, _MODE):
         conn.execute(
             f"UPDATE {_MODE} SET enabled = 0, updated_at = ? WHERE chat_id = ?",
@@ -97,6 +103,11 @@ def disable(conn: Connection, op: TopicsDisable) -> None:
 
 @applies(TopicsBind)
 def bind(conn: Connection, op: TopicsBind) -> None:
+    """Bind a topic to a session, in place of the topic's earlier one.
+
+    Raises :class:`TopicLinked` if another topic holds the session. A session that does not exist
+    violates the foreign key.
+    """
     migrate(conn, TopicsMigrate())
     other = first(
         conn,
@@ -125,18 +136,21 @@ def bind(conn: Connection, op: TopicsBind) -> None:
 
 @answers(queries.topic_mode_enabled)
 def mode_enabled(conn: Connection, chat_id: str, user_id: str) -> bool:
+    """Return True if topic mode is on for this chat and user."""
     sql = f"SELECT enabled FROM {_MODE} WHERE chat_id = ? AND user_id = ?"
     return bool(_if_there(scalar, conn, sql, (chat_id, user_id)))
 
 
 @answers(queries.topic_binding)
 def binding(conn: Connection, chat_id: str, thread_id: str) -> Row | None:
+    """Return the binding of a topic; ``None`` if there is none."""
     sql = f"SELECT * FROM {_BINDINGS} WHERE chat_id = ? AND thread_id = ?"
     return _if_there(first, conn, sql, (chat_id, thread_id))
 
 
 @answers(queries.is_linked_to_topic)
 def is_linked(conn: Connection, session_id: str) -> bool:
+    """Return True if a topic is bound to the session."""
     sql = f"SELECT 1 FROM {_BINDINGS} WHERE session_id = ?"
     return _if_there(scalar, conn, sql, (session_id,)) is not None
 

@@ -69,6 +69,11 @@ def escape_like(text: str) -> str:
 
 @applies(SessionTitle)
 def set_title(conn: Connection, op: SessionTitle) -> bool:
+    """Set or clear a title; return True if the session exists.
+
+    Raises :class:`TitleInUse` if another session holds it; with ``move`` a compression ancestor
+    gives it up instead.
+    """
     if op.title is not None:
         holder = scalar(
             conn, "SELECT id FROM sessions WHERE title = ? AND id != ?", (op.title, op.id)
@@ -93,6 +98,10 @@ def _is_ancestor(conn: Connection, holder: str, session_id: Any) -> bool:
 
 @applies(SessionTitleDefault)
 def set_default_title(conn: Connection, op: SessionTitleDefault) -> str:
+    """Give an untitled session a title, or the next one of its lineage if that is taken.
+
+    Returns the title it got; empty if it has one already or does not exist.
+    """
     row = first(conn, "SELECT title FROM sessions WHERE id = ?", (op.id,))
     if row is None or row["title"] is not None:
         return ""
@@ -104,6 +113,11 @@ def set_default_title(conn: Connection, op: SessionTitleDefault) -> str:
 
 @applies(TitleQueue)
 def queue_title(conn: Connection, op: TitleQueue) -> bool:
+    """Keep a title for a session that does not exist yet; ``None`` forgets it.
+
+    Returns False, and keeps nothing, if the session exists. Raises :class:`TitleInUse` if a session
+    or another queued title has it.
+    """
     if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None:
         return False
     conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (op.id,))
@@ -134,7 +148,7 @@ def claim_title(conn: Connection, session_id: Any) -> None:
 
 @answers(queries.queued_title)
 def queued_title(conn: Connection, session_id: Any) -> str | None:
-    """The title that is kept for a session that does not exist yet."""
+    """Return the title that is kept for a session that does not exist yet, or ``None``."""
     if not features_of(conn).own_marks:
         return None
     sql = "SELECT title FROM hermes_actor_titles WHERE session_id = ?"
@@ -144,18 +158,20 @@ def queued_title(conn: Connection, session_id: Any) -> str | None:
 
 @answers(queries.session_title)
 def title_of(conn: Connection, session_id: str) -> str | None:
+    """Return the title of a session; ``None`` if it has none or does not exist."""
     title: str | None = scalar(conn, "SELECT title FROM sessions WHERE id = ?", (session_id,))
     return title
 
 
 @answers(queries.session_by_title)
 def by_title(conn: Connection, title: str) -> Row | None:
+    """Return the session that has exactly this title; ``None`` if there is none."""
     return first(conn, "SELECT * FROM sessions WHERE title = ?", (title,))
 
 
 @answers(queries.resolve_title)
 def resolve_title(conn: Connection, title: str) -> str | None:
-    """The latest numbered continuation of *title*, else the session that has exactly it."""
+    """Return the id of the latest numbered continuation of *title*, else of *title* itself."""
     numbered: str | None = scalar(
         conn,
         "SELECT id FROM sessions WHERE title LIKE ? ESCAPE '\\' ORDER BY started_at DESC LIMIT 1",
@@ -169,7 +185,7 @@ def resolve_title(conn: Connection, title: str) -> str | None:
 
 @answers(queries.next_title_in_lineage)
 def next_in_lineage(conn: Connection, base_title: str) -> str:
-    """The first free title of the lineage: the base itself, or base and the next number."""
+    """Return the first free title of a lineage: the base itself, or base and the next number."""
     base = lineage_base(base_title)
     titles = conn.execute(
         "SELECT title FROM sessions WHERE title = ? OR title LIKE ? ESCAPE '\\'",
@@ -179,13 +195,13 @@ def next_in_lineage(conn: Connection, base_title: str) -> str:
 
 
 def lineage_base(title: str) -> str:
-    """*title* without its number."""
+    """Return *title* without its number."""
     _, _, numbered = _patterns()
     return numbered.sub("", title)
 
 
 def next_number(base: str, taken: list[str]) -> str:
-    """The title after those that a lineage has *taken*."""
+    """Return the title after those of a lineage that are *taken*."""
     if not taken:
         return base
     _, _, numbered = _patterns()

@@ -24,15 +24,17 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def digest_of(row: StoredRow) -> int:
+    """Hash a row to 128 bits; equal rows have equal digests on every provider."""
     return int.from_bytes(hashlib.blake2b(_encode(row), digest_size=_BYTES).digest())
 
 
 def hexadecimal(checksum: int) -> str:
+    """Format a checksum as 32 hexadecimal digits."""
     return checksum.to_bytes(_BYTES).hex()
 
 
 class Checksums:
-    """Of the sessions of one store: their own rows, their messages, and how many there are."""
+    """Checksums of one store: its session rows, their messages, and the counts of messages."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, int] = {}
@@ -42,11 +44,12 @@ class Checksums:
         """Of all other tables."""
 
     def add_session(self, session_id: str, row: StoredRow) -> int:
+        """Record the row of a session and return its digest; an earlier row is replaced."""
         self.sessions[session_id] = digest = digest_of(row)
         return digest
 
     def add_messages(self, rows: Iterable[StoredRow], place: int) -> None:
-        """*place* is the column of the session id."""
+        """Add messages to the sums of their sessions; *place* is the index of the session id."""
         messages, counts = self.messages, self.counts
         for row in rows:
             of = row[place]
@@ -54,29 +57,33 @@ class Checksums:
             counts[of] = counts.get(of, 0) + 1
 
     def forget_messages(self, session_id: str) -> None:
+        """Drop the sum and the count of a session's messages, so that they can be added again."""
         self.messages.pop(session_id, None)
         self.counts.pop(session_id, None)
 
     def add_table(self, table: str, rows: Iterable[StoredRow]) -> None:
+        """Add the rows of another table, each hashed with the name of the table."""
         for row in rows:
             self.others = (self.others + digest_of((table, *row))) % _MODULUS
 
     def of(self, session_id: str) -> int:
-        """The checksum of a session with its messages; 0 if it is not there."""
+        """Return the checksum of a session with its messages; 0 if the session is unknown."""
         if session_id not in self.sessions:
             return 0
         return (self.sessions[session_id] + self.messages.get(session_id, 0)) % _MODULUS
 
     def total(self) -> int:
+        """Return one checksum of everything that was added."""
         return (sum(map(self.of, self.sessions)) + self.others) % _MODULUS
 
     def differing(self, other: Checksums) -> Iterator[str]:
-        """Sessions that are not the same on both sides, or only on one."""
+        """Yield the sessions that differ between the two stores, or are only in one."""
         for session_id in self.sessions | other.sessions:
             if self.of(session_id) != other.of(session_id):
                 yield session_id
 
     def differing_messages(self, other: Checksums) -> Iterator[str]:
+        """Yield the sessions whose messages differ between the two stores."""
         for session_id in self.messages | other.messages:
             if self.messages.get(session_id, 0) != other.messages.get(session_id, 0):
                 yield session_id

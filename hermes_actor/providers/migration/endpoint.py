@@ -51,13 +51,15 @@ class MigrationEndpoint:
 
     @property
     def part_bytes(self) -> int:
+        """Size in bytes above which a part is sent; smaller for a file than for a server."""
         return _FILE_PART_BYTES if self._database is None else _SERVER_PART_BYTES
 
     def facts(self) -> StoreSummary:
+        """Return identity, counts, highest ids and bookmark of the store."""
         return self.db._query(queries.store_summary)
 
     def sessions(self) -> Iterator[tuple[int, StoredRow]]:
-        """All sessions in the order of their making, each with its place."""
+        """Yield all sessions in creation order, each with its position."""
         after = raw_rows.LOWEST
         while page := self.db._query(queries.session_page, after):
             for place, *row in page:
@@ -65,32 +67,41 @@ class MigrationEndpoint:
             after = page[-1][0]
 
     def messages(self, through: int, session_id: str | None = None) -> Iterator[list[StoredRow]]:
-        """Pages of messages by id, up to one."""
+        """Yield pages of messages in id order, up to *through*; of one session or of all."""
         after = raw_rows.LOWEST
         while page := self.db._query(queries.message_page, after, through, session_id):
             yield page
             after = page[-1][0]
 
     def table(self, name: str) -> list[StoredRow] | None:
+        """Return all rows of a small table; ``None`` if the store has no such table."""
         return self.db._query(queries.table_rows, name)
 
     def write(self, part: RowsCopy) -> None:
+        """Write one part, and return once it is acknowledged. Raises the errors of the store."""
         self._port.submit(part, _TIMEOUT_SECONDS)
 
     def parts(self, table: str, columns: tuple[str, ...], run: str, **options: Any) -> BatchWriter:
+        """Return a writer of rows of *table*, whose parts are refused once another run begins.
+
+        *options* are fields of :class:`RowsCopy` for the first part; ``update`` holds for all.
+        """
         return BatchWriter(self._port, self.part_bytes, table, columns, {"run": run}, options)
 
     # --- search indexes ----------------------------------------------------------------------
 
     def before_copy(self) -> None:
-        """The store is empty: take away what is cheaper to make at the end."""
+        """Drop the search indexes of an empty store on a server: building them last is cheaper."""
         if self._database is not None:
             from hermes_actor.providers.sql.transfer import drop_search
 
             drop_search(self._database)
 
     def build_search(self, newest: int, tell: Any) -> int | None:
-        """Make every message findable. How many entries a file has then."""
+        """Make every message findable; return the number of index entries.
+
+        ``None`` for a server. *tell* gets the highest id that is indexed, and *newest*.
+        """
         if self._database is not None:
             from hermes_actor.providers.sql.transfer import build_search
 
@@ -103,7 +114,7 @@ class MigrationEndpoint:
 
 
 class BatchWriter:
-    """Collects rows and writes them in parts; the end of a part carries a bookmark."""
+    """Collector of rows that writes them in parts; a part carries a bookmark."""
 
     def __init__(
         self,
@@ -126,6 +137,7 @@ class BatchWriter:
         self.written = 0
 
     def add(self, row: StoredRow, bookmark: dict[str, str] | None = None) -> None:
+        """Add a row; send a part with *bookmark* if it is full."""
         # Bytes are rare, and this is done for every row.
         self._rows.append([*map(to_value, row)] if bytes in map(type, row) else [*row])
         self._size += raw_rows.size_of(row)
@@ -133,7 +145,10 @@ class BatchWriter:
             self.flush(bookmark)
 
     def flush(self, bookmark: dict[str, str] | None = None) -> None:
-        """Send what is there, and wait if too much is under way."""
+        """Send the collected rows as one part, and wait while too many parts are unacknowledged.
+
+        Raises the error of an earlier part that failed.
+        """
         if self._rows:
             part = RowsCopy(
                 table=self._table,
@@ -156,7 +171,10 @@ class BatchWriter:
             self._sent.popleft().result()
 
     def finish(self, bookmark: dict[str, str] | None = None) -> None:
-        """Until everything is acknowledged."""
+        """Send the rest, and return once every part is acknowledged.
+
+        Raises the error of the first part that failed.
+        """
         self.flush(bookmark)
         while self._sent:
             self._sent.popleft().result()

@@ -34,9 +34,10 @@ _SMALL = (*TOPIC_TABLES, *(t for t in COPIED_TABLES[2:] if t not in TOPIC_TABLES
 
 
 def check(source: StoreSummary, target: StoreSummary | None) -> bool:
-    """Return True if a run may begin, and if so whether it goes on with an earlier one.
+    """Return True if the run resumes an earlier one, False if it begins with an empty target.
 
-    Raises :class:`CannotMigrate`.
+    Raises :class:`CannotMigrate` if it can do neither. *target* is ``None`` if it does not exist
+    yet.
     """
     if source.unknown:
         raise CannotMigrate(
@@ -75,7 +76,11 @@ class Migration:
         self.report = Report(source.address, target.address)
 
     def run(self) -> Report:
-        """Raises :class:`CannotMigrate`, and what either store raises; a later run goes on."""
+        """Copy, verify and index; return the report.
+
+        Raises :class:`CannotMigrate` and the errors of both stores; a later run resumes what was
+        begun.
+        """
         began = time.monotonic()
         source, target = self._source.facts(), self._target.facts()
         self.report.resumed = check(source, target)

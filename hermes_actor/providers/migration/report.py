@@ -38,6 +38,7 @@ class Report:
     checksums: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def finish(self, ours: Checksums, theirs: Checksums, entries: int | None) -> None:
+        """Take over counts and checksums; *entries* are those of a file's full-text index."""
         self.sessions = len(theirs.sessions)
         self.messages = sum(theirs.counts.values())
         self.index_entries = entries
@@ -52,20 +53,22 @@ class Report:
         }
 
     def times(self, **seconds: float) -> None:
+        """Set the duration of each phase, and their total, in seconds."""
         self.seconds = {name: round(value, 3) for name, value in seconds.items()}
         self.seconds["total"] = round(sum(seconds.values()), 3)
 
     @property
     def rate(self) -> int:
-        """Messages that were copied in a second."""
+        """Messages copied per second."""
         return round(self.copied_messages / max(self.seconds.get("copy", 0.0), 0.001))
 
     @property
     def verified(self) -> bool:
+        """True if every session of the target has the checksum that it has in the source."""
         return all(one["source"] == one["target"] for one in self.checksums.values())
 
     def document(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return the whole report as a JSON document."""
         return {
             "from": self.source,
             "to": self.target,
@@ -87,6 +90,7 @@ class Report:
         }
 
     def summary(self) -> str:
+        """Return the report for people: a line of figures, then notes."""
         entries = "" if self.index_entries is None else f", {self.index_entries:,} FTS entries"
         line = (
             f"Migrated {self.sessions:,} sessions, {self.messages:,} messages{entries}"

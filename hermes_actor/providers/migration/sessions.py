@@ -29,7 +29,7 @@ def copy_sessions(
     report: Report,
     tell: Tell,
 ) -> None:
-    """Have *target* hold the sessions of *source*; *ours* gets their checksums."""
+    """Make the sessions of *target* equal to those of *source*; *ours* gets their checksums."""
     _Sessions(source, target, run, ours, report, tell).copy()
 
 
@@ -38,6 +38,8 @@ _REMOVED_TOGETHER = 10_000
 
 
 class _Sessions:
+    """One copy of all sessions, from source to target."""
+
     def __init__(
         self,
         source: MigrationEndpoint,
@@ -55,6 +57,7 @@ class _Sessions:
         self.report = report
 
     def copy(self) -> None:
+        """Remove sessions that the source lacks, then insert missing and update changed ones."""
         columns = columns_of()["sessions"]
         known, last = self._known_sessions()
         self._read_source_sessions(columns.index("parent_session_id"))

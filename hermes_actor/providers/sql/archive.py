@@ -28,6 +28,10 @@ __all__: list[str] = []
 
 @applies(SessionArchive)
 def archive(conn: ServerConnection, op: SessionArchive) -> list[str]:
+    """Set or clear the archive mark of a session and its compression lineage.
+
+    Returns the ids whose mark changed, none if the session does not exist.
+    """
     if not _exists(conn, op.id):
         return []
     chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
@@ -35,7 +39,7 @@ def archive(conn: ServerConnection, op: SessionArchive) -> list[str]:
 
 
 def _mark(conn: ServerConnection, session_id: str, hidden: bool, now: float) -> bool:
-    """Set or clear the mark of one session. Whether it has changed."""
+    """Set or clear the mark of one session; return True if it has changed."""
     if hidden:
         row = {"session_id": session_id, "archived_at": now}
         return conn.dialect.insert_if_absent(conn, archived, row)
@@ -45,6 +49,10 @@ def _mark(conn: ServerConnection, session_id: str, hidden: bool, now: float) -> 
 
 @applies(SessionsRemove)
 def remove_ended(conn: ServerConnection, op: SessionsRemove) -> Pruned:
+    """Remove those of the ids that have ended, in one slice bounded by ``max_rows``.
+
+    With ``more`` the caller sends the operation again.
+    """
     removed: list[str] = []
     rows = 0
     for part in chunks(op.ids, 500):
@@ -62,6 +70,11 @@ def remove_ended(conn: ServerConnection, op: SessionsRemove) -> Pruned:
 
 @applies(SessionImport)
 def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
+    """Insert a session with its messages; change nothing if its id exists.
+
+    A parent that does not exist is dropped (``detached``); a title that is taken becomes the next
+    one of its lineage.
+    """
     row = op.session
     if _exists(conn, row.id):
         return Imported()
@@ -86,10 +99,11 @@ def _exists(conn: ServerConnection, session_id: object) -> bool:
 
 @answers(queries.fulltext_tables)
 def fulltext_tables(_conn: ServerConnection) -> list[str]:
-    """None that could be merged: a server keeps its indexes in shape by itself."""
+    """Return an empty list: a server maintains its indexes by itself."""
     return []
 
 
 @applies(IndexMerge)
 def merge(_conn: ServerConnection, _op: IndexMerge) -> bool:
+    """Return False: there is nothing to merge."""
     return False

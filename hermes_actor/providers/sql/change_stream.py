@@ -26,7 +26,10 @@ _LOOK_EVERY_SECONDS = 1.0
 
 
 class ServerChanges:
-    """The changes of a store, read from its notes. One thread takes and waits."""
+    """Changes of a store, read from its receipts.
+
+    One thread takes and waits; any thread may wake and close.
+    """
 
     def __init__(self, database: Database, after: int | None, timeout: float) -> None:
         self._database = database
@@ -43,6 +46,10 @@ class ServerChanges:
         self._forget = weakref.finalize(self, _end, self._stop, self._heard)
 
     def take(self) -> Changed | Gap | None:
+        """Return the next change or gap, ``None`` if there is none; may ask the server.
+
+        Raises :class:`Closed` after :meth:`close`.
+        """
         if self._stop.is_set():
             raise Closed("this subscription is closed")
         if not self._news:
@@ -59,13 +66,16 @@ class ServerChanges:
         return self._news.popleft() if self._news else None
 
     def wait(self, seconds: float | None) -> None:
+        """Wait for a notification, at most *seconds* and never longer than a second."""
         limit = _LOOK_EVERY_SECONDS if seconds is None else min(seconds, _LOOK_EVERY_SECONDS)
         self._heard.wait(limit)
 
     def wake(self) -> None:
+        """Have :meth:`wait` return. Safe from any thread."""
         self._heard.set()
 
     def close(self) -> None:
+        """End the subscription and its listening thread. Idempotent."""
         self._forget()
 
     def _begin(self, after: int | None) -> Cursor:

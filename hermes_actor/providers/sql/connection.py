@@ -29,43 +29,50 @@ class ServerConnection:
         statement: Executable,
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> CursorResult[Any]:
+        """Execute a statement, once for each mapping if *parameters* is a sequence.
+
+        Raises the errors of SQLAlchemy, which :class:`Database` classifies.
+        """
         return self._sql.execute(statement, parameters)
 
     @property
     def plain(self) -> Connection:
-        """The connection of SQLAlchemy, for what a dialect does in its own way."""
+        """The connection of SQLAlchemy, for statements that only one dialect has."""
         return self._sql
 
     @contextmanager
     def stream(self, statement: Executable, held: int) -> Iterator[Iterator[Any]]:
-        """Rows as they come, of which only some are held at a time. Needs a transaction."""
+        """Give an iterator over the rows, at most *held* in memory, for the block.
+
+        Needs a transaction, and must be consumed inside the block.
+        """
         options = {"stream_results": True, "max_row_buffer": held}
         with self._sql.execute(statement, execution_options=options) as result:
             yield iter(result)
 
     def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Row]:
-        """All rows as dicts, keys in the order of the columns."""
+        """Return all rows as dicts, keys in the order of the columns."""
         return [dict(row) for row in self._sql.execute(statement, parameters).mappings()]
 
     def tuples(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """All rows by position."""
+        """Return all rows as tuples."""
         return [tuple(row) for row in self._sql.execute(statement, parameters)]
 
     def first(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Row | None:
-        """The first row, or ``None``."""
+        """Return the first row as a dict, or ``None``."""
         row = self._sql.execute(statement, parameters).mappings().first()
         return None if row is None else dict(row)
 
     def scalar(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Any:
-        """The first value of the first row, or ``None``."""
+        """Return the first value of the first row, or ``None``."""
         return self._sql.execute(statement, parameters).scalar()
 
     def column(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """The first value of every row."""
+        """Return the first value of every row."""
         return list(self._sql.execute(statement, parameters).scalars())

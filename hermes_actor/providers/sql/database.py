@@ -64,25 +64,28 @@ class _Try:
         self.uncertain = self.before = False
 
     def begin(self) -> None:
+        """Start another attempt; an uncertainty of earlier ones is kept."""
         self.before = self.uncertain
 
     def commits(self) -> None:
-        """The note is past; from here on the change may be committed without an answer."""
+        """Note that the receipt is inserted: from here a commit may happen without an answer."""
         self.before, self.uncertain = False, True
 
     def undone(self) -> None:
-        """The server has undone this try; what is unknown of earlier ones stays unknown."""
+        """Note that the server rolled this attempt back; doubts about earlier ones stay."""
         self.uncertain = self.before
 
 
 class Forked(Protocol):
-    """Has a thread, or a lock, that a forked child does not have."""
+    """An object with a thread or a lock that does not exist in a forked child."""
 
-    def after_fork(self) -> None: ...
+    def after_fork(self) -> None:
+        """Replace, in a forked child, what only works in the parent."""
+        ...
 
 
 class Database:
-    """One store on a server, for all that use it in this process."""
+    """The store on a server that all objects of this process share."""
 
     def __init__(
         self,
@@ -104,17 +107,21 @@ class Database:
         fork.notify(self)
 
     def open(self, timeout: float) -> None:
-        """Reach the server and see to the schema. Raises what is wrong with either."""
+        """Connect, and create or update the schema.
+
+        Raises the errors of either; a server that does not answer is retried for at most 5 s.
+        """
         deadline = time.monotonic() + min(timeout, _OPEN_SECONDS)
         self._try(lambda: ensure_schema(self.engine, self.dialect), deadline, _Try())
 
     def close(self) -> None:
+        """Refuse later calls with :class:`Closed`, and close the pool if it is owned."""
         self._closed = True
         if self._owned:
             self.engine.dispose()
 
     def after_fork(self) -> None:
-        """In a child: the connections are the parent's, and so is its client id."""
+        """Drop, in a forked child, the connections and the client id of the parent."""
         self.engine.dispose(close=False)
         self.tickets.after_fork()
         for port in list(self.ports):
@@ -123,7 +130,11 @@ class Database:
     def read(
         self, function: Callable[..., R], arguments: tuple[Any, ...], timeout: float, one: bool
     ) -> R:
-        """Run *function* on a connection; *one*: it is one statement and needs no snapshot."""
+        """Run *function* on a connection and return its result; retry until the timeout.
+
+        With *one* it is a single statement and runs in autocommit mode; otherwise all statements
+        see one snapshot.
+        """
 
         def attempt() -> R:
             with self.engine.connect() as conn:
@@ -136,7 +147,11 @@ class Database:
         return self._try(attempt, time.monotonic() + timeout, _Try())
 
     def write(self, tickets: Sequence[Ticket], deadline: float) -> list[Outcome]:
-        """Apply changes in their order, in one transaction, each by itself and at most once."""
+        """Apply changes in order, in one transaction, each at most once; return their outcomes.
+
+        A change that is refused does not undo the others. If all fail, raises for a single change;
+        of several, each outcome has the error.
+        """
         known = _Try()
 
         def attempt() -> list[Outcome]:

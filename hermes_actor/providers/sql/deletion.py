@@ -29,12 +29,13 @@ _CHUNK = 500
 
 @answers(queries.delegates_of)
 def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
-    """None: the tables are those of version 11, where no child is marked as a delegate."""
+    """Return an empty list: the tables follow schema version 11, which marks no delegates."""
     return []
 
 
 @applies(SessionDelete)
 def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
+    """Remove a session and its messages; return False if it does not exist."""
     locked = select(sessions.c.id).where(BY_ID).with_for_update()
     if conn.scalar(locked, {"key": op.id}) is None:
         return False
@@ -44,6 +45,10 @@ def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
 
 @applies(SessionDeleteIf)
 def delete_if(conn: ServerConnection, op: SessionDeleteIf) -> bool:
+    """Remove a session that is still as the caller saw it; return True if it was removed.
+
+    It must have exactly ``messages`` messages, and ``newest`` as the highest id.
+    """
     locked = select(sessions.c.id).where(BY_ID).with_for_update()
     if conn.scalar(locked, {"key": op.id}) is None:
         return False
@@ -70,6 +75,10 @@ def remove(conn: ServerConnection, session_id: Any) -> int:
 
 @applies(SessionsPrune)
 def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
+    """Remove one slice of the ended sessions that started before a time.
+
+    With ``more`` the caller sends the operation again.
+    """
     old = select(sessions.c.id).where(
         sessions.c.started_at < op.started_before, sessions.c.ended_at.is_not(None)
     )
@@ -90,6 +99,10 @@ def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
 
 @applies(SessionsPruneGhosts)
 def prune_ghosts(conn: ServerConnection, op: SessionsPruneGhosts) -> list[str]:
+    """Remove ended, untitled sessions of the terminal UI without messages; return their ids.
+
+    Raises :class:`ConstraintFailed` if one of them has a child that stays; nothing is removed then.
+    """
     ghosts: list[str] = conn.column(
         select(sessions.c.id)
         .where(
@@ -122,6 +135,10 @@ def prune_ghosts(conn: ServerConnection, op: SessionsPruneGhosts) -> list[str]:
 
 @applies(SessionsFinalizeOrphans)
 def finalize_orphans(conn: ServerConnection, op: SessionsFinalizeOrphans) -> int:
+    """End abandoned continuations with ``orphaned_compression``; return their number.
+
+    These are open, have messages but no API call, and their parent ended with ``compression``.
+    """
     parent = sessions.alias()
     # Found first and ended then: MySQL does not update a table that the condition reads.
     orphans = conn.column(

@@ -75,7 +75,7 @@ class Classification(NamedTuple):
 
 
 class ServerDialect(ABC):
-    """One kind of server."""
+    """Base of the dialects: everything that differs between kinds of server."""
 
     name: ClassVar[str]
     messages: ClassVar[Table]
@@ -88,43 +88,49 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def engine(self, url: str) -> Engine:
-        """An engine with a pool of its own for the store at *url*. Connects to nothing."""
+        """Return an engine with a pool of its own for the store at *url*, without connecting."""
 
     @abstractmethod
     def classify(self, error: BaseException) -> Classification:
-        """Classify an error of the driver."""
+        """Return the reaction to an error of the driver, and the error that callers get."""
 
     @abstractmethod
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """Return what the store promises on this server, with these settings."""
 
     def durability_settings(self) -> dict[str, str]:
-        """Settings of ours that the declared durability depends on."""
+        """Return the settings that the declared durability depends on."""
         return {}
 
     # --- schema ------------------------------------------------------------------------------
 
     @abstractmethod
     def schema_lock(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A connection in autocommit mode that alone in the world may change the schema."""
+        """Give a connection that holds the lock on the schema, for the block.
+
+        One process at a time gets it, on any machine. The changes of the block are committed at its
+        end.
+        """
 
     @abstractmethod
-    def has_table(self, conn: Connection, name: str) -> bool: ...
+    def has_table(self, conn: Connection, name: str) -> bool:
+        """Return True if the table exists in the schema of this store."""
 
     @abstractmethod
     def create(self, conn: Connection) -> None:
-        """Make all tables and indexes that are missing."""
+        """Create all tables and indexes that are missing; the caller holds the schema lock."""
 
     @abstractmethod
     def renew_words(self, conn: Connection) -> None:
-        """Bring the words of messages to the form of format 2, or take them away."""
+        """Convert the words of messages to format 2, or drop them to be filled in again."""
 
     def lacks_words(self, conn: Connection) -> bool:
-        """Return True if there are messages without words, which then have to be filled in."""
+        """Return True if messages have no words yet, which must then be filled in."""
         return False
 
     @abstractmethod
     def prepare(self, conn: Connection) -> None:
-        """Find out, at every opening, what the server can do."""
+        """Detect, at every opening, what the server supports."""
 
     # --- statements --------------------------------------------------------------------------
 
@@ -132,7 +138,7 @@ class ServerDialect(ABC):
     def insert_if_absent(
         self, conn: ServerConnection, table: Table, values: Mapping[str, Any]
     ) -> bool:
-        """Insert a row unless its key exists. Whether it was inserted."""
+        """Insert a row unless its key exists; return True if it was inserted."""
 
     @abstractmethod
     def upsert(
@@ -146,28 +152,28 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def limit_statements(self, conn: Connection, seconds: float | None) -> None:
-        """Have the server give up a statement of this transaction after *seconds*.
+        """Limit each statement of this transaction to *seconds*, on the server.
 
-        ``None``: after the time of the settings.
+        ``None``: the limit of the settings.
         """
 
     @abstractmethod
     def begin_snapshot(self, conn: Connection) -> None:
-        """Let all statements of the transaction that begins now see one state."""
+        """Have all statements of the transaction that begins now see one state."""
 
     @abstractmethod
     def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The columns of a message as they are inserted: those of *values* and its ``words``."""
+        """Return the columns of a message to insert: *values* and its ``words``."""
 
     # --- search ------------------------------------------------------------------------------
 
     @abstractmethod
     def like(self, column: ColumnElement[Any] | Column[Any], pattern: str) -> ColumnElement[bool]:
-        """``LIKE`` with ``\\`` as escape, at least without regard to the case of A to Z."""
+        r"""Return a ``LIKE`` condition, escape ``\``, that ignores at least the case of A to Z."""
 
     @abstractmethod
     def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
-        """The part of a text that SQLite's LIKE sees."""
+        """Return the part of a text before its first NUL: all that SQLite's LIKE sees."""
 
     @abstractmethod
     def contains_words(
@@ -180,7 +186,7 @@ class ServerDialect(ABC):
         """Return a condition: messages that match a tree of parts of texts."""
 
     def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
-        """Snippets of hits that FTS5 would not have found."""
+        """Return snippets, by id, for hits that FTS5 would not have found."""
         return {}
 
     def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
@@ -191,11 +197,11 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def notify_subscribers(self, conn: ServerConnection) -> None:
-        """Inside the transaction of a change: have followers woken when it is committed."""
+        """Have subscribers woken when the transaction of *conn* commits."""
 
     @abstractmethod
     def one_hour_ago(self) -> ColumnElement[Any]:
-        """By the clock of the server."""
+        """Return an SQL expression for the time one hour ago, by the server's clock."""
 
     @abstractmethod
     def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
@@ -203,21 +209,23 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
-        """The next changes, none of which can be joined by an earlier one later on."""
+        """Return the next changes, up to the first that an earlier one may still precede."""
 
     @abstractmethod
     def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
-        """Set *heard* whenever there may be news, until *stop* is set. Raises when the connection
-        is lost."""
+        """Set *heard* whenever there may be changes, until *stop* is set.
+
+        Raises the error of the driver when the connection is lost.
+        """
 
     @staticmethod
     def known_changes(conn: ServerConnection) -> tuple[int, int]:
-        """The oldest and the newest ``commit_no`` of which there is a note; 0 if there is none."""
+        """Return the oldest and the newest ``commit_no`` with a receipt; 0 if there is none."""
         bounds = select(func.min(changes.c.commit_no), func.max(changes.c.commit_no))
         ((oldest, newest),) = conn.tuples(bounds)
         return oldest or 0, newest or 0
 
     @staticmethod
     def text(value: str) -> str:
-        """*value* as a text column keeps it."""
+        """Return *value* in the form in which a text column stores it."""
         return encode_text(value) or ""

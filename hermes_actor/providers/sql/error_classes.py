@@ -64,7 +64,7 @@ class ErrorClass(NamedTuple):
     words: str = ""
 
     def classification(self, said: str) -> Classification:
-        """Return the classification, with the text of the server after ours."""
+        """Return the classification; the server's message *said* follows the words of the class."""
         return Classification(
             self.action, self.error(f"{self.words}: {said}" if self.words else said)
         )
@@ -116,24 +116,26 @@ UNKNOWN = ErrorClass(RetryAction.RAISE, SqlError)
 
 
 def pool_in_use() -> Classification:
+    """Classify a wait for the pool that timed out: retry later, then :class:`Busy`."""
     return Classification(RetryAction.RETRY_LATER, Busy("every connection of the pool is in use"))
 
 
 def foreign_key() -> Classification:
+    """Classify a foreign key violation: raise, with the message that SQLite has for it."""
     return Classification(RetryAction.RAISE, ConstraintFailed("FOREIGN KEY constraint failed"))
 
 
 def no_value(column: str) -> Classification:
+    """Classify a NULL in a NOT NULL column: raise, with the message that SQLite has for it."""
     return Classification(
         RetryAction.RAISE, ConstraintFailed(f"NOT NULL constraint failed: {column}")
     )
 
 
 def unique_violation(column: str) -> Classification:
-    """Return the error for a value that another transaction took first.
+    """Classify a value that another transaction took first: retry once, then raise.
 
-    Tried again the change meets what is there now, and says so in words of its own, or takes the
-    next title.
+    The retry sees the committed value, and fails with an error of its own or takes the next title.
     """
     error = ConstraintFailed(f"UNIQUE constraint failed: {column}")
     return Classification(RetryAction.RETRY, error, once=True)

@@ -45,6 +45,11 @@ _COUNT = (
 
 @applies(MessageAppend)
 def append(conn: ServerConnection, op: MessageAppend) -> int:
+    """Insert a message, increment the counters of its session, and return the message id.
+
+    The ids of one session rise in commit order. Raises :class:`ConstraintFailed` if the session
+    does not exist or there is no role.
+    """
     values = _values(conn, op.session_id, op.message)
     # The session first: the transaction that holds its row draws the next id, so the ids of one
     # session rise in the order of its commits.
@@ -58,6 +63,10 @@ def append(conn: ServerConnection, op: MessageAppend) -> int:
 
 @applies(MessagesReplace)
 def replace(conn: ServerConnection, op: MessagesReplace) -> None:
+    """Replace the messages of a session and set its counters.
+
+    Raises :class:`ConstraintFailed` if there are messages but no such session.
+    """
     rows = [_values(conn, op.session_id, row) for row in op.messages]
     there = _set_counters(conn, op.session_id, len(rows), sum(row.calls for row in op.messages))
     if rows and not there:
@@ -77,6 +86,7 @@ def insert_all(conn: ServerConnection, session_id: Any, rows: list[MessageRow]) 
 
 @applies(MessagesClear)
 def clear(conn: ServerConnection, op: MessagesClear) -> None:
+    """Remove the messages of a session and zero its counters."""
     _set_counters(conn, op.session_id, 0, 0)
     conn.execute(delete(messages).where(OF_SESSION), {"session": op.session_id})
 
@@ -91,12 +101,12 @@ _GET = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
 
 @answers(queries.get_messages)
 def get_messages(conn: ServerConnection, session_id: str) -> list[Row]:
-    """Every message of a session in the order of insertion, content decoded."""
+    """Return every message of a session in the order of insertion, content decoded."""
     return [decoded(row) for row in conn.rows(_GET, {"session": session_id})]
 
 
 def decoded(row: Row) -> Row:
-    """A message row with its content and tool calls as callers know them."""
+    """Decode content and tool calls of a message row, in place, and return it."""
     row["content"] = decode_content(row["content"])
     if row["tool_calls"]:
         row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
@@ -105,12 +115,14 @@ def decoded(row: Row) -> Row:
 
 @answers(queries.export_session)
 def export_session(conn: ServerConnection, session_id: str) -> Row | None:
+    """Return a session with its ``messages``; ``None`` if it does not exist."""
     row = get_session(conn, session_id)
     return row and {**row, "messages": get_messages(conn, session_id)}
 
 
 @answers(queries.message_count)
 def message_count(conn: ServerConnection, session_id: str | None) -> int:
+    """Count the messages of a session; all messages without *session_id*."""
     count = select(func.count()).select_from(messages)
     if session_id:
         return int(conn.scalar(count.where(OF_SESSION), {"session": session_id}))

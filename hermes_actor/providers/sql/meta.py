@@ -18,6 +18,10 @@ __all__ = ["content_bytes", "get_meta", "set_meta"]
 
 @applies(MetaSet)
 def set_meta(conn: ServerConnection, op: MetaSet) -> None:
+    """Insert or overwrite one key of ``state_meta``.
+
+    Raises :class:`ConstraintFailed` for the key ``None``.
+    """
     if op.key is None:
         raise ConstraintFailed("NOT NULL constraint failed: state_meta.key")
     values = {"key": op.key, "value": op.value}
@@ -26,6 +30,7 @@ def set_meta(conn: ServerConnection, op: MetaSet) -> None:
 
 @answers(queries.get_meta)
 def get_meta(conn: ServerConnection, key: str) -> str | None:
+    """Return the value of *key* in ``state_meta``; ``None`` if it is not set."""
     by_key = state_meta.c.key == bindparam("key")
     value: str | None = conn.scalar(select(state_meta.c.value).where(by_key), {"key": key})
     return value
@@ -33,11 +38,16 @@ def get_meta(conn: ServerConnection, key: str) -> str | None:
 
 @answers(queries.content_bytes)
 def content_bytes(_conn: ServerConnection) -> int:
+    """Return 0: a server reclaims space by itself, so a vacuum is always cheap."""
     return 0  # a server gives room back by itself, and no caller waits for it
 
 
 @applies(HandoffRequest)
 def request_handoff(conn: ServerConnection, op: HandoffRequest) -> bool:
+    """Mark a conversation hand-off as pending; return True if it was marked.
+
+    False while another one is pending or running, or if the session does not exist.
+    """
     free = or_(
         sessions.c.handoff_state.is_(None), sessions.c.handoff_state.in_(("completed", "failed"))
     )
@@ -51,6 +61,7 @@ def request_handoff(conn: ServerConnection, op: HandoffRequest) -> bool:
 
 @applies(HandoffClaim)
 def claim_handoff(conn: ServerConnection, op: HandoffClaim) -> bool:
+    """Set a pending hand-off to ``running``; return True for the one caller that got it."""
     statement = (
         update(sessions)
         .where(BY_ID, sessions.c.handoff_state == "pending")
@@ -61,6 +72,7 @@ def claim_handoff(conn: ServerConnection, op: HandoffClaim) -> bool:
 
 @applies(HandoffFinish)
 def finish_handoff(conn: ServerConnection, op: HandoffFinish) -> None:
+    """Set the final state of a hand-off and its error. Ignores a session that does not exist."""
     statement = (
         update(sessions)
         .where(BY_ID)
@@ -71,6 +83,7 @@ def finish_handoff(conn: ServerConnection, op: HandoffFinish) -> None:
 
 @answers(queries.handoff_state)
 def handoff_state(conn: ServerConnection, session_id: str) -> Row | None:
+    """Return ``state``, ``platform`` and ``error`` of a hand-off; ``None`` without the session."""
     columns = sessions.c
     statement = select(
         columns.handoff_state.label("state"),
@@ -82,6 +95,7 @@ def handoff_state(conn: ServerConnection, session_id: str) -> Row | None:
 
 @answers(queries.pending_handoffs)
 def pending_handoffs(conn: ServerConnection) -> list[Row]:
+    """Return the sessions with a pending hand-off, earliest start first."""
     pending = select(*SESSION_COLUMNS).where(sessions.c.handoff_state == "pending")
     # A file reads its index of start times backwards, so of equal times the later row comes first.
     return conn.rows(pending.order_by(sessions.c.started_at, sessions.c.place.desc()))

@@ -27,6 +27,7 @@ _WRITTEN_AT_ONCE = 64
 
 
 def no_private_sql() -> NoReturn:
+    """Raise :class:`Unsupported`: a server runs no statements written for SQLite."""
     raise Unsupported(
         "this store is on a server: it takes no SQL of SQLite; use its methods, or connect to the"
         " server with a client of its own"
@@ -34,10 +35,10 @@ def no_private_sql() -> NoReturn:
 
 
 class ServerPort:
-    """Changes go to the server in the order in which this object is given them.
+    """Writer of a store on a server; applies changes in the order in which it gets them.
 
-    A call that waits runs in its own thread. Changes of a pipeline are written by one thread in
-    the background, which is started by the first of them; calls that come after them wait.
+    A call that waits runs in its own thread. Changes of a pipeline are written by one background
+    thread, which the first of them starts; later calls wait for them.
     """
 
     def __init__(self, database: Database) -> None:
@@ -46,13 +47,17 @@ class ServerPort:
         database.ports.add(self)
 
     def after_fork(self) -> None:
-        """Begin again: a child has none of the threads, and its changes are its own."""
+        """Start afresh in a forked child, which has no thread and no change of the parent."""
         self._guard = threading.Lock()
         self._queue: SimpleQueue[_Sent | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._last: Future[Any] | None = None
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
+        """Apply *operation* after all that pipelines sent before; return its result once committed.
+
+        Raises :class:`DeadlineExceeded` if those take longer than *timeout*.
+        """
         deadline = time.monotonic() + timeout
         ticket = self.database.tickets.issue(operation)
         self._wait_for(self._last, timeout)
@@ -69,6 +74,10 @@ class ServerPort:
                 raise DeadlineExceeded("changes of a pipeline were still being written") from None
 
     def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
+        """Queue operations for the background thread; return their answers without waiting.
+
+        They are committed in this order, up to 64 in one transaction.
+        """
         deadline = time.monotonic() + timeout
         tickets = [self.database.tickets.issue(operation) for operation in operations]
         sent = [_Sent(ticket, deadline) for ticket in tickets]
@@ -83,12 +92,14 @@ class ServerPort:
         return [cast("Answer", one.answer) for one in sent]
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
-        """Nothing to do: the indexes of a server are part of its transactions."""
+        """Return at once: the indexes of a server are part of its transactions."""
 
     def lease(self, timeout: float) -> NoReturn:
+        """Raise :class:`Unsupported`: there are no interactive transactions on a server."""
         no_private_sql()
 
     def statistics(self) -> dict[str, Any]:
+        """Return mode, durability with its settings, and the state of the pool."""
         dialect = self.database.dialect
         return {
             "mode": dialect.name,
@@ -98,9 +109,11 @@ class ServerPort:
         }
 
     def subscribe(self, after: int | None, timeout: float) -> ServerChanges:
+        """Return the changes after ``commit_no`` *after*; ``None``: from now on."""
         return ServerChanges(self.database, after, timeout)
 
     def release(self) -> None:
+        """Write what pipelines have sent, then end this use of the shared database."""
         with self._guard:
             writer, self._writer = self._writer, None
         if writer is not None:

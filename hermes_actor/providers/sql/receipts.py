@@ -45,7 +45,7 @@ class Ticket(NamedTuple):
 
 
 class Tickets:
-    """Numbers the changes of this process."""
+    """Issuer of tickets: one client id per process, and consecutive numbers."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -53,13 +53,18 @@ class Tickets:
         self._seq = 0
 
     def issue(self, operation: Operation[Any]) -> Ticket:
-        """Raises ``UnicodeEncodeError`` for text that no encoding can hold, and ``TypeError``."""
+        """Return the ticket for a change, under the next number of this client.
+
+        Raises ``UnicodeEncodeError`` for text with lone surrogates, and ``TypeError`` for a value
+        that msgpack cannot encode.
+        """
         digest = hashlib.blake2b(_encode(operation), digest_size=16).hexdigest()
         with self._guard:
             self._seq += 1
             return Ticket(self.client, self._seq, digest, operation)
 
     def after_fork(self) -> None:
+        """Take a new client id in a forked child: the numbers of the old one are the parent's."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -70,7 +75,11 @@ _NOTE_RESULT = update(changes).where(*_BY_TICKET).values(result=bindparam("answe
 
 
 def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
-    """Apply the change of *ticket* unless it has been; its result either way."""
+    """Apply the change of *ticket* unless it was applied before; return its result in both cases.
+
+    Raises :class:`KeyReused` if another change has this key, :class:`Unsupported` for an operation
+    on files.
+    """
     kind = type(ticket.operation)
     function = APPLY.get(kind)
     if function is None:
@@ -98,11 +107,12 @@ def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
 
 
 def sweep_is_due(ticket: Ticket) -> bool:
+    """Return True for every thousandth change of a client."""
     return ticket.seq % _SWEEP_EVERY == 0
 
 
 def sweep(conn: ServerConnection) -> None:
-    """Remove receipts that no client can need."""
+    """Remove receipts that are older than an hour and at least 100,000 changes back."""
     newest = conn.scalar(select(func.max(changes.c.commit_no))) or 0
     conn.execute(
         delete(changes).where(

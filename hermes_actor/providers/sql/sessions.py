@@ -32,6 +32,11 @@ _PLAIN = ("user_id", "model", "model_config", "system_prompt", "parent_session_i
 
 @applies(SessionCreate)
 def create(conn: ServerConnection, op: SessionCreate) -> bool:
+    """Insert a session unless its id exists; return True if a row was inserted.
+
+    The new session gets the title that was queued for its id. One without a source is ignored, as
+    in a file.
+    """
     # A file ignores a row without a source, and a second row of an id.
     if op.source is None:
         return False
@@ -51,18 +56,21 @@ _END = (
 
 @applies(SessionEnd)
 def end(conn: ServerConnection, op: SessionEnd) -> bool:
+    """End an open session; return True if this call ended it. An earlier end stays."""
     done = conn.execute(_END, {"key": op.id, "at": op.ended_at, "reason": op.end_reason})
     return done.rowcount > 0
 
 
 @applies(SessionReopen)
 def reopen(conn: ServerConnection, op: SessionReopen) -> bool:
+    """Clear the end of a session; return True if the session exists."""
     statement = update(sessions).where(BY_ID).values(ended_at=None, end_reason=None)
     return conn.execute(statement, {"key": op.id}).rowcount > 0
 
 
 @applies(SessionPrompt)
 def prompt(conn: ServerConnection, op: SessionPrompt) -> bool:
+    """Overwrite the system prompt; return True if the session exists."""
     statement = update(sessions).where(BY_ID).values(system_prompt=bindparam("prompt"))
     return conn.execute(statement, {"key": op.id, "prompt": op.system_prompt}).rowcount > 0
 
@@ -74,6 +82,10 @@ _FIRST = ("billing_provider", "billing_base_url", "billing_mode", "model")
 
 @applies(SessionTokens)
 def book_tokens(conn: ServerConnection, op: SessionTokens) -> None:
+    """Add token counts and cost to a session, or set them with ``absolute``.
+
+    A session that does not exist is created with the source ``unknown``.
+    """
     statement = update(sessions).where(BY_ID).values(_booked(op))
     if not conn.execute(statement, {"key": op.id}).rowcount:
         unknown = SessionCreate(
@@ -115,6 +127,11 @@ def _booked(op: SessionTokens) -> dict[str, Any]:
 
 @applies(SessionContinue)
 def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
+    """End the old session with ``compression`` and create its continuation.
+
+    The child gets the next title of the lineage. Raises :class:`UnknownSession`, or
+    :class:`SessionEnded` if the old session ended for another reason.
+    """
     # Locked, so that two continuations of one session cannot take the same title.
     old = conn.first(_GET.with_for_update(), {"key": op.old})
     if old is None:
@@ -145,12 +162,13 @@ _GET = select(*SESSION_COLUMNS).where(BY_ID)
 
 @answers(queries.get_session)
 def get_session(conn: ServerConnection, session_id: str) -> Row | None:
+    """Return the row of a session; ``None`` if it does not exist."""
     return conn.first(_GET, {"key": session_id})
 
 
 @answers(queries.resolve_session_id)
 def resolve_id(conn: ServerConnection, id_or_prefix: str) -> str | None:
-    """The exact id, else the only id that begins so."""
+    """Return the exact id, else the only id with this prefix; ``None`` if not exactly one fits."""
     exact: str | None = conn.scalar(select(sessions.c.id).where(BY_ID), {"key": id_or_prefix})
     if exact is not None:
         return exact
@@ -160,6 +178,7 @@ def resolve_id(conn: ServerConnection, id_or_prefix: str) -> str | None:
 
 @answers(queries.session_count)
 def session_count(conn: ServerConnection, source: str | None) -> int:
+    """Count the sessions of *source*; all sessions if it is empty or ``None``."""
     count = select(func.count()).select_from(sessions)
     if source:
         count = count.where(sessions.c.source == bindparam("source"))

@@ -33,12 +33,14 @@ _THIS_TOPIC = and_(
 
 @applies(TopicsMigrate)
 def migrate(conn: ServerConnection, _op: TopicsMigrate) -> None:
+    """Record the version of topic mode; its tables are part of the schema."""
     if get_meta(conn, _VERSION_KEY) != TOPICS_VERSION:
         set_meta(conn, MetaSet(key=_VERSION_KEY, value=TOPICS_VERSION))
 
 
 @applies(TopicsEnable)
 def enable(conn: ServerConnection, op: TopicsEnable) -> None:
+    """Switch topic mode on for a chat. The first activation time is kept."""
     migrate(conn, TopicsMigrate())
     values = {
         "chat_id": op.chat_id,
@@ -56,6 +58,7 @@ def enable(conn: ServerConnection, op: TopicsEnable) -> None:
 
 @applies(TopicsDisable)
 def disable(conn: ServerConnection, op: TopicsDisable) -> None:
+    """Switch topic mode off for a chat; ``clear_bindings`` also removes its bindings."""
     statement = update(mode).where(_BY_CHAT).values(enabled=0, updated_at=bindparam("now"))
     conn.execute(statement, {"chat": op.chat_id, "now": op.now})
     if op.clear_bindings:
@@ -65,6 +68,11 @@ def disable(conn: ServerConnection, op: TopicsDisable) -> None:
 
 @applies(TopicsBind)
 def bind(conn: ServerConnection, op: TopicsBind) -> None:
+    """Bind a topic to a session, in place of the topic's earlier one.
+
+    Raises :class:`TopicLinked` if another topic holds the session, :class:`ConstraintFailed` if the
+    session does not exist.
+    """
     migrate(conn, TopicsMigrate())
     # Locked, so that two topics cannot take one session at the same time.
     there = conn.scalar(
@@ -92,17 +100,20 @@ def bind(conn: ServerConnection, op: TopicsBind) -> None:
 
 @answers(queries.topic_mode_enabled)
 def mode_enabled(conn: ServerConnection, chat_id: str, user_id: str) -> bool:
+    """Return True if topic mode is on for this chat and user."""
     statement = select(mode.c.enabled).where(_BY_CHAT, mode.c.user_id == bindparam("user"))
     return bool(conn.scalar(statement, {"chat": chat_id, "user": user_id}))
 
 
 @answers(queries.topic_binding)
 def binding(conn: ServerConnection, chat_id: str, thread_id: str) -> Row | None:
+    """Return the binding of a topic; ``None`` if there is none."""
     return conn.first(select(bindings).where(_THIS_TOPIC), {"chat": chat_id, "thread": thread_id})
 
 
 @answers(queries.is_linked_to_topic)
 def is_linked(conn: ServerConnection, session_id: str) -> bool:
+    """Return True if a topic is bound to the session."""
     by_session = bindings.c.session_id == bindparam("session")
     found = conn.scalar(select(bindings.c.chat_id).where(by_session), {"session": session_id})
     return found is not None

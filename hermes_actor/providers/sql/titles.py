@@ -26,7 +26,7 @@ _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def folded(text: str) -> str:
-    """*text* as SQLite's LIKE sees it: the letters A to Z are those of a to z, and no others."""
+    """Return *text* as SQLite's LIKE compares it: only A to Z lose their case."""
     return text.translate(_FOLD)
 
 
@@ -49,6 +49,11 @@ def begins_with(
 
 @applies(SessionTitle)
 def set_title(conn: ServerConnection, op: SessionTitle) -> bool:
+    """Set or clear a title; return True if the session exists.
+
+    Raises :class:`TitleInUse` if another session holds it; with ``move`` a compression ancestor
+    gives it up instead.
+    """
     if op.title is not None:
         holder = conn.scalar(
             select(sessions.c.id).where(_BY_TITLE, sessions.c.id != bindparam("key")),
@@ -79,13 +84,17 @@ def _is_ancestor(conn: ServerConnection, holder: str, session_id: Any) -> bool:
 
 
 def free_title(conn: ServerConnection, title: str) -> str:
-    """*title*, or the next one of its lineage if it is taken."""
+    """Return *title*, or the next one of its lineage if it is taken."""
     taken = conn.scalar(select(sessions.c.id).where(_BY_TITLE), {"title": title})
     return title if taken is None else next_title(conn, title)
 
 
 @applies(SessionTitleDefault)
 def set_default_title(conn: ServerConnection, op: SessionTitleDefault) -> str:
+    """Give an untitled session a title, or the next one of its lineage if that is taken.
+
+    Returns the title it got; empty if it has one already or does not exist.
+    """
     row = conn.first(select(sessions.c.title).where(_BY_ID).with_for_update(), {"key": op.id})
     if row is None or row["title"] is not None:
         return ""
@@ -99,6 +108,11 @@ _KEPT_FOR = queued_titles.c.session_id == bindparam("key")
 
 @applies(TitleQueue)
 def queue_title(conn: ServerConnection, op: TitleQueue) -> bool:
+    """Keep a title for a session that does not exist yet; ``None`` forgets it.
+
+    Returns False, and keeps nothing, if the session exists. Raises :class:`TitleInUse` if a session
+    or another queued title has it.
+    """
     if conn.scalar(select(sessions.c.id).where(_BY_ID), {"key": op.id}) is not None:
         return False
     conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": op.id})
@@ -126,7 +140,7 @@ def claim_title(conn: ServerConnection, session_id: Any) -> None:
 
 @answers(queries.queued_title)
 def queued_title(conn: ServerConnection, session_id: Any) -> str | None:
-    """The title that is kept for a session that does not exist yet."""
+    """Return the title that is kept for a session that does not exist yet, or ``None``."""
     kept = select(queued_titles.c.title).where(_KEPT_FOR)
     title: str | None = conn.scalar(kept, {"key": session_id})
     return title
@@ -134,18 +148,20 @@ def queued_title(conn: ServerConnection, session_id: Any) -> str | None:
 
 @answers(queries.session_title)
 def title_of(conn: ServerConnection, session_id: str) -> str | None:
+    """Return the title of a session; ``None`` if it has none or does not exist."""
     title: str | None = conn.scalar(select(sessions.c.title).where(_BY_ID), {"key": session_id})
     return title
 
 
 @answers(queries.session_by_title)
 def by_title(conn: ServerConnection, title: str) -> Row | None:
+    """Return the session that has exactly this title; ``None`` if there is none."""
     return conn.first(select(*SESSION_COLUMNS).where(_BY_TITLE), {"title": title})
 
 
 @answers(queries.resolve_title)
 def resolve_title(conn: ServerConnection, title: str) -> str | None:
-    """The latest numbered continuation of *title*, else the session that has exactly it."""
+    """Return the id of the latest numbered continuation of *title*, else of *title* itself."""
     newest_first = select(sessions.c.id, sessions.c.title).order_by(
         sessions.c.started_at.desc(), sessions.c.place
     )
@@ -159,7 +175,7 @@ def resolve_title(conn: ServerConnection, title: str) -> str | None:
 
 @answers(queries.next_title_in_lineage)
 def next_title(conn: ServerConnection, base_title: str) -> str:
-    """The first free title of the lineage: the base itself, or base and the next number."""
+    """Return the first free title of a lineage: the base itself, or base and the next number."""
     base = file_titles.lineage_base(base_title)
     numbered = begins_with(conn, select(sessions.c.title), sessions.c.title, f"{base} #")
     taken = [row["title"] for row in numbered]

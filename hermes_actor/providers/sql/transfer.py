@@ -39,19 +39,31 @@ _STREAMED_ROWS = 50
 class Bulk(Protocol):
     """Interface of a module for one kind of server."""
 
-    def identity(self, conn: ServerConnection) -> str: ...
+    def identity(self, conn: ServerConnection) -> str:
+        """Return a text that names the store, the same whatever address led to it."""
+        ...
 
     def insert(
         self, conn: ServerConnection, table: Table, columns: Sequence[str], rows: list[list[Any]]
-    ) -> None: ...
+    ) -> None:
+        """Insert rows as they are, by the fastest way in. May change the lists of *rows*."""
+        ...
 
-    def last_id(self, conn: ServerConnection) -> int: ...
+    def last_id(self, conn: ServerConnection) -> int:
+        """Return the highest message id ever assigned, as far as the server knows it."""
+        ...
 
-    def keep_last_id(self, conn: ServerConnection, last_id: int) -> None: ...
+    def keep_last_id(self, conn: ServerConnection, last_id: int) -> None:
+        """Have later messages get ids above *last_id*, in the transaction of *conn*."""
+        ...
 
-    def drop_search(self, conn: Connection) -> None: ...
+    def drop_search(self, conn: Connection) -> None:
+        """Drop the search indexes of an empty store; the caller holds the schema lock."""
+        ...
 
-    def build_search(self, database: Database) -> None: ...
+    def build_search(self, database: Database) -> None:
+        """Build everything that searches need, without a time limit."""
+        ...
 
 
 def _bulk(dialect: ServerDialect) -> Bulk:
@@ -70,6 +82,7 @@ def _table(name: str) -> Table:
 
 @answers(queries.store_summary)
 def facts(conn: ServerConnection) -> StoreSummary:
+    """Return identity, counts, highest ids and bookmark of the store, all from one snapshot."""
     count, newest = conn.tuples(
         select(func.count(tables.messages.c.id), func.max(tables.messages.c.id))
     )[0]
@@ -91,6 +104,7 @@ def _bookmark(conn: ServerConnection) -> dict[str, str]:
 
 @answers(queries.session_page)
 def session_page(conn: ServerConnection, after: int) -> list[StoredRow]:
+    """Return the next sessions in creation order; the position stands before each row."""
     place = tables.sessions.c.place
     wanted = select(place, *tables.SESSION_COLUMNS).where(place > after).order_by(place)
     return _bounded(conn, wanted)
@@ -100,6 +114,7 @@ def session_page(conn: ServerConnection, after: int) -> list[StoredRow]:
 def message_page(
     conn: ServerConnection, after: int, through: int, session_id: str | None = None
 ) -> list[StoredRow]:
+    """Return the next messages with ids in (*after*, *through*], of one session or of all."""
     key = tables.messages.c.id
     wanted = select(*tables.MESSAGE_COLUMNS).where(key > after, key <= through).order_by(key)
     if session_id is not None:
@@ -114,13 +129,14 @@ def _bounded(conn: ServerConnection, statement: Select[Any]) -> list[StoredRow]:
 
 @answers(queries.table_rows)
 def table_rows(conn: ServerConnection, table: str) -> list[StoredRow] | None:
+    """Return all rows of a copied table by key. Raises :class:`BadValue` for any other table."""
     found = _table(table)
     return conn.tuples(select(found).order_by(*found.primary_key.columns))
 
 
 @answers(queries.indexed_count)
 def indexed_count(_conn: ServerConnection) -> None:
-    """An index of a server has no entries that could be counted."""
+    """Return ``None``: an index of a server has no entries to count."""
 
 
 # --- writing ---------------------------------------------------------------------------------
@@ -128,6 +144,11 @@ def indexed_count(_conn: ServerConnection) -> None:
 
 @applies(RowsCopy)
 def copy_rows(conn: ServerConnection, op: RowsCopy) -> int:
+    """Write one part of a migration with its bookmark; return the number of rows.
+
+    Raises :class:`BadValue` for a table or column that is not copied, and :class:`ConstraintFailed`
+    if the part does not follow the one before it.
+    """
     table = _table(op.table)
     if op.expect:
         check_resume_token(op, _bookmark(conn))
@@ -183,13 +204,13 @@ def _make_room(conn: ServerConnection, table: Table, op: RowsCopy) -> None:
 
 
 def drop_search(database: Database) -> None:
-    """Take away what only searches need, before an empty store is filled."""
+    """Drop the search indexes of an empty store before it is filled; holds the schema lock."""
     with database.dialect.schema_lock(database.engine) as conn:
         _bulk(database.dialect).drop_search(conn)
 
 
 def build_search(database: Database) -> None:
-    """Make what searches need, however long it takes."""
+    """Build everything that searches need, however long it takes."""
     _bulk(database.dialect).build_search(database)
 
 

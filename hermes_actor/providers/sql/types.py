@@ -42,7 +42,10 @@ _BYTES = "\x1a\x1c"
 
 
 def encode_text(value: Any) -> str | None:
-    """Return what a text column keeps of *value*."""
+    """Return *value* as a text column stores it: numbers as text, U+0000 and bytes escaped.
+
+    Raises :class:`BadValue` for a type that SQLite could not store.
+    """
     if value is None:
         return None
     if isinstance(value, bytes | bytearray | memoryview):
@@ -54,7 +57,7 @@ def encode_text(value: Any) -> str | None:
 
 
 def decode_text(kept: str | None) -> str | bytes | None:
-    """The value that :func:`encode_text` was given."""
+    """Return the value that :func:`encode_text` was given; bytes as ``bytes``."""
     if kept is None or _ESCAPE not in kept:
         return kept
     if kept.startswith(_BYTES):
@@ -112,7 +115,7 @@ class StoredText(TypeDecorator[Any]):
 
 
 def mysql_collation(dialect: Dialect) -> str:
-    """The collation that compares code points and does not ignore blanks at the end."""
+    """Return the collation that compares code points and does not ignore trailing blanks."""
     is_mariadb = getattr(dialect, "is_mariadb", False)
     return "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
 

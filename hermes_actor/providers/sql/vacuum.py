@@ -11,4 +11,4 @@ __all__: list[str] = []
 
 @applies(Vacuum)
 def vacuum(_conn: ServerConnection, _op: Vacuum) -> None:
-    """Nothing to do: a server reuses the room of removed rows by itself."""
+    """Do nothing: a server reuses the space of removed rows by itself."""

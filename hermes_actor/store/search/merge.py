@@ -20,13 +20,17 @@ _NAMES = ("messages_fts", "messages_fts_trigram")
 
 @answers(queries.fulltext_tables)
 def fulltext_tables(conn: Connection) -> list[str]:
-    """Return the full-text tables that the file has."""
+    """Return the names of the full-text tables that exist in the file."""
     sql = "SELECT 1 FROM sqlite_master WHERE name = ? AND type = 'table'"
     return [name for name in _NAMES if scalar(conn, sql, (name,))]
 
 
 @applies(IndexMerge)
 def merge(conn: Connection, op: IndexMerge) -> bool:
+    """Run one step of a merge; return True if there is more to do.
+
+    Raises :class:`BadValue` if the file has no such index.
+    """
     if op.table not in fulltext_tables(conn):
         raise BadValue(f"{op.table!r} is no full-text index of this file")
     # A negative number gives all segments to one merge; positive ones carry it on. FTS5 tells that

@@ -33,14 +33,17 @@ TRIGRAM = 3
 
 
 def is_cjk(code_point: int) -> bool:
+    """Return True for a code point of CJK punctuation, kana, ideographs or Hangul syllables."""
     return any(low <= code_point <= high for low, high in _CJK_RANGES)
 
 
 def contains_cjk(text: str) -> bool:
+    """Return True if any character of *text* is CJK, as :func:`is_cjk` has it."""
     return not text.isascii() and any(is_cjk(ord(character)) for character in text)
 
 
 def count_cjk(text: str) -> int:
+    """Count the CJK characters of *text*."""
     return sum(is_cjk(ord(character)) for character in text)
 
 

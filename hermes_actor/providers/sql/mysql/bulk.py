@@ -27,6 +27,7 @@ _HAS_INDEX = text(
 
 
 def identity(conn: ServerConnection) -> str:
+    """Return host, port, data directory and database: one text per store, whatever its address."""
     where = conn.scalar(text("SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, DATABASE())"))
     return f"mysql {where}"
 
@@ -34,7 +35,7 @@ def identity(conn: ServerConnection) -> str:
 def insert(
     conn: ServerConnection, table: Table, columns: Sequence[str], rows: list[list[Any]]
 ) -> None:
-    """Rows in bulk: the driver joins them into statements of about a megabyte."""
+    """Insert rows in bulk: the driver joins them into statements of about a megabyte."""
     values = [dict(zip(columns, row, strict=True)) for row in rows]
     if table is messages:
         table = conn.dialect.messages
@@ -43,6 +44,7 @@ def insert(
 
 
 def last_id(conn: ServerConnection) -> int:
+    """Return the highest message id ever assigned, as far as the server's cached figure shows."""
     # What the server tells may be from its cache; the newest id is known besides.
     found = conn.scalar(
         text(
@@ -54,6 +56,7 @@ def last_id(conn: ServerConnection) -> int:
 
 
 def keep_last_id(conn: ServerConnection, last: int) -> None:
+    """Have later messages get ids above *last*. Without any session nothing is done."""
     # A row that comes and goes: ALTER TABLE would commit. The server never gives its number again.
     taken = conn.scalar(text("SELECT 1 FROM messages WHERE id = :last"), {"last": last})
     session = conn.scalar(text("SELECT id FROM sessions LIMIT 1"))
@@ -69,6 +72,7 @@ def keep_last_id(conn: ServerConnection, last: int) -> None:
 
 
 def drop_search(conn: Connection) -> None:
+    """Drop the FULLTEXT index, rebuilding the table; harmless if there is none."""
     # The table is rebuilt: otherwise a hidden column of the index stays, rows that come now get
     # no number in it, and an index that is added later finds none of them.
     if conn.execute(_HAS_INDEX).scalar() is not None:
@@ -76,6 +80,7 @@ def drop_search(conn: Connection) -> None:
 
 
 def build_search(database: Database) -> None:
+    """Create missing tables and the FULLTEXT index, and update the planner's statistics."""
     with database.dialect.schema_lock(database.engine) as conn:
         database.dialect.create(conn)
         if conn.execute(_HAS_INDEX).scalar() is None:

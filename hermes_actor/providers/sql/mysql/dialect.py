@@ -142,7 +142,7 @@ class MySQLDialect(ServerDialect):
         )
 
     def prepare(self, conn: Connection) -> None:
-        """Nothing to find out."""
+        """Do nothing: no optional feature has to be detected."""
 
     # --- statements --------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class MySQLDialect(ServerDialect):
     # --- changes -----------------------------------------------------------------------------
 
     def notify_subscribers(self, conn: ServerConnection) -> None:
-        """Followers look by themselves."""
+        """Do nothing: subscribers poll."""
 
     def one_hour_ago(self) -> ColumnElement[Any]:
         return func.now() - text("INTERVAL 1 HOUR")

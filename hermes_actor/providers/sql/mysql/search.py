@@ -70,6 +70,7 @@ _LEFT_OUT = frozenset({"about", "from", "that", "this", "what", "when", "where",
 
 
 def has_words(conn: Connection) -> bool:
+    """Return True if ``messages`` has the column ``words``."""
     return any(column["name"] == "words" for column in inspect(conn).get_columns("messages"))
 
 

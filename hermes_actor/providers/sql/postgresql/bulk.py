@@ -42,15 +42,17 @@ _SEQUENCE = "pg_get_serial_sequence('messages', 'id')"
 
 
 def identity(conn: ServerConnection) -> str:
+    """Return system identifier, database and schema: one text per store, whatever its address."""
     return f"postgresql {conn.scalar(_IDENTITY)}"
 
 
 def insert(
     conn: ServerConnection, table: Table, columns: Sequence[str], rows: list[list[Any]]
 ) -> None:
-    """Rows by COPY, in the transaction of *conn*; they are changed to the form that is kept.
+    """Insert rows by COPY, in the transaction of *conn*; *rows* are converted in place.
 
-    Binary, because nothing has to be escaped here and parsed there.
+    Binary, so nothing has to be escaped and parsed. Raises :class:`BadValue` for a value that
+    PostgreSQL cannot keep.
     """
     kinds = [table.c[name].type for name in columns]
     places = [place for place, kind in enumerate(kinds) if isinstance(kind, StoredText)]
@@ -99,11 +101,13 @@ def _number_columns(kinds: list[Any]) -> list[tuple[int, Any]]:
 
 
 def last_id(conn: ServerConnection) -> int:
+    """Return the last value of the sequence of message ids; 0 if it was never used."""
     found = conn.scalar(text(f"SELECT pg_sequence_last_value({_SEQUENCE}::regclass)"))
     return found or 0
 
 
 def keep_last_id(conn: ServerConnection, last: int) -> None:
+    """Have later messages get ids above *last*; the sequence is never set back."""
     conn.scalar(
         text(f"SELECT setval({_SEQUENCE}, greatest({_SEQUENCE_VALUE}, CAST(:last AS bigint)))"),
         {"last": last},
@@ -114,7 +118,7 @@ _SEQUENCE_VALUE = f"COALESCE(pg_sequence_last_value({_SEQUENCE}::regclass), 1)"
 
 
 def _keep_sequence(table: str, column: str) -> str:
-    """The next number is above all that are there."""
+    """Return the statement that sets a sequence to the highest value of its column."""
     return (
         f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'),"
         f" (SELECT greatest(max({column}), 1) FROM {table}))"
@@ -122,13 +126,13 @@ def _keep_sequence(table: str, column: str) -> str:
 
 
 def drop_search(conn: Connection) -> None:
-    """Without words and the two indexes a row costs a fraction."""
+    """Drop both search indexes: inserting a row then costs a fraction."""
     for index in ("hermes_actor_messages_words", "hermes_actor_messages_parts"):
         conn.execute(text(f"DROP INDEX IF EXISTS {index}"))
 
 
 def build_search(database: Database) -> None:
-    """The words of the copied rows first; then two indexes at a time."""
+    """Fill in the words of copied rows, then build both indexes, side by side if possible."""
     dialect, engine = cast("PostgreSQLDialect", database.dialect), database.engine
     fill_words(engine, dialect, IS_WORDLESS)
     with ThreadPoolExecutor(1) as beside:

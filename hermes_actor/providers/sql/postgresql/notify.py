@@ -49,6 +49,10 @@ _FOLLOW = (
 
 
 def place_after(conn: ServerConnection, after: int | None) -> Cursor:
+    """Return the cursor after ``commit_no`` *after*, the start if it is unknown.
+
+    ``None``: after all transactions that no running one can precede any more.
+    """
     if after is None:
         return (conn.scalar(_FINISHED), 2**62)  # after all changes of that transaction
     rows = conn.tuples(_PLACE, {"after": after})
@@ -56,6 +60,7 @@ def place_after(conn: ServerConnection, after: int | None) -> Cursor:
 
 
 def changes_after(conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
+    """Return at most *limit* changes of transactions that no running one can precede."""
     bound = {"xid": place[0], "after": place[1], "some": limit}
     return [
         Step((xid, number), number, op, session_id)
@@ -64,6 +69,11 @@ def changes_after(conn: ServerConnection, place: Cursor, limit: int) -> list[Ste
 
 
 def listen(engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
+    """Set *heard* at every NOTIFY, and at every heartbeat, until *stop* is set.
+
+    Holds a connection of its own and registers it as a subscriber. Raises ``psycopg.Error`` when
+    the connection is lost.
+    """
     # A connection of its own: it is held for as long as the subscription lives.
     with closing(_raw(engine)) as conn:
         conn.autocommit = True

@@ -74,7 +74,7 @@ _POSITIONS = 255
 
 
 def mark(kept: str) -> ColumnElement[str]:
-    """A mark of kept text, written so that an index on an expression can be recognised."""
+    """Return an escape mark as an SQL literal, spelt as in the index on the same expression."""
     return literal_column(_quoted(kept), Text)
 
 
@@ -116,7 +116,7 @@ messages_with_words.append_column(Column("words", _Words()))
 
 
 def words_column(values: Mapping[str, Any]) -> str:
-    """The words of a message with their positions, as a ``tsvector`` is written."""
+    """Return the words of a message with their positions, in the syntax of a ``tsvector``."""
     texts = (values.get(name) for name in ("content", "tool_name", "tool_calls"))
     whole = " ".join(text for text in texts if isinstance(text, str))
     places: dict[str, list[int]] = {}
@@ -129,12 +129,12 @@ def words_column(values: Mapping[str, Any]) -> str:
 
 
 def plain(column: ColumnElement[Any]) -> ColumnElement[str]:
-    """*column* as it is kept, compared with patterns that are in that form already."""
+    """Return *column* as stored text, for patterns that are in the stored form already."""
     return cast(column, Text(collation="C"))
 
 
 class Stems:
-    """English stems of words, asked of the server once for each word."""
+    """English stems of words, fetched from the server once for each word."""
 
     _MOST = 10_000
 
@@ -142,7 +142,7 @@ class Stems:
         self._known: dict[str, str | None] = {}
 
     def of(self, conn: ServerConnection, tree: Node) -> Mapping[str, str | None]:
-        """The stem of every single word that *tree* looks for; ``None`` for one without."""
+        """Return the known stems, those of *tree* among them; ``None`` for a word without one."""
         wanted = {phrase.words[0] for phrase in looked_for(tree) if _has_stem(phrase)}
         missing = sorted(wanted - self._known.keys())
         if missing:
@@ -164,7 +164,7 @@ def _has_stem(phrase: Phrase) -> bool:
 
 
 def words_query(tree: Node, stems: Mapping[str, str | None]) -> ColumnElement[Any]:
-    """The ``tsquery`` of a tree of words: one text, however many words there are."""
+    """Return the ``tsquery`` of a tree of words, as one bound text of any length."""
     return cast(_written(tree, stems.get), TSQUERY)
 
 
@@ -198,10 +198,12 @@ def _phrase(phrase: Phrase, stem: Callable[[str], str | None]) -> str:
 
 
 def words_match(query: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return a condition: the words of a message match *query*, a ``tsquery``."""
     return _words.op("@@", is_comparison=True)(query)
 
 
 def words_rank(query: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the rank of a message for *query*; higher is better."""
     # 1: divided by the logarithm of the length, the nearest there is to bm25.
     return func.ts_rank(_words, query, 1)
 
@@ -220,7 +222,7 @@ _OPTIONS = "StartSel=>>>, StopSel=<<<, MaxWords=40, MinWords=20, FragmentDelimit
 
 
 def headlines(conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
-    """Snippets of hits whose words only have a stem in common with the query."""
+    """Return snippets, by id, of hits that only share a stem with the query."""
     whole: ColumnElement[Any] = literal_column(_TEXT, Text)
     wanted = " | ".join(f"'{phrase.words[0]}'" for phrase in looked_for(tree) if _has_stem(phrase))
     query = func.to_tsquery(_ENGLISH, wanted, type_=TSQUERY)
