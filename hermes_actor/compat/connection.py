@@ -42,11 +42,12 @@ class NamedRow(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with slots cannot ca
         return super().__getitem__(key)
 
     def keys(self) -> list[str]:
+        """Return the names of the columns, like ``sqlite3.Row.keys``."""
         return list(self._names)
 
 
 def statement(sql: str, parameters: Parameters = ()) -> SqlStatement:
-    """A statement of a caller in its wire form."""
+    """Convert a statement of a caller, with its parameters, to its wire form."""
     if isinstance(parameters, Mapping):
         named = {key: to_value(value) for key, value in parameters.items()}
         return SqlStatement(sql=sql, named=named)
@@ -66,10 +67,16 @@ class CursorShim:
         self._rows: Iterator[Any] = iter(())
 
     def execute(self, sql: str, parameters: Parameters = ()) -> CursorShim:
+        """Run one statement, committed on return outside of a lease; return this cursor.
+
+        Raises :class:`NotAllowed` for a PRAGMA that is not open to callers, and the errors of the
+        writer or reader.
+        """
         self.connection._run(self, sql, parameters)
         return self
 
     def executemany(self, sql: str, rows: Iterable[Parameters]) -> CursorShim:
+        """Run a statement once per row, all in one transaction; ``rowcount`` is the sum."""
         total = 0
 
         def every_row(face: ConnectionShim) -> None:
@@ -82,6 +89,8 @@ class CursorShim:
         return self
 
     def executescript(self, script: str) -> CursorShim:
+        """Run all statements of a script in one transaction."""
+
         def every_statement(face: ConnectionShim) -> None:
             for part in _split(script):
                 face.execute(part)
@@ -90,18 +99,22 @@ class CursorShim:
         return self
 
     def fetchone(self) -> Any:
+        """Return the next row; ``None`` if there is none left."""
         return next(self._rows, None)
 
     def fetchmany(self, size: int = 1) -> list[Any]:
+        """Return the next *size* rows, or as many as are left."""
         return list(islice(self._rows, size))
 
     def fetchall(self) -> list[Any]:
+        """Return all rows that are left."""
         return list(self._rows)
 
     def __iter__(self) -> Iterator[Any]:
         return self._rows
 
     def close(self) -> None:
+        """Drop the rows that are left. The cursor can be used again."""
         self._rows = iter(())
 
     def _take(self, description: Any, rows: Sequence[Any], rowcount: int = -1) -> None:
@@ -118,7 +131,7 @@ class CursorShim:
 
 
 class ConnectionShim:
-    """A connection face over two functions: one that reads, one that writes.
+    """A connection interface over two functions: one that reads, one that writes.
 
     *read* is ``None`` inside a lease: there every statement goes to the transaction.
     """
@@ -138,24 +151,29 @@ class ConnectionShim:
         self._atomic = atomically
 
     def cursor(self) -> CursorShim:
+        """Return a new cursor of this connection."""
         return CursorShim(self)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> CursorShim:
+        """Run one statement on a new cursor: see :meth:`CursorShim.execute`."""
         return self.cursor().execute(sql, parameters)
 
     def executemany(self, sql: str, rows: Iterable[Parameters]) -> CursorShim:
+        """Run a statement once per row, all in one transaction, on a new cursor."""
         return self.cursor().executemany(sql, rows)
 
     def executescript(self, script: str) -> CursorShim:
+        """Run all statements of a script in one transaction, on a new cursor."""
         return self.cursor().executescript(script)
 
     def commit(self) -> None:
-        """Nothing to do: every statement has been committed when it returns."""
+        """Do nothing: a statement is committed when it returns, or with its lease."""
 
     def rollback(self) -> None:
-        """Nothing to undo, for the same reason."""
+        """Do nothing: nothing is pending, and an exception undoes a lease."""
 
     def close(self) -> None:
+        """Raise :class:`NotAllowed`: the SessionDB owns what is behind it."""
         raise NotAllowed("close the SessionDB instead")
 
     def __enter__(self) -> Self:

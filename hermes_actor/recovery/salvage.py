@@ -155,6 +155,10 @@ class _TableReader:
         return max(1, (self._highest or 0) - self.read)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield every readable row in rowid order, skipping damaged pages.
+
+        Sets :attr:`read` and the mark of damage. A table without rowids is read up to the damage.
+        """
         position = -(2**63)
         while True:
             try:

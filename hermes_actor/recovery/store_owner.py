@@ -80,9 +80,12 @@ def replace_content(
 class _Owner(Protocol):
     """The process that can maintain a store: this one, or the actor."""
 
-    def maintain(
-        self, task: str, path: Path | None = None, expected: str = ""
-    ) -> dict[str, Any]: ...
+    def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
+        """Run *task* and return its result document. Raises the errors of the task.
+
+        *expected* is the only state of the content that may be replaced.
+        """
+        ...
 
     def hold(self) -> None:
         """Keep changes of other clients waiting from now on."""
@@ -111,13 +114,14 @@ class _Here:
         self._writer = writer
 
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
+        """Run *task* with the writer of this process."""
         from hermes_actor.engine.admin_tasks import maintain as run
 
         deadline = time.monotonic() + limits.MAINTENANCE_SECONDS
         return run(self._writer, task, str(path or ""), deadline, expected)
 
     def hold(self) -> None:
-        pass
+        """Do nothing: this process holds the owner lock."""
 
 
 class _Actor:
@@ -130,6 +134,8 @@ class _Actor:
         self._ended = threading.Event()
 
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
+        """Have the actor run *task*. Raises :class:`Unsupported` if it is too old to know it."""
+
         def make(number: int) -> wire.Maintain:
             return wire.Maintain(
                 ask=number, task=task, path=str(path or ""), timeout=limits.MAINTENANCE_SECONDS,
@@ -168,6 +174,10 @@ class _Actor:
             time.sleep(limits.RECONNECT_MAX_SECONDS)
 
     def hold(self) -> None:
+        """Keep changes of other clients waiting until :meth:`close`.
+
+        Needs a connection for that time, and signs of life on it.
+        """
         if self._held is None:
             deadline = time.monotonic() + limits.MAINTENANCE_SECONDS
             self._held = ControlConnection(self._paths, deadline, name="restore")

@@ -66,6 +66,7 @@ class Event:
     """Seconds of the longest write that met it."""
 
     def met(self, record: Write) -> None:
+        """Count a write towards :attr:`longest` if it overlapped with this event."""
         if record.ended >= self.began and (self.ended is None or record.began <= self.ended):
             self.longest = max(self.longest, record.ended - record.began)
 
@@ -148,15 +149,17 @@ class Scenario:
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the start."""
         return time.monotonic() - self.began
 
     @property
     def running(self) -> bool:
+        """True while the director is at work."""
         return self._director.is_alive()
 
     @property
     def now(self) -> Event | None:
-        """The event that is happening, if any."""
+        """The event that is under way, or ``None``."""
         return self.events[-1] if self.events and self.events[-1].ended is None else None
 
     def poll(self) -> int:

@@ -22,7 +22,7 @@ _ID_CUT = 16
 
 
 class Tally:
-    """Totals of one walk over the sessions."""
+    """Totals of one pass over the sessions."""
 
     def __init__(self, price_fn: PriceFunction | None, top: int) -> None:
         self._price = price_fn
@@ -42,6 +42,7 @@ class Tally:
         self._heap: list[tuple[int, str, Row]] = []
 
     def add(self, session: Row) -> None:
+        """Count one session, in order of start. Sets its missing counters to 0, in place."""
         self.sessions += 1
         for key in (*_TOKENS, "message_count", "tool_call_count"):
             session[key] = session[key] or 0
@@ -115,6 +116,10 @@ class Tally:
                 self._best[label] = (value, session)
 
     def overview(self, roles: Counter[str]) -> Row:
+        """Return the totals and averages; *roles* are the message counts by role.
+
+        At least one session must have been added.
+        """
         tokens = sum(self._sums[key] for key in _TOKENS)
         return {
             "total_sessions": self.sessions,
@@ -143,10 +148,12 @@ class Tally:
         return sorted(name for name, row in self._models.items() if row["has_pricing"] is has)
 
     def model_rows(self) -> list[Row]:
+        """Return totals by model, most tokens first; models are named without their vendor."""
         rows = sorted(self._models.values(), key=lambda row: row["model"])
         return sorted(rows, key=lambda row: (-row["total_tokens"], -row["sessions"]))
 
     def platform_rows(self) -> list[Row]:
+        """Return totals by source, most sessions first."""
         rows = [
             {
                 "platform": name, "sessions": row["sessions"], "messages": row["messages"],
@@ -158,6 +165,7 @@ class Tally:
         return sorted(rows, key=lambda row: (-row["sessions"], row["platform"]))
 
     def activity(self) -> Row:
+        """Return sessions by weekday and hour of local time, the peaks, and the longest streak."""
         busiest_day, busiest_hour = _peak(self._weekdays), _peak(self._hours)
         return {
             "by_day": [{"day": _DAYS[n], "count": c} for n, c in enumerate(self._weekdays)],
@@ -169,6 +177,7 @@ class Tally:
         }
 
     def notable(self) -> list[Row]:
+        """Return the record session of each kind, kinds without one left out; ids are shortened."""
         return [
             {
                 "label": label,
@@ -182,6 +191,7 @@ class Tally:
         ]
 
     def largest(self) -> list[Row]:
+        """Return the *top* sessions by tokens, largest first."""
         ranked = sorted(self._heap, key=lambda entry: (-entry[0], entry[1]))
         return [
             {"session_id": session["id"], "title": session["title"], "source": session["source"],

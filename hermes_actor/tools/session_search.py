@@ -109,6 +109,7 @@ def roles_of(role_filter: Any) -> list[str] | None:
 
 
 def root_of(db: StoreMethods, session_id: str) -> str:
+    """Return the id of the oldest ancestor of a session, or its own."""
     return db._session_lineage_root_to_tip(session_id)[0]
 
 

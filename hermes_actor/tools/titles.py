@@ -45,7 +45,7 @@ class PendingTitle:
         self._title: str | None = None
 
     def set(self, title: str) -> str | None:
-        """Keep a title; what is kept, ``None`` if nothing is left of it after cleaning.
+        """Clean and keep a title; return it, ``None`` if nothing is left after cleaning.
 
         Raises ``ValueError`` if it is too long.
         """
@@ -53,9 +53,11 @@ class PendingTitle:
         return self._title
 
     def get(self) -> str | None:
+        """Return the title that is kept, or ``None``."""
         return self._title
 
     def clear(self) -> None:
+        """Forget the title."""
         self._title = None
 
     def apply(self, db: SessionDB, session_id: str) -> Literal["applied", "kept", "refused"]:
