@@ -35,12 +35,15 @@ class ByteLimiter:
 
     @property
     def used(self) -> int:
+        """The bytes that are taken now, of all clients. Read without the lock, for the status."""
         return self._used
 
     def try_take(self, amount: int, client: bytes) -> bool:
         """Take *amount* bytes, or return False if that needs a wait. Safe in any thread."""
         if not amount:
             return True
+        # With the present limits no frame costs a whole share. One that did could never be granted
+        # without this, and its connection would wait for ever.
         amount = min(amount, self._per_client)
         with self._lock:
             if not self._may_take(amount, client):
@@ -81,6 +84,8 @@ class ByteLimiter:
         with self._lock:
             self._release(min(amount, self._per_client), client)
             has_waiters = bool(self._waiting)
+        # In the loop, to which the events belong; outside of the lock, which the loop takes as
+        # well.
         if has_waiters:
             self._run_in_loop(self._grant_waiting)
 

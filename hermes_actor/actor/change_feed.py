@@ -33,6 +33,7 @@ class ChangeFeed:
 
     def _added(self) -> None:
         """Wake the subscribers. Writer thread only."""
+        # Read without a lock. A subscriber that begins now reads the log itself before it waits.
         if self._count:
             self._in_loop(self._wake)
 
@@ -52,10 +53,15 @@ class ChangeFeed:
             if gap is not None:
                 outbox.add(frame(gap))
             while True:
+                # Before the log is read: a change that is added between the read and the wait sets
+                # this one.
                 news = self._news
                 items, position = self._ring.read(position, limits.FOLLOWER_CHANGES_AT_ONCE)
                 for item in items:
                     outbox.add(frame(item))
+                # Waited for before more is read, so at most one portion is in the outbox: a slow
+                # subscriber falls back in the log, which is bounded, and does not fill the backlog
+                # of all.
                 while not outbox.flush():
                     await outbox.emptied()
                 if not items:

@@ -44,6 +44,7 @@ _NAME_LENGTH = 200
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int]:
     """(pid, uid) of the other end."""
+    # By the kernel, at the time of connecting. The pid in Hello is only what the client says.
     if hasattr(socket, "SO_PEERCRED"):
         size = struct.calcsize("3i")
         pid, uid, _ = struct.unpack(
@@ -91,6 +92,8 @@ class Connection:
         self.build = ""
         self.since = time.time()
         self._more_to_send = trio.Event()
+        # Three ends: *_scope* is at once; *_reading* takes nothing more and still answers;
+        # *_last_words* stops waiting for a client to read its replies.
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._last_words = trio.CancelScope()
@@ -110,6 +113,7 @@ class Connection:
 
     @property
     def client_id(self) -> bytes:
+        """The id of Hello, which outlives connections; empty before Hello."""
         return self.requests.client_id
 
     def describe(self) -> str:
@@ -134,6 +138,8 @@ class Connection:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
+                    # Beside the reading: a client that sends nothing, or whose window is full,
+                    # still gets replies.
                     nursery.start_soon(self._finish_sending)
                     with self._reading:
                         await self._converse(nursery)
@@ -146,6 +152,9 @@ class Connection:
         except* Exception:
             _log.exception("unexpected error: the connection of client %s ends", self.describe())
         finally:
+            # In this order: work that checks for its client sees it gone; leases end, for which the
+            # writer and all other clients wait; and the outbox is closed before the descriptor,
+            # whose number the next connection may get.
             self._has_ended = True
             self.requests.abandon()
             self._lifecycle.remove(self)
@@ -156,6 +165,7 @@ class Connection:
     async def _converse(self, nursery: trio.Nursery) -> None:
         with trio.fail_after(limits.HELLO_SECONDS):
             hello, landed = await self._reader.next_message()
+        # At once: of a Hello only two short texts are kept, and they are copied below.
         landed()
         assert isinstance(hello, wire.Hello)
         self.requests.client_id = hello.client_id
@@ -168,6 +178,7 @@ class Connection:
             if isinstance(message, wire.Bye):
                 break
             self._handle(message, landed, nursery)
+        # Only after Bye. A client whose connection broke comes back and needs its receipts (G2).
         self.requests.forget()
 
     def _handle(
@@ -179,6 +190,8 @@ class Connection:
         except FrameError:
             raise
         except Exception as error:
+            # An ask is refused by its number. After anything else, such as a step of a lease, the
+            # state is unknown, and the connection ends.
             if not isinstance(message, _ASKS):
                 raise
             _log.exception("unexpected error in an ask of client pid %d", self.pid)
@@ -196,6 +209,7 @@ class Connection:
             message, wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
         ):
             self.requests.lease(message, landed)
+            # A lease that is over is refused in this thread: no batch ends that would flush it.
             self.outbox.flush()
         else:
             landed()
@@ -205,6 +219,7 @@ class Connection:
         if isinstance(message, wire.StatusRequest):
             self.send(wire.StatusReply(ask=message.ask, status=self._controls.status_json()))
         elif isinstance(message, wire.Drain):
+            # Before the drain, which sends this client away.
             self.send(wire.Done(ask=message.ask))
             self._controls.drain("a client asked for it")
         elif isinstance(message, wire.Handoff):
@@ -242,6 +257,7 @@ class Connection:
         self.send_frame(frame(message))
 
     def send_frame(self, data: bytes) -> None:
+        """Send an encoded frame from the event loop, now, as far as the kernel takes it."""
         self.outbox.add(data)
         self.outbox.flush()
 
@@ -254,6 +270,7 @@ class Connection:
         """Send what the kernel did not take at once; cut off a client that reads nothing."""
         while True:
             await self._more_to_send.wait()
+            # Replaced before the outbox is emptied: what is added meanwhile sets the new one.
             self._more_to_send = trio.Event()
             await self.outbox.finish()
             if self.outbox.closed:
@@ -263,6 +280,7 @@ class Connection:
 
     def go_away(self, reason: str) -> None:
         """Take nothing more from this client; what was admitted is still answered."""
+        # First: from here on the writer thread admits nothing, so the number below is the highest.
         self._reader.stop_lending()
         self.send(wire.GoAway(last_seq=self.requests.highest_seq, reason=readable(reason)))
         self.requests.abandon()
@@ -296,6 +314,8 @@ class Connection:
         What it has taken finishes first: the newer connection must find the receipts. Asks change
         nothing and are not waited for.
         """
+        # The writer thread no longer reads and all that it has read is in the lane: what is dropped
+        # below is everything that it has not taken, and nothing can follow (G3).
         self._reader.stop_lending()
         self.outbox.close()
         self._scope.cancel()

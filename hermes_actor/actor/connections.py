@@ -44,6 +44,7 @@ class ConnectionSet:
             await trio.lowlevel.wait_readable(listener)
             try:
                 sock, _ = listener.accept()
+            # Readiness is a hint: in a hand-off another process has this listener too.
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -62,6 +63,7 @@ class ConnectionSet:
                 _log.exception("unexpected error while a client was accepted")
             sock.close()
             return
+        # The folder of the socket is private already. This holds where its mode was changed.
         if connection.uid not in (os.getuid(), 0):
             _log.warning("refused uid %d (pid %d)", connection.uid, connection.pid)
             self.rejected += 1
@@ -78,6 +80,7 @@ class ConnectionSet:
             connection.send_frame(reject(IncompatibleProtocol("no common protocol")))
             return False
         older = self._clients.get(hello.client_id)
+        # Before the wait below: a third connection that comes meanwhile must supersede this one.
         self._clients[hello.client_id] = connection
         if older is not None:
             await older.supersede()
@@ -108,6 +111,8 @@ class ConnectionSet:
             if not self._ownership.predecessor_continues:
                 connection.send_frame(reject(failure or RuntimeError("the file is not open")))
             return False
+        # What this client sends for the first time from here on knows at least this number, however
+        # old the last reply that it has seen. So it is never taken for a repetition (G2).
         connection.requests.floor = commit_no = writer.commit_no
         epoch, file_id = writer.epoch, writer.connection.file_id
         connection.send_frame(
@@ -126,6 +131,7 @@ class ConnectionSet:
     def remove(self, connection: Connection) -> None:
         """The connection has ended."""
         self.connections.discard(connection)
+        # Not the entry of the connection that has superseded this one.
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
         self.last_left = trio.current_time()

@@ -138,6 +138,7 @@ class FrameReader:
     # --- writer thread ---------------------------------------------------------------------------
 
     def fileno(self) -> int:
+        """Return the descriptor of the socket, for the selector; -1 after its end."""
         return self._sock.fileno()
 
     def read_requests(self, admitted: Admitted) -> bool:

@@ -19,14 +19,17 @@ class Gate:
         self._opened = trio.Event()
 
     def shut(self) -> None:
+        """Admit nothing after this; messages that need a writer wait in their connections."""
         self.is_open = False
 
     def open(self) -> None:
+        """Let messages pass again, those first that wait."""
         self.is_open = True
         self._opened.set()
         self._opened = trio.Event()
 
     async def passed(self) -> None:
         """Wait until the gate is open."""
+        # Checked again: it may be shut once more before a task that was woken runs.
         while not self.is_open:
             await self._opened.wait()

@@ -43,6 +43,8 @@ class Resources:
     drain_seconds: float
 
 
+# Protocols, and two of them: connections, hand-off and server would otherwise import one another in
+# a circle, and a test can stand in for the one part that it needs.
 class Controls(Protocol):
     """The actor as a client may ask for it. Event loop only."""
 
@@ -72,7 +74,9 @@ class Ownership(Protocol):
     """The present period of ownership. Event loop only."""
 
     @property
-    def phase(self) -> PhaseReport: ...
+    def phase(self) -> PhaseReport:
+        """The state of the actor, as clients and people see it."""
+        ...
 
     @property
     def opened(self) -> trio.Event:

@@ -26,6 +26,8 @@ def bind(paths: StorePaths) -> socket.socket:
     unborn.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.setblocking(False)
+    # The socket gets its mode from the mask; a chmod afterwards would leave a time in between. The
+    # mask is of the whole process: the writer thread, which creates files, does not run yet.
     mask = os.umask(0o177)
     try:
         with socket_address(paths, unborn.name) as address:
@@ -33,6 +35,7 @@ def bind(paths: StorePaths) -> socket.socket:
     finally:
         os.umask(mask)
     listener.listen(limits.LISTEN_BACKLOG)
+    # Replaces the stale socket in one step: there is no moment without a file at the path.
     unborn.replace(path)
     return listener
 

@@ -34,6 +34,7 @@ class Mailbox:
     def __init__(self) -> None:
         self.selector = WriterSelector()
         self._guard = threading.Lock()
+        # Spares a write to the pipe for every job that finds the writer awake.
         self._sleeps = False
         self._lanes: OrderedDict[bytes, deque[tuple[float, Job]]] = OrderedDict()
         self._count = 0
@@ -44,6 +45,7 @@ class Mailbox:
         """Put in a job that is taken when everything admitted before and after it has been."""
         with self._guard:
             self._last = job
+        # Always, not only if it sleeps: it comes once in a period, and may never be missed.
         self.selector.wake()
 
     def put(self, client: bytes, job: Job) -> None:
@@ -52,11 +54,14 @@ class Mailbox:
         with self._guard:
             lane = self._lanes.get(client)
             if lane is None:
+                # A client without jobs has no lane: those that only listen cost no turn.
                 lane = self._lanes[client] = deque()
             lane.append((now, job))
             self._count += 1
             if self._waiting_since is None:
                 self._waiting_since = now
+            # Decided under the same lock as in take(): either this thread sees that the writer
+            # sleeps, or the writer sees the job before it does.
             if not self._sleeps:
                 return
             self._sleeps = False
@@ -76,9 +81,12 @@ class Mailbox:
             self._sleeps = False
             if ready:
                 self._add_what_was_read(ready)
+            # A wake-up that brought no job, such as a loan that ended, is waited out: an empty
+            # result would mean to the loop that time is over, and it would begin idle work.
             more = bool(ready) and not self._count and self._last is None
         with self._guard:
             taken: list[Job] = []
+            # The last job only from empty lanes: a drain finishes what was admitted.
             if not self._count and self._last is not None:
                 taken.append(self._last)
                 self._last = None
@@ -86,6 +94,7 @@ class Mailbox:
                 client, lane = self._lanes.popitem(last=False)
                 taken.append(lane.popleft()[1])
                 self._count -= 1
+                # To the end of the order: one job of each lane before the second of any.
                 if lane:
                     self._lanes[client] = lane
             # The age of the oldest job would not show a stuck writer: jobs that have waited for
@@ -94,6 +103,8 @@ class Mailbox:
             return taken
 
     def _add_what_was_read(self, ready: list[int]) -> None:
+        # Around both steps, and always before *_guard*: an event loop that ends a loan and then
+        # drops the lane finds every job of that client there (G3).
         with self.selector.lock:
             admitted, finished = self.selector.read(ready)
             now = time.monotonic()
@@ -103,12 +114,14 @@ class Mailbox:
                     if lane is None:
                         lane = self._lanes[client] = deque()
                     lane.append((now, job))
+                # *_waiting_since* is set by take(), the only caller, when it has taken.
                 self._count += len(admitted)
             if finished:
                 self.selector.release(finished)
 
     def take_expired(self, now: float) -> list[Job]:
         """Remove the jobs whose deadline has passed."""
+        # Without the lock: a job that comes this instant is not overdue.
         if not self._count:
             return []
         with self._guard:
@@ -142,6 +155,7 @@ class Mailbox:
 
     @property
     def is_empty(self) -> bool:
+        """True if no client has a job here. The last job does not count. Safe in any thread."""
         return self._count == 0
 
     def waiting(self) -> bool:
@@ -149,6 +163,7 @@ class Mailbox:
 
         Writer thread only.
         """
+        # In this order: the last check is a system call, and this runs between statements.
         return self._count > 0 or self._last is not None or self.selector.readable()
 
     def stalled_for(self) -> float:
@@ -157,6 +172,7 @@ class Mailbox:
         return 0.0 if since is None else time.monotonic() - since
 
     def statistics(self) -> MailboxStatistics:
+        """Return the number of jobs and lanes, and the age of the oldest job in seconds."""
         with self._guard:
             oldest = min((lane[0][0] for lane in self._lanes.values()), default=None)
             age = 0.0 if oldest is None else time.monotonic() - oldest

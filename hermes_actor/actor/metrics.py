@@ -25,6 +25,7 @@ class Histogram:
         self.max = 0.0
 
     def add(self, seconds: float, times: int = 1) -> None:
+        """Count a duration, *times* times."""
         self._counts[bisect_left(_BOUNDS_US, seconds * 1e6)] += times
         self.count += times
         self.max = max(self.max, seconds)
@@ -32,6 +33,8 @@ class Histogram:
     def percentile(self, share: float) -> float:
         """Return the duration that *share* of all stay under, in milliseconds."""
         wanted, seen = share * self.count, 0
+        # The counts have one class more, above the last bound of 14 s: there the maximum is the
+        # answer.
         for bound, count in zip(_BOUNDS_US, self._counts, strict=False):
             seen += count
             if seen >= wanted:
@@ -62,14 +65,17 @@ class Metrics:
         self.total = Histogram()
 
     def batch(self, size: int, seconds: float) -> None:
+        """Count a batch of *size* operations. Writer thread only."""
         self.batches += 1
         self.commit.add(seconds)
         key = "1" if size == 1 else "2-4" if size <= 4 else "5-16" if size <= 16 else "17-64"
         self.batch_sizes[key] += 1
 
     def answered(self, outcome: Outcome, seconds: float) -> None:
+        """Count an answer, *seconds* after its request was read."""
         self.total.add(seconds)
         if outcome.error is not None:
             self.refused += 1
+        # An answer from a receipt is no second write.
         elif not outcome.replayed:
             self.writes += 1

@@ -39,11 +39,14 @@ class Backlog:
         self.bytes = 0
 
     def change(self, by: int) -> None:
+        """Add *by* bytes, which may be negative."""
         with self._lock:
             self.bytes += by
 
     @property
     def is_full(self) -> bool:
+        """True if all clients together keep more than the bound."""
+        # Without the lock: the bound is soft, and a frame more or less does not matter.
         return self.bytes > limits.OUTBOX_TOTAL_BYTES
 
 
@@ -57,6 +60,7 @@ class Unflushed(deque["Outbox"]):
     def flush(self) -> None:
         """Send all replies that wait. A connection that fails ends alone."""
         while self:
+            # The other thread may have taken the last one since the check.
             with contextlib.suppress(IndexError):
                 outbox = self.popleft()
                 try:
@@ -92,18 +96,24 @@ class Outbox:
         with self._lock:
             if self._closed or self._full:
                 return
+            # Full for good: a client that is not cut off would wait in vain for the reply that is
+            # dropped here. On its next connection it asks for it again.
             if self._is_too_much(frame):
                 self._full = True
                 self._send()
                 return
             self._frames.append(frame)
             self._gathered += len(frame)
+            # The kernel has refused bytes already. Another try for each frame would be a system
+            # call in vain; the event loop is waiting for room.
             if self._rest:
                 self._count()
             elif self._gathered >= limits.OUTBOX_FLUSH_BYTES:
                 self._send()
 
     def _is_too_much(self, frame: bytes) -> bool:
+        # A client that reads everything is never cut off for small replies, however full the
+        # backlog of the others is.
         if not self._rest and len(frame) < limits.OUTBOX_FLUSH_BYTES:
             return False
         return self._kept > limits.OUTBOX_MAX_BYTES or self._backlog.is_full
@@ -121,6 +131,9 @@ class Outbox:
             if not self._rest:
                 if not self._frames:
                     break
+                # A view, so that a part that was taken is cut off without copying the rest: with
+                # bytes, an answer of many megabytes that leaves in small parts would be copied for
+                # each of them.
                 self._rest = memoryview(b"".join(self._frames))
                 self._frames.clear()
                 self._gathered = 0
@@ -129,10 +142,13 @@ class Outbox:
             except BlockingIOError:
                 break
             except OSError:
+                # The event loop finds it closed and ends the connection: only there its task can be
+                # ended.
                 self._shut()
                 self._wake()
                 return
             self._rest = self._rest[sent:]
+            # No second try: a part means that the buffer of the kernel is full.
             if self._rest:
                 break
         self._count()
@@ -143,6 +159,7 @@ class Outbox:
 
     def _count(self) -> None:
         """Report to the backlog what is kept: whole frames, as long as a part of them is left."""
+        # Whole frames, because the view keeps all of its bytes in memory until the last has left.
         kept = len(self._rest.obj) + self._gathered if self._rest else 0  # type: ignore[arg-type]
         if kept != self._kept:
             self._backlog.change(kept - self._kept)
@@ -151,6 +168,8 @@ class Outbox:
     async def finish(self) -> None:
         """Send the rest. Raises ``trio.TooSlowError`` if nothing is taken. Event loop only."""
         while not self.flush():
+            # For each wait, not for the whole: a slow client that takes something keeps its
+            # connection.
             with trio.fail_after(limits.WRITE_STALL_SECONDS):
                 await trio.lowlevel.wait_writable(self._sock)
         self._emptied.set()
@@ -162,6 +181,7 @@ class Outbox:
 
     @property
     def closed(self) -> bool:
+        """True if nothing is sent any more. Safe in any thread."""
         return self._closed
 
     def close(self) -> None:

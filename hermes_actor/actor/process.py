@@ -81,6 +81,7 @@ def serve(
     """
     starter = starter or ReadyPipe(ready_fd)
     manager, listener = ServiceManager.from_environment(), passed_listener()
+    # Private from the first moment: narrowing the mode later would leave a time in between.
     paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         check_ownership(paths)
@@ -92,6 +93,7 @@ def serve(
     except HermesActorError as error:
         starter.report_failed(error)
         return exit_codes.REFUSED
+    # After the lock: a second actor that finds it taken must not rotate the log of the first.
     if to_log:
         _open_log(paths)
     return _run(
@@ -123,6 +125,8 @@ def _acquire(
             manager.phase(f"waiting: {error}")
             if listener is not None and time.monotonic() - began > limits.OWNED_SECONDS:
                 reject_pending(listener, error)
+        # Tried again and not waited for: a flock that blocks has no time limit, and the clients at
+        # the listener would get no answer meanwhile.
         time.sleep(limits.RECONNECT_MAX_SECONDS)
 
 
@@ -131,6 +135,8 @@ def succeed(paths: StorePaths, settings: Settings, channel: int) -> int:
     _open_log(paths)
     predecessor = PredecessorLink(channel)
     try:
+        # Before receive(), which reports ready: the old actor closes the file for this build only
+        # after the check has passed (G12).
         check_file(paths)
         received = predecessor.receive()
     except (HermesActorError, OSError) as error:
@@ -139,6 +145,7 @@ def succeed(paths: StorePaths, settings: Settings, channel: int) -> int:
         return exit_codes.REFUSED
     return _run(
         paths,
+        # Not acquired: the flock belongs to the open file description that both processes share.
         OwnerLock.adopt(received.lock),
         settings,
         predecessor,
@@ -188,6 +195,8 @@ class PrivateLogHandler(RotatingFileHandler):
     """A rotating log that only this user can read, and never a symbolic link of another user."""
 
     def _open(self) -> TextIOWrapper:
+        # The mode is given to open() and not set afterwards: the log names clients and their paths.
+        # O_APPEND: in a hand-off two processes write it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.baseFilename, flags, 0o600)
         # Paths need not be UTF-8, and one that is not must not cost its line.
@@ -203,6 +212,8 @@ def _open_log(paths: StorePaths) -> None:
 
 
 def _raise_limits() -> None:
+    # Every client costs a descriptor, and the usual soft limit of 1024 is meant for programs that
+    # use select().
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -235,6 +246,7 @@ class ReadyPipe:
 
     def _finish(self, outcome: dict[str, object]) -> None:
         self._send(outcome)
+        # Forgotten before it is closed: a report that came in between would go to another file.
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):

@@ -59,6 +59,7 @@ class Readiness:
     def fail(self, error: BaseException) -> None:
         """Report that the actor does not serve, and why."""
         call(partial(self._manager.phase, f"cannot serve: {error}"))
+        # Taken away before the call: the first outcome is the only one, also if the call fails.
         listener, self._listener = self._listener, None
         if listener is not None:
             call(partial(listener.report_failed, error))

@@ -27,6 +27,9 @@ _log = logging.getLogger("hermes_actor.actor")
 def welcome(
     phase: str, *, epoch: int = 0, file_id: bytes = b"", commit_no: int = 0, ready: bool
 ) -> bytes:
+    """Return the answer to Hello; one that is not *ready* has the phase, and another follows."""
+    # Every text goes through readable(): a path that is not UTF-8 has surrogates, which the encoder
+    # refuses, and an answer that cannot be encoded would end the connection without a reason.
     return frame(
         wire.Welcome(
             protocol=wire.PROTOCOL,
@@ -45,6 +48,7 @@ def welcome(
 
 
 def reject(error: BaseException) -> bytes:
+    """Return the refusal of a client, before Welcome. It carries the protocols of this actor."""
     code, words = getattr(error, "code", "error"), getattr(error, "sqlite_message", None)
     return frame(
         wire.Reject(
@@ -61,10 +65,12 @@ def ok(seq: int, commit_no: int | None, result: Any) -> bytes:
     """Upkeep has no place in the order of changes; it is answered with number 0."""
     if commit_no is None:
         return frame(wire.Ok(seq=seq, commit_no=0))
+    # The change is committed: whatever happens to its answer, it must not look refused (G9).
     return _or_failed(seq, lambda: wire.Ok(seq=seq, commit_no=commit_no, result=result))
 
 
 def done(ask: int, result: Any = None) -> bytes:
+    """Return the good answer to an ask, or an error that says that only its result is lost."""
     return _or_failed(ask, lambda: wire.Done(ask=ask, result=msgspec.Raw(_encode(result))))
 
 
@@ -85,6 +91,7 @@ def _or_failed(number: int, make: Callable[[], msgspec.Struct]) -> bytes:
 def failed(number: int, error: BaseException) -> bytes:
     """The refusal of a request (by its seq) or of an ask (by its negative number)."""
     message = readable(str(error))
+    # With the progress as numbers: a caller can show it, or decide to wait on.
     if isinstance(error, IndexBehind):
         return frame(
             wire.Failed(
@@ -101,5 +108,7 @@ def failed(number: int, error: BaseException) -> bytes:
                 words=readable(error.sqlite_message),
             )
         )
+    # Untyped: the class is not known at the other end, so its name goes into the text. Values that
+    # SQLite cannot take are the caller's fault and have a code of their own.
     code = "bad-value" if isinstance(error, ValueError | TypeError | OverflowError) else "error"
     return frame(wire.Failed(seq=number, code=code, message=f"{type(error).__name__}: {message}"))

@@ -35,7 +35,9 @@ LeaseMessage = wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRol
 class Replies(Protocol):
     """The way out: an :class:`~hermes_actor.actor.outbox.Outbox`."""
 
-    def add(self, frame: bytes) -> None: ...
+    def add(self, frame: bytes) -> None:
+        """Put a frame in; it leaves when the outbox is flushed. Safe in any thread."""
+        ...
 
 
 R = TypeVar("R", bound=Replies)
@@ -74,6 +76,7 @@ class RequestTracker(Generic[R]):
         self._describe = describe
         self._favour = favour
         self._window = limits.WINDOW_REQUESTS
+        # Counts change in both threads: the event loop admits, the writer thread finishes.
         self._guard = threading.Lock()
         self._requests = 0
         self._asks = 0
@@ -84,6 +87,7 @@ class RequestTracker(Generic[R]):
 
     @property
     def is_full(self) -> bool:
+        """True if the window is full: nothing more is read until a reply is in the outbox."""
         return self._requests + self._asks >= self._window
 
     @property
@@ -110,6 +114,7 @@ class RequestTracker(Generic[R]):
                 settled, self._on_settled = self._on_settled, None
                 if not self._asks:
                     empty, self._on_empty = self._on_empty, None
+        # Outside of the guard: they call into other objects, with locks of their own.
         for call in (settled, empty):
             if call is not None:
                 call()
@@ -124,11 +129,17 @@ class RequestTracker(Generic[R]):
         """
         self.admitted += 1
         self.highest_seq = max(self.highest_seq, message.seq)
+        # Kept in the receipt: a number that comes again with another operation is refused instead
+        # of being answered with a result that is not its own. 8 bytes: against mistakes, not
+        # attacks.
         digest = hashlib.blake2b(message.operation, digest_size=8).digest()
         ticket = self._ticket(message, digest)
         arrived = time.monotonic()
 
         def finish(outcome: Outcome) -> None:
+            # The reply is in the outbox before its bytes are given back and the request counts as
+            # answered: what is answered is bounded as well as what waits (G8). Both happen whatever
+            # the reply raises, or else the window would stay one place smaller for ever.
             try:
                 self._reply(message.seq, outcome)
                 self._metrics.answered(outcome, time.monotonic() - arrived)
@@ -137,6 +148,7 @@ class RequestTracker(Generic[R]):
                 self._request_ended()
 
         deadline = _deadline(message.timeout)
+        # Before the caller puts the job in the mailbox: the writer may finish it at once.
         self._request_began()
         return jobs.Call(finish, Request(message.operation, deadline, ticket))
 
@@ -163,6 +175,7 @@ class RequestTracker(Generic[R]):
         self._less_open(was_full)
 
     def _less_open(self, was_full: bool) -> None:
+        # Only then: each call is a turn of the event loop.
         if was_full:
             self.on_room()
         if self._on_settled is not None or self._on_empty is not None:
@@ -193,6 +206,8 @@ class RequestTracker(Generic[R]):
         job = jobs.Maintain(
             finish, deadline, message.task, message.path, message.expected, self._is_there
         )
+        # The writer does not look into the mailbox while it is held: there, this would wait for its
+        # own hold to end.
         if self._hold is not None and not self._hold.ended:
             self._hold.put(job)
         else:
@@ -200,6 +215,7 @@ class RequestTracker(Generic[R]):
 
     def forget(self) -> None:
         """Forget a client that has sent Bye: it will not ask for its receipts again."""
+        # In the client's own lane, so behind its last requests, whose receipts go with the others.
         self._mailbox.put(self.client_id, jobs.ForgetClient(lambda _outcome: None, self.client_id))
 
     def _asked(self, ask: int, landed: Callable[[], None]) -> jobs.OnDone:
@@ -223,6 +239,7 @@ class RequestTracker(Generic[R]):
             self._outbox.add(failed(ask, outcome.error))
         else:
             self._outbox.add(done(ask, outcome.result))
+        # Once for each reply: to look for it there costs more than an empty flush.
         self._unflushed.append(self._outbox)
 
     # --- leases ----------------------------------------------------------------------------------
@@ -261,6 +278,7 @@ class RequestTracker(Generic[R]):
     def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> None:
         finish = self._asked(message.ask, landed)
         self._metrics.leases += 1
+        # Leases that ended without another message of their client would pile up here.
         self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
         lease = jobs.Lease(finish, _deadline(message.timeout), self._lead)
         self._leases[message.lease] = lease
@@ -270,12 +288,14 @@ class RequestTracker(Generic[R]):
         """Widen the window while a lease is granted, and restore it. Writer thread only."""
         self._window = limits.WINDOW_REQUESTS * (2 if leads else 1)
         self._favour(self.client_id if leads else None)
+        # The reader may be waiting at the smaller window, before the next command.
         if leads:
             self.on_room()
 
     def _commit_lease(
         self, message: wire.LeaseCommit, lease: jobs.Lease | None, landed: Callable[[], None]
     ) -> None:
+        # A commit has no operation to compare; the lease that it ends identifies it as well.
         digest = hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest()
         self.highest_seq = max(self.highest_seq, message.seq)
         ticket = self._ticket(message, digest)
@@ -302,6 +322,8 @@ class RequestTracker(Generic[R]):
 
 
 def _deadline(timeout: float | None) -> float:
+    # Any float may come over the wire. A deadline of NaN is never in the past, so the request would
+    # wait for ever.
     if timeout is None or math.isnan(timeout):
         timeout = limits.DEFAULT_TIMEOUT_SECONDS
     return time.monotonic() + min(timeout, limits.TIMEOUT_MAX_SECONDS)

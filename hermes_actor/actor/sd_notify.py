@@ -38,10 +38,12 @@ class ServiceManager:
         if address[:1] not in ("/", "@"):
             return cls()
         usec = os.environ.get("WATCHDOG_USEC", "")
+        # Half of the time that the manager waits, so that one late tick is no failure.
         return cls(address, int(usec) / 2e6 if usec.isdecimal() and int(usec) else None)
 
     @property
     def is_there(self) -> bool:
+        """True if a service manager has started this actor."""
         return self._address is not None
 
     def phase(self, text: str) -> None:
@@ -58,9 +60,11 @@ class ServiceManager:
         """Report that a hand-off has closed the file; the next to serve reports ready again."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._phase = ""
+        # With the time, which services of Type=notify-reload must send.
         self._send("RELOADING=1", f"MONOTONIC_USEC={now}", "STATUS=handing over")
 
     def stopping(self, reason: str) -> None:
+        """Report that the actor drains, and why."""
         self._send("STOPPING=1", f"STATUS=draining: {reason}")
 
     def tick(self) -> None:
@@ -71,6 +75,7 @@ class ServiceManager:
         if self._address is None:
             return
         address = self._address.replace("@", "\0", 1) if self._address[0] == "@" else self._address
+        # One line each: a line break in the text of an error would begin another variable.
         text = "\n".join(" ".join(line.split()) for line in lines)
         # A manager that has exited must not cost the actor anything.
         with (

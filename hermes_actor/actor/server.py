@@ -223,6 +223,7 @@ class Server:
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        # Not in __init__: some of these read the clock of the running loop, or need its token.
         self._gate = Gate()
         self._draining = trio.Event()
         self._feed = ChangeFeed(self._changes, self.run_in_loop)
@@ -246,11 +247,13 @@ class Server:
             connections=self._connections,
             handoffs=self._handoffs,
         )
+        # Before the file is opened: a client that finds no listener would start a second actor.
         listener = self._listener or bind(self.paths)
         at_path = socket_id(self.paths)
         with trio.open_signal_receiver(*self._ends) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                # Before the early signals: drain() ends a period, so there must be one.
                 self._begin_period()
                 for number in self._early_signals:
                     self.drain(signal.Signals(number).name)
@@ -348,6 +351,7 @@ class Server:
                 meanwhile.start_soon(self._receive_if_late, listener)
                 await self._close_file()
                 meanwhile.cancel_scope.cancel()
+            # Again, for clients that were let in while the file was being closed.
             await self._connections.go_away_all(self._reason)
             if await self._handoffs.transfer(listener, self._draining):
                 return True
@@ -366,6 +370,8 @@ class Server:
         failpoints.hit("drain.begin")
         # Half of the time is the writer's, the other half is for its answers to leave.
         self._writer_thread.leave_within(self._drain_seconds / 2)
+        # Before GoAway: what a client sends from here on waits for the next writer, in this actor
+        # or in another, and is never in two mailboxes.
         self._gate.shut()
         await self._connections.go_away_all(self._reason)
         failpoints.hit("drain.away")
@@ -398,6 +404,7 @@ class Server:
             self._reason = reason
             self._draining.set()
             self._period_over.set()
+            # After that the successor is the main process of the service, and goes on.
             if not self._handoffs.has_handed_over:
                 call(partial(self._manager.stopping, reason))
 
@@ -416,6 +423,8 @@ class Server:
 
     async def _follow_signals(self, signals: Any) -> None:
         async for number in signals:
+            # A second signal: the sender does not want to wait for slow clients. Commits are still
+            # finished.
             if self._draining.is_set():
                 self._connections.skip_flush_wait()
             self.drain(signal.Signals(number).name)

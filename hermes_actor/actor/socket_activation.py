@@ -48,7 +48,10 @@ def passed_listener() -> socket.socket | None:
     Removes the variables that name it. Anything but one listening Unix socket is not used, with a
     warning: the actor can create its own.
     """
+    # It may be left over from the process that started this one. Only a successor may believe it,
+    # and a successor does not come this way.
     os.environ.pop(_KEPT, None)
+    # Removed: in a child the numbers would name other files.
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not count.isdecimal():
@@ -56,6 +59,7 @@ def passed_listener() -> socket.socket | None:
     try:
         for descriptor in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count)):
             os.set_inheritable(descriptor, False)
+        # All of them were marked first: whichever is used, no successor inherits one by accident.
         if count != "1":
             raise OSError("there must be one")
         listener = socket.socket(fileno=_FIRST_DESCRIPTOR)
@@ -63,6 +67,7 @@ def passed_listener() -> socket.socket | None:
         _log.warning("the service manager has passed %s sockets: %s", count, error)
         return None
     is_stream = (listener.family, listener.type) == (socket.AF_UNIX, socket.SOCK_STREAM)
+    # With Accept=yes in its unit, systemd passes the connection of one client instead.
     if is_stream and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         listener.setblocking(False)
         return listener
@@ -81,6 +86,8 @@ def verify_listener(listener: socket.socket | None, paths: StorePaths) -> socket
     if listener is None:
         return None
     try:
+        # By connecting, not by comparing inodes: the file of a socket and its listener have
+        # different ones. The probe ends at once; the actor will accept it and find it closed.
         with socket_address(paths) as address, socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)
             probe.connect(address)
@@ -105,6 +112,7 @@ def path_is_kept() -> bool:
 
 def reject_pending(listener: socket.socket, error: BaseException) -> None:
     """Reject the clients that wait at *listener* with *error*. Never waits for long."""
+    # The listener does not block: without clients accept() raises, which ends the loop.
     with contextlib.suppress(OSError):
         while True:
             sock, _ = listener.accept()
@@ -136,6 +144,7 @@ async def drain_if_socket_replaced(
     """
     with contextlib.suppress(OSError):
         held, found = os.fstat(lock.fileno()), paths.owner_lock.stat()
+        # The lock file first: while it is in place, the home is, and only the socket was replaced.
         if os.path.samestat(held, found) and socket_id(paths) != at_path:
             drain("its socket was replaced")
     return limits.HOME_CHECK_SECONDS

@@ -55,10 +55,12 @@ class ForeignWriters:
         In a thread: on a busy host there are tens of thousands of descriptors to inspect.
         """
         if commits != self._commits:
+            # Before the wait, so that the next check does not inspect the same commits again.
             self._commits = commits
             found = await trio.to_thread.run_sync(
                 processes_with_write_fd, self._paths.db, abandon_on_cancel=True
             )
+            # Kept after their end: a command is over before a person reads the status.
             self.seen.update(found)
             while len(self.seen) > limits.FOREIGNERS_KEPT:
                 del self.seen[next(iter(self.seen))]
@@ -82,6 +84,8 @@ class StatusReporter:
         """Return the status document. Touches neither the file nor the writer thread."""
         mailbox, metrics = self.resources.mailbox, self.resources.metrics
         queue, attempt = mailbox.statistics(), self.handoffs.attempt
+        # Numbers of the writer thread are read without a lock: each is whole, and two of them may
+        # be a batch apart. A lock would have every commit wait for a person who watches.
         status = Status(
             pid=os.getpid(),
             version=__version__,
@@ -143,11 +147,14 @@ class StatusReporter:
             ),
             foreign_commits=writer.connection.foreign_commits,
             degraded=self._degraded(writer, pinned),
+            # In the order of causes: an actor that is broken, or damaged, fails elsewhere soon
+            # after.
             broken=_text(writer.connection.broken or writer.connection.health.damage or failure),
         )
 
     def _degraded(self, writer: Writer, pinned: list[int]) -> list[str]:
         """Return the degraded conditions while the actor serves, each with its cause."""
+        # Each is read from the present state, so none has to be cleared by hand (G11).
         found = []
         if time.monotonic() - writer.connection.last_foreign_commit < limits.FOREIGN_SHOWN_SECONDS:
             who = ", ".join(f"pid {pid} ({n})" for pid, n in self.foreign_writers.seen.items())

@@ -36,6 +36,7 @@ async def repeat(name: str, step: Callable[[], Awaitable[float]]) -> None:
     while True:
         try:
             pause = await step()
+        # Not BaseException: trio ends tasks by Cancelled, which must pass.
         except Exception as error:
             pause = limits.TASK_RETRY_SECONDS
             if repr(error) != logged:

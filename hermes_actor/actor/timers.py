@@ -61,6 +61,7 @@ class IdleWatch:
         self._last_left = last_left
         self._rescue = rescue
         self._drain = drain
+        # An idle time below the usual interval is kept as well.
         self._pause = min(limits.HOME_CHECK_SECONDS, idle_exit or 3600)
         self._quiet_since = trio.current_time()
 
@@ -70,6 +71,7 @@ class IdleWatch:
             self._quiet_since = trio.current_time()
         # A command connects and leaves between two checks.
         quiet = trio.current_time() - max(self._quiet_since, self._last_left())
+        # The home first: both can be true in one check, and only this branch saves the store.
         if self._is_opened() and is_gone(self._paths.db.parent):
             if quiet <= limits.RESCUE_RECENT_SECONDS:
                 await self._rescue()
@@ -91,6 +93,8 @@ async def rescue_store(
         outcomes.append(outcome)
         run_in_loop(done.set)
 
+    # A lane of its own: ids of clients have 16 bytes. The copy is made by the writer: the file has
+    # no name any more, and its connection still has it open.
     mailbox.put(b"", jobs.CopyTo(finish, target))
     with trio.move_on_after(limits.RESCUE_SECONDS):
         await done.wait()
@@ -102,6 +106,7 @@ async def rescue_store(
 
 async def expire_requests(mailbox: Mailbox, unflushed: Unflushed) -> float:
     """Refuse requests whose deadline has passed while the writer is busy with something long."""
+    # First: a request in a socket that is lent to a busy writer could not be refused in time.
     mailbox.selector.remove_all_if_away()
     for job in mailbox.take_expired(time.monotonic()):
         job.give_up(
@@ -110,6 +115,7 @@ async def expire_requests(mailbox: Mailbox, unflushed: Unflushed) -> float:
                 f" request by its deadline"
             )
         )
+    # The writer is busy: it may be long until a batch ends, which would flush them.
     unflushed.flush()
     return limits.EXPIRY_IDLE_SECONDS if mailbox.is_empty else limits.EXPIRY_CHECK_SECONDS
 
@@ -121,6 +127,7 @@ async def notify_watchdog(
     stalled = mailbox.stalled_for()
     if stalled >= _STUCK_SECONDS:
         _log.critical("the writer has taken nothing for %.0f s; the watchdog may act", stalled)
+    # After a hand-off the main process is the successor, and this tick would hide that it hangs.
     elif not has_handed_over():
         manager.tick()
     return seconds

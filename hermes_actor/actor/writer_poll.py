@@ -36,7 +36,9 @@ Admitted = list[tuple[bytes, "Job"]]
 class Incoming(Protocol):
     """The incoming side of a connection."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        ...
 
     def read_requests(self, admitted: Admitted) -> bool:
         """Append the requests that are here. False: the rest is not for the writer thread."""

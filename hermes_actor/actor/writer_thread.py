@@ -69,6 +69,8 @@ class WriterThread:
         self._rescues = rescues
         self._private_sql = private_sql
         self._phase = PhaseReport(Phase.OPENING)
+        # A daemon: if the event loop itself fails, the interpreter must not wait for a thread that
+        # has no stop in its mailbox. In good order stop() joins it.
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     @property
@@ -78,11 +80,13 @@ class WriterThread:
             return PhaseReport(Phase.BROKEN)
         if self.writer is None:
             return self._phase
+        # Before "recovering": a damaged file may never recover, and people must see that.
         if self.writer.connection.health.damage is not None:
             return PhaseReport(Phase.DAMAGED)
         return PhaseReport(Phase.SERVING if self.writer.connection.recovered else Phase.RECOVERING)
 
     def start(self) -> None:
+        """Begin to open the file, and return at once; see *opened* and *failure*."""
         self._thread.start()
 
     def leave_within(self, seconds: float) -> None:
@@ -93,6 +97,8 @@ class WriterThread:
     async def stop(self) -> None:
         """Finish what was admitted, close the file, end the thread."""
         self._mailbox.put_last(jobs.Stop(lambda _outcome: None))
+        # Not join() alone: it would hold up the event loop, which has answers to finish meanwhile.
+        # After the event the thread has nothing left to do, so the join below takes no time.
         await self.closed.wait()
         self._thread.join()
 
@@ -113,6 +119,8 @@ class WriterThread:
             )
             self._set_phase(PhaseReport(Phase.RECOVERING))
             self._recover(writer)
+            # In this order: phase and Welcome are read from *writer*, the starter connects as soon
+            # as it hears of readiness, and *opened* lets the first clients in.
             self.writer = writer
             self._readiness.set()
             self._run_in_loop(self.opened.set)
@@ -124,6 +132,8 @@ class WriterThread:
                 on_broken=lambda: self._stop_at_once(writer.connection),
             )
         except BaseException as error:
+            # BaseException: a SystemExit here would end this thread alone, without a trace. Noted
+            # before the events below, because the event loop reads it when they wake it.
             self.failure = error
             _log.error("the writer of %s has stopped: %s", self.paths.db, error, exc_info=error)
         finally:
@@ -153,5 +163,7 @@ class WriterThread:
         what was executed.
         """
         _log.critical("ending at once with %d: %s", core.exit_code, core.broken)
+        # _exit runs no handlers and flushes nothing, so the log first. It is chosen for that: an
+        # orderly end would close SQLite, and closing checkpoints what may not be on the disk.
         logging.shutdown()
         os._exit(core.exit_code)

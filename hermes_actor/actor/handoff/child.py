@@ -53,6 +53,8 @@ class SuccessorProcess:
         cls, paths: StorePaths, python: str, options: Sequence[str]
     ) -> SuccessorProcess:
         """Start *python* with the code that it finds on disk now."""
+        # A socket pair and not a pipe: descriptors pass through it, and either end notices the
+        # other's exit.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         command = [
@@ -60,6 +62,8 @@ class SuccessorProcess:
             "--successor-fd", str(theirs.fileno()), *options,
         ]  # fmt: skip
         try:
+            # Closed here at once: with a copy in this process the channel would never end, and the
+            # exit of the successor before it is ready would look like silence.
             with theirs:
                 process = await trio.to_thread.run_sync(_popen, paths, command, theirs.fileno())
         except (OSError, ValueError) as error:
@@ -90,6 +94,8 @@ class SuccessorProcess:
     def send_descriptors(self, message: TakeOver, listener: int, lock: int) -> None:
         """Send the descriptors; from here on it may open the database."""
         try:
+            # In one message: the successor never has one without the other. Both are copies; this
+            # process keeps its own, to take back.
             socket.send_fds(self._channel, [frame(message)], [listener, lock])
         except OSError as error:
             raise HandoffFailed(f"successor pid {self.pid} is gone: {error}") from error
@@ -123,6 +129,7 @@ class SuccessorProcess:
                 pass
             self._settled = True
             return
+        # A lost channel proves nothing; only its exit does, which the other task waits for.
         await trio.sleep_forever()
 
     def has_settled(self) -> bool:
@@ -136,6 +143,7 @@ class SuccessorProcess:
 
     async def end(self) -> None:
         """Kill it and see its exit, however long that takes."""
+        # SIGKILL: a process that hangs, or was stopped, handles no other signal.
         self._process.kill()
         code = await self.exited()
         _log.info("hand-off: successor pid %d has ended with %d", self.pid, code)
@@ -170,6 +178,8 @@ def _popen(paths: StorePaths, command: list[str], channel: int) -> subprocess.Po
     log = os.open(paths.log, flags, 0o600)
     try:
         return subprocess.Popen(
+            # A session of its own: Ctrl-C in the terminal of the old actor must not end both. In
+            # "/" and with -P, the folder in which the old actor was started decides nothing.
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
             pass_fds=(channel,), start_new_session=True, umask=0o077,
         )  # fmt: skip

@@ -80,6 +80,8 @@ class HandoffAttempt:
             raise self.error
         ready = await self._ready(self._successor)
         self._build = ready.build
+        # Set for the checks below and removed behind them: whichever of them raises, this build is
+        # refused, and no update has failed.
         self.refused = True
         if not ready.oldest <= wire.PROTOCOL <= ready.newest:
             raise HandoffFailed(
@@ -119,6 +121,7 @@ class HandoffAttempt:
         assert self._successor is not None
         self.step = HandoffStep.TRANSFERRED
         failpoints.hit("handoff.closed")
+        # From here on the successor may open the file, whatever this process hears of it.
         self._successor.send_descriptors(message, listener, lock)
         failpoints.hit("handoff.given")
         await self._successor.serving()
@@ -133,6 +136,8 @@ class HandoffAttempt:
         assert successor is not None
         code: int | None = None
         failpoints.hit("handoff.stay")
+        # Three ends besides the time: a drain of this actor, a successor that settles, and its
+        # exit.
         with trio.move_on_after(limits.HANDOFF_STAY_SECONDS) as stay:
             async with trio.open_nursery() as nursery:
 
@@ -173,10 +178,14 @@ class Host(Protocol):
     """The actor as its hand-offs need it."""
 
     @property
-    def phase(self) -> PhaseReport: ...
+    def phase(self) -> PhaseReport:
+        """The state of the actor, for the text of a refusal."""
+        ...
 
     @property
-    def writer(self) -> Writer | None: ...
+    def writer(self) -> Writer | None:
+        """The writer, once the file is open; its numbers are still there after the close."""
+        ...
 
     @property
     def could_not_open(self) -> bool:
@@ -254,6 +263,8 @@ class HandoffCoordinator:
     def begin(self, request: wire.Handoff, nursery: trio.Nursery) -> HandoffAttempt:
         """Begin to hand over. Raises :class:`HandoffFailed` if that is not possible now."""
         host = self._host
+        # In this order, so that the refusal names the cause and not its consequence: a drain ends
+        # the period as well, and so does a hand-off.
         if host.is_draining:
             raise HandoffFailed("the actor is draining")
         if self.attempt is not None and not self.attempt.finished.is_set():
@@ -273,6 +284,7 @@ class HandoffCoordinator:
                 f"build {build_id()} was pinned with --allow-older; automatic hand-off is disabled"
                 f" until `hermes-actor handoff` is run"
             )
+        # Bounded, because the names are kept for a minute (G8).
         if len(build) > _BUILD_LENGTH:
             raise HandoffFailed(f"build {build[:_BUILD_LENGTH]}... is not the name of a build")
         if not is_newer(build, than=build_id()):
@@ -288,6 +300,8 @@ class HandoffCoordinator:
     async def _prepare(self, attempt: HandoffAttempt) -> None:
         try:
             await attempt.prepare(self._paths, self._options)
+            # Before the file is closed: with three in a row, the death of the middle one would
+            # leave two processes that take back.
             await self.release_predecessor()
         except Exception as error:
             await self._abort(attempt, _failed_by(error))
@@ -313,6 +327,7 @@ class HandoffCoordinator:
         if attempt is None:
             return False
         if draining.is_set():
+            # A drain wins: an actor that was asked to end must not leave another one running.
             if not attempt.finished.is_set():
                 await self._abort(attempt, HandoffFailed("the actor is draining, and exits"))
             return False
@@ -339,9 +354,12 @@ class HandoffCoordinator:
         async with trio.open_nursery() as nursery:
             if listener is not None:
                 nursery.start_soon(self._receive_meanwhile, attempt, listener)
+            # However long it takes: the file stays closed until the exit was seen, since both hold
+            # the lock and it does not keep them apart.
             await attempt.end_successor()
             nursery.cancel_scope.cancel()
         self.blocked_reason = None
+        # Last: the requester hears of the failure when no successor is left.
         attempt.fail(error)
 
     async def _receive_meanwhile(self, attempt: HandoffAttempt, listener: socket.socket) -> None:

@@ -57,11 +57,15 @@ class PredecessorLink:
         """Report ready, and wait for the descriptors. Raises :class:`HandoffFailed`."""
         failpoints.hit("successor.start")
         self._send(Ready(build=build_id(), pid=os.getpid(), oldest=PROTOCOL, newest=PROTOCOL))
+        # Collected apart from the bytes: descriptors come with the first of them, and a frame may
+        # come in parts.
         buffer, descriptors = FrameBuffer(limits.FRAME_MAX_BYTES), list[int]()
         while (message := next_take_over(buffer)) is None:
             data, received, _, _ = socket.recv_fds(self._channel, limits.RECEIVE_BYTES, 2)
             descriptors += received
             for descriptor in received:
+                # Not the default of recv_fds. A copy of the lock in a child would keep the file
+                # owned after this process has ended.
                 os.set_inheritable(descriptor, False)
             if not data:
                 raise HandoffFailed("the predecessor exited before it handed over")
@@ -69,6 +73,8 @@ class PredecessorLink:
         failpoints.hit("successor.inherit")
         listener, lock = descriptors
         self._epoch = message.epoch + 1
+        # The listener needs no setblocking(): the flag belongs to the open file description, which
+        # both processes share.
         return ReceivedDescriptors(socket.socket(fileno=listener), lock, message)
 
     def report_phase(self, phase: PhaseReport) -> None:
@@ -93,6 +99,8 @@ class PredecessorLink:
         Raises :class:`HandoffFailed` if it does not exit.
         """
         self._send(Settled())
+        # The end of the stream is the answer: the channel of the predecessor closes with its
+        # process, so after it there is no second process that could take back.
         self._channel.settimeout(limits.SUCCESSOR_SERVING_SECONDS)
         try:
             while self._channel.recv(limits.RECEIVE_BYTES):
@@ -102,6 +110,7 @@ class PredecessorLink:
                 f"the predecessor has not exited within {limits.SUCCESSOR_SERVING_SECONDS:g} s; it"
                 f" may be stopped (SIGSTOP)"
             ) from error
+        # Reset instead of closed in order: the process is gone as well.
         except OSError:
             pass
         self._channel.close()
@@ -118,12 +127,15 @@ def check_file(paths: StorePaths) -> None:
     Raises :class:`HandoffFailed` if this build cannot own the file.
     """
     try:
+        # Read-only: two processes with a write connection are what the lock is to prevent (G5).
         with contextlib.closing(connect_reader(paths.db)) as conn:
             rows = conn.execute(
                 "SELECT value FROM hermes_actor_meta WHERE key = 'format'"
             ).fetchall()
     except sqlite3.Error as error:
         raise HandoffFailed(f"{paths.db} cannot be read: {error}") from error
+    # Now, while the predecessor serves: found out after the descriptors were passed, the same would
+    # cost all writers the time of a take-back.
     if rows and rows[0][0] > OWN_FORMAT:
         raise HandoffFailed(
             f"{paths.db} has format {rows[0][0]}; this build knows {OWN_FORMAT} and older"
