@@ -68,6 +68,8 @@ class BatchRunner:
         self._transaction = transaction
         self._index = index
         self._guests = guests
+        # For one batch: its first try, the one with savepoints, and the requests one by one are the
+        # same requests.
         self._interrupted: dict[int, DeadlineExceeded] = {}
 
     def run(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -83,6 +85,7 @@ class BatchRunner:
                 # Everything was rolled back, so one by one cannot apply anything twice.
                 return [self._run_alone(request) for request in requests]
         except OutcomeUnknown as error:
+            # All, also those that the transaction had not come to: *unknown* is never false.
             return [Outcome(error=error)] * len(requests)
 
     def _run_alone(self, request: Request) -> Outcome:
@@ -106,12 +109,14 @@ class BatchRunner:
         there, SQLite ends the whole transaction, so this trial needs one of its own.
         """
         try:
+            # By SQLite's own error: only its code says whether an index can be the cause.
             if may_be_the_index(lost.__cause__):
                 way = partial(self._apply_without_index, lost.cause)
                 (outcome,) = self._run_transaction([request], way)
                 if outcome.error is None:
                     return outcome
         except (TransactionLost, _BatchFailed):
+            # The trial failed as well, so the index is not the cause: the first error is reported.
             pass
         except OutcomeUnknown as error:
             return Outcome(error=error)
@@ -138,20 +143,24 @@ class BatchRunner:
         try:
             for waiting in requests:
                 try:
+                    # One at a time: decoded, the requests of a batch could be of any size (G8).
                     request = waiting.decoded()
                 except Unsupported as error:
                     outcomes.append(Outcome(error=error))
                     continue
+                # The batch ends before it. It comes first in the next one, so the order holds (G3).
                 if isinstance(request.operation, Vacuum):
                     break
                 outcome = self._known_outcome(request)
                 if outcome is None:
                     outcome = apply_request(request, commit_no + applied + 1)
+                    # A request that is refused takes no number: commit_no has no gaps (G3).
                     if outcome.error is None:
                         applied += 1
                 outcomes.append(outcome)
                 if isinstance(outcome.result, Raw):
                     size += len(outcome.result)
+                # After a request: each batch gets on by at least one, however slow the disk is.
                 if monotonic() > enough or size > limits.BATCH_ANSWER_BYTES:
                     break
             # Nothing to keep: without this, requests that are all refused would cost a sync each.
@@ -176,11 +185,14 @@ class BatchRunner:
         except Exception as error:
             transaction.roll_back()
             raise TransactionLost(connection.explain(error)) from error
+        # Only what is in the file: a subscriber reads there what it is notified of.
         transaction.publish()
         return outcomes
 
     def _known_outcome(self, request: Request) -> Outcome | None:
         """Return what the receipts or the clock say about a request before it is applied."""
+        # Before the clock: to say "not executed" of a change that was applied, because the client
+        # asks late, would be false (G2, G9).
         if request.ticket is not None:
             answered = self._receipts.find(self._connection.conn, request.ticket)
             if answered is not None:
@@ -228,11 +240,13 @@ class BatchRunner:
 
     def _apply_with_savepoint(self, request: Request, commit_no: int) -> Outcome:
         conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
+        # Under a name that no guest can guess: see Authorizer.
         conn.execute(f"SAVEPOINT {savepoint}")
         try:
             outcome = self._apply_request(request, commit_no)
         except _BatchFailed as failed:
             outcome = self._apply_failed(request, commit_no, failed.cause)
+        # After a failure, too: a savepoint that was rolled back to is still open.
         conn.execute(f"RELEASE {savepoint}")
         return outcome
 
@@ -252,15 +266,20 @@ class BatchRunner:
         if request.ticket is None:
             return Outcome(error=explained)
         if isinstance(request.operation, StagePart | Staged):
+            # In this transaction, which is then committed even if nothing was applied: the parts of
+            # an operation that is refused would stay in the file.
             discard_parts(self._connection.conn, request.ticket.client, request.operation.key)
             self._transaction.parts_discarded = True
         return Outcome(error=self._receipts.refused(request.ticket, explained))
 
     def _return_to_savepoint(self, error: Exception, explained: Exception) -> None:
         conn = self._connection.conn
+        # SQLite ended it with the statement, as it does when FTS5 finds damage: the work of the
+        # other requests of the batch is gone with it.
         if not conn.in_transaction:
             raise TransactionLost(explained) from error
         conn.execute(f"ROLLBACK TO {self._connection.authorizer.savepoint}")
+        # What was learned about the schema may have been rolled back.
         conn.layout = None
 
     def _apply_without_index(
@@ -272,6 +291,8 @@ class BatchRunner:
         recognised by trial: if the change succeeds like this, the index was to blame. Its triggers
         then stay away until it has been rebuilt.
         """
+        # Dropped, in this transaction, and not only passed over: an index without its triggers
+        # counts as broken, so whichever owner comes next rebuilds it, after a crash as well.
         self._index.drop_triggers()
         outcome = self._apply_request(request, commit_no)
         self._index.forget_contents(error)
@@ -281,6 +302,8 @@ class BatchRunner:
         self, request: Request, error: BaseException | None, explained: BaseException
     ) -> None:
         """Refuse further changes if a table is malformed: the index was not to blame."""
+        # A guest may read anything, tables of its own included. Its statement never has the changes
+        # of all others refused.
         if not isinstance(request.operation, SqlStatement):
             if is_damage(error):
                 self._connection.health.mark_corrupt(explained)

@@ -55,6 +55,7 @@ class WalResult(NamedTuple):
 
     @property
     def complete(self) -> bool:
+        """True if the whole WAL is in the database."""
         return not self.busy and self.moved >= self.frames
 
 
@@ -83,6 +84,7 @@ class CheckpointState:
         """Count a commit of *writes* rows or so, and of *changes* that were acknowledged."""
         self.writes += writes
         self.changes_in_wal += changes
+        # Not below 0: the file may have been cut since (journal_size_limit).
         self.grown_frames = max(0, file_frames - self.file_frames)
         self.commits += 1
         self.truncated = False
@@ -97,7 +99,11 @@ class CheckpointState:
         self.all_moved = result.complete
         if result.complete:
             self.changes_in_wal = 0
+        # Also if only a part was moved: what a reader keeps back would make a checkpoint due after
+        # every batch.
         self.writes = self.commits = 0
+        # A PASSIVE checkpoint leaves the frames in the WAL, moved or not: SQLite begins again at
+        # its start with a later write, and only if no reader uses it then.
         self.frames = 0 if result.complete and action is not Action.PASSIVE else result.frames
         if action is Action.TRUNCATE:
             self.truncated = result.complete
@@ -152,6 +158,7 @@ def run_checkpoint(
     give_up = env.monotonic() + budget
     while True:
         result = _once(conn, action)
+        # PASSIVE waits for no reader, so there is nothing to try again for.
         if result.complete or action is Action.PASSIVE:
             return result
         if env.monotonic() >= min(give_up, leave_by()):
@@ -179,6 +186,7 @@ class Checkpointer:
 
     @property
     def state(self) -> CheckpointState:
+        """The counters on which the next checkpoint is decided."""
         return self._connection.checkpoints
 
     def run_if_due(self, *, waiting: bool) -> bool:
@@ -208,9 +216,11 @@ class Checkpointer:
         except sqlite3.Error as error:
             connection.break_on_io_error(error)
             raise
+        # Only after success: a checkpoint that failed stays due.
         self.state.ran(action, result, env.monotonic(), connection.wal_frames())
         # Zero if the file was removed meanwhile, which the guard notices.
         self.file_bytes = env.size(str(connection.paths.db)) or self.file_bytes
+        # R3 compares the database with how this checkpoint has left it.
         connection.guard.checkpointed()
 
     def run_before_close(self) -> None:
@@ -225,6 +235,8 @@ class Checkpointer:
         connection.env.failpoint("close.before")
         try:
             connection.verify_files(unless_home_is_gone=True)
+            # Not before start-up recovery: after a failed sync a mere checkpoint could damage the
+            # file (R1). Nor into files that are not the ones that were opened.
             if connection.recovered and connection.guard.intact():
                 self.run(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
         except OutcomeUnknown:

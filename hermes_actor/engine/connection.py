@@ -278,6 +278,7 @@ class WriteConnection:
         self.commits += 1
         self._known_schema = self._pending_schema
         changes = 0 if commit_no is None else commit_no - self.commit_no
+        # Before the files are checked: whatever they say, the numbers are in the file and taken.
         self.commit_no += changes
         try:
             # After the commit and before the acknowledgement: a file that was replaced between the
@@ -403,6 +404,7 @@ class WriteConnection:
                 leave_by=lambda: self.leave_by,
             )
         except OSError as error:
+            # The WAL could not be written again: a failed write like any other (R2).
             record_failed_sync(self.paths)
             failed = DiskIOError(f"disk I/O error: {error}", sqlite_message="disk I/O error")
             self.mark_broken(failed, exit_codes.FSYNC_FAILED)
@@ -410,6 +412,8 @@ class WriteConnection:
         except sqlite3.Error as error:
             self.break_on_io_error(error)
             raise
+        # After the commit of the epoch: a crash before it leaves the mark, and with it the strict
+        # form of R1, to the next owner.
         clear_failed_sync(self.paths)
         self.commit_no = get_internal(self.conn, "commit_no") or 0
         self.file_id = file_id(self.conn)
@@ -478,6 +482,7 @@ class WriteConnection:
         Returns only if just the WAL was unlinked, no other program has written, and all of it,
         *commit_no* included, is in the database again.
         """
+        # Asked first: a checkpoint of the WAL changes the database, by this process itself.
         unwritten = self.guard.unchanged_since_checkpoint()
         if unwritten and self._checkpoint_unlinked_wal():
             _log.warning("the WAL of %s was removed; all of it is in the file again", self.paths.db)

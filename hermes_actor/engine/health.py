@@ -43,6 +43,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 def is_index_damage(error: BaseException | None) -> bool:
     """Return True if FTS5 has found one of its indexes malformed."""
+    # The extended code: the primary one, CORRUPT, does not say whose pages are malformed.
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
@@ -51,11 +52,13 @@ def may_be_the_index(error: BaseException | None) -> bool:
 
     FTS5 reports damage as CORRUPT, CONSTRAINT or ERROR; only a trial without the index decides.
     """
+    # Some typed errors are SQLite errors as well; they were raised here, not by SQLite.
     if not isinstance(error, sqlite3.Error) or isinstance(error, HermesActorError):
         return False
     # An interrupted statement says nothing about the index, and must not be run a second time.
     if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
         return False
+    # A full disk or an I/O error would fail a trial without the index just as well.
     return primary_code(error) == sqlite3.SQLITE_CORRUPT or not is_storage_failure(error)
 
 
@@ -63,6 +66,7 @@ class IndexFailed(sqlite3.DatabaseError):
     """A full-text index cannot take rows that can be read: it is damaged."""
 
     def __init__(self, cause: sqlite3.Error) -> None:
+        # With the codes of its cause: handlers of SQLite errors roll back and classify by them.
         super().__init__(str(cause))
         self.sqlite_errorcode: int = cause.sqlite_errorcode
         self.sqlite_errorname: str = cause.sqlite_errorname
@@ -90,6 +94,7 @@ class StorageHealth:
     def record(self, error: HermesActorError) -> HermesActorError:
         """Remember a fault of the storage; returns the error, with the holder of a lock named."""
         if isinstance(error, Busy):
+            # At once: the kernel shows a lock only while it is held.
             holders = ", ".join(f"pid {pid}" for pid in write_lock_holders(self._paths.shm))
             if holders:
                 error = Busy(f"{error} (held by {holders})", sqlite_message=error.sqlite_message)
@@ -122,6 +127,7 @@ class StorageHealth:
 
     def refusal(self) -> HermesActorError | None:
         """Return the reason why no change can be made, if there is one."""
+        # A passing fault refuses nothing: the next change finds out whether it has passed (G11).
         if self.damage is None:
             return None
         return ActorBroken(

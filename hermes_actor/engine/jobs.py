@@ -141,6 +141,7 @@ class IndexBarrier(Job):
         self.through = through
         self.damaged = damaged
         self.verify = verify
+        # Fixed when it is first asked for: texts that are written after that are not waited for.
         self.large: set[int] | None = None
         """Large texts that were there when all others had been indexed, and still are to be."""
 
@@ -181,6 +182,8 @@ class Hold(Maintain):
     def __init__(
         self, on_done: OnDone, deadline: float, holder: str, is_wanted: Callable[[], bool]
     ) -> None:
+        # Through _settle: an error ends the hold, whether the writer reports it or the host, which
+        # gives up a job that was not taken.
         super().__init__(self._settle, deadline, "state", is_wanted=is_wanted)
         self._on_state = on_done
         self.holder = holder
@@ -201,15 +204,18 @@ class Hold(Maintain):
 
     def end(self) -> None:
         """Mark the end and refuse what came too late."""
+        # Before the queue is emptied: put() does the two in the other order, so one side refuses.
         self.ended = True
         with contextlib.suppress(queue.Empty):
             while True:
                 job = self.work.get_nowait()
+                # None is the mark of abandon().
                 if job is not None:
                     job.give_up(_hold_over())
 
     def abandon(self) -> None:
         """End the hold because the holder has left: other jobs go on at once."""
+        # Through the queue, not by a flag: the writer sleeps in it, for up to 10 s.
         self.work.put(None)
 
 
@@ -262,6 +268,7 @@ class Lease(Job):
         leads: Callable[[bool], None] = lambda _leads: None,
     ) -> None:
         """*leads* is called with True before the lease is granted, with False when it has ended."""
+        # As with Hold: an error ends the lease, whichever side reports it.
         super().__init__(self._settle, deadline)
         self.steps: queue.SimpleQueue[LeaseStep | None] = queue.SimpleQueue()
         self.ended = False
@@ -275,6 +282,7 @@ class Lease(Job):
             # Before the grant is reported: the first step may come at once, on another thread.
             self._granted = True
             self._leads(True)
+        # Before end(): the lease is refused first, then the steps that were sent ahead.
         self._on_granted(outcome)
         if outcome.error is not None:
             self.end()
@@ -304,6 +312,8 @@ class Lease(Job):
 
     def abandon(self) -> None:
         """Interrupt what runs and roll back at once: the holder has left."""
+        # The flag ends a statement that runs, at its next look; the mark wakes a writer that waits
+        # for a step.
         self.is_abandoned = True
         self.steps.put(None)
 

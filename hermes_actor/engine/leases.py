@@ -99,6 +99,7 @@ class LeaseRunner:
         """Try a statement that has failed with *error* once more, without the index (G7)."""
         conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
         explained = self._connection.explain(error)
+        # Only changes of messages fire the triggers; any other statement failed by itself.
         if not may_be_the_index(error) or not names_messages(statement.sql):
             raise explained from error
         if not conn.in_transaction:
@@ -136,6 +137,8 @@ class LeaseRunner:
         try:
             if commit.ticket is not None:
                 answered = self._receipts.find(connection.conn, commit.ticket)
+                # A commit that is sent again: its receipt answers, and what this lease has done
+                # once more goes (G2).
                 if answered is not None:
                     transaction.roll_back()
                     return answered
@@ -145,10 +148,12 @@ class LeaseRunner:
             transaction.roll_back()
             return Outcome(error=lost.cause)
         except OutcomeUnknown as error:
+            # No rollback: the writer is broken, or the change is in the file.
             return Outcome(error=error)
         except Exception as error:
             transaction.roll_back()
             return Outcome(error=connection.explain(error))
+        # One change with one number, however many statements it had: as one it was acknowledged.
         transaction.changed = [change_of(decoded(commit.operation), commit_no)]
         transaction.publish()
         return Outcome(Raw(encoded), None, commit_no)

@@ -107,6 +107,8 @@ class _Loop:
         self._barrier_pause = 0.0
         self._running = 1
         """Number of open jobs that run now: 0 for a lease, which is done once it is granted."""
+        # The queue of the host does not know the jobs that were taken in one go and still wait
+        # here; a statement of a guest makes way for those, too (G13).
         writer.others_wait = self._others_wait
 
     def _others_wait(self) -> bool:
@@ -117,15 +119,20 @@ class _Loop:
             pause: float | None = limits.IDLE_GRACE_SECONDS
             stopped = False
             while not stopped:
+                # While searches wait for the index, slices follow each other without the grace of
+                # idle time. Jobs that came meanwhile are taken first: no change waits for a search.
                 taken = self._source.take(self._barrier_pause if self._barriers else pause)
                 jobs = [job for job in taken if self._claim(job)]
                 if taken and not jobs:
                     self._sent()  # requests that cannot be read were refused while they were taken
                 if jobs:
                     stopped = self._work(jobs)
+                    # Not at once: the next call of a lone client comes sooner than that, and would
+                    # meet a slice.
                     pause = limits.IDLE_GRACE_SECONDS
                 if self._barriers:
                     self._run_maintenance(self._run_barrier_slice)
+                # Not both: the searches wait for the very part of idle work that indexes.
                 elif not jobs:
                     pause = self._idle()
                 self._check()
@@ -135,11 +142,13 @@ class _Loop:
             self._refuse_open(error)
             raise
         except BaseException as error:
+            # Unknown, not refused: the error may have come between a commit and its reply (G9).
             self._refuse_open(OutcomeUnknown(f"the writer has stopped: {error}"))
             raise
 
     def _claim(self, job: Job) -> bool:
         """Return True if *job* is to be run here. It is open until it has an outcome."""
+        # Before the claim: from here on the job is answered even if the writer ends.
         self._open.append(job)
         try:
             if job.take():
@@ -148,16 +157,21 @@ class _Loop:
             self._unexpected("taking a request", error)
             self._finish(job, Outcome(error=self._writer.connection.explain(error)))
             return False
+        # Its sender was quicker, has given it up, and reports that itself.
         self._open.remove(job)
         return False
 
     def _unexpected(self, what: str, error: Exception) -> OutcomeUnknown:
         """Log an untyped error, which ends the job it happened in and nothing else (G16)."""
         _log.error("%s failed, %s", what, self._writer.paths.db, exc_info=error)
+        # The transaction may be open: what is left in it must not go into the next commit.
         self._writer.abandon()
+        # Unknown: the error may have come after the commit, and then the receipt knows better.
         return OutcomeUnknown(f"{what} failed: {type(error).__name__}: {error}")
 
     def _check(self) -> None:
+        # Maintenance breaks a writer as well, by a checkpoint or a slice that fails (R2, R3); a
+        # batch has called on_broken before its replies already.
         if self._writer.connection.broken is not None:
             self._on_broken()
             raise self._writer.connection.broken_error()
@@ -169,6 +183,8 @@ class _Loop:
         self._sent()
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
+        # A hold or a lease is done once it is granted. An error after that must not report a second
+        # outcome: on_done is called once.
         if job in self._open:
             self._open.remove(job)
             self._answer(job, outcome)
@@ -187,6 +203,8 @@ class _Loop:
             if isinstance(job, Call):
                 calls.append(job)
                 continue
+            # Before the other job: jobs run in the order in which they came (G3), and a stop, which
+            # comes last, finds everything answered.
             self._run_calls(calls)
             calls = []
             if isinstance(job, Stop):
@@ -219,25 +237,33 @@ class _Loop:
 
     def _after_batch(self, size: int, seconds: float, more: bool) -> None:
         self._measured(size, seconds)
+        # The rest of a batch that ended early waits here, and not in the source.
         writer, waiting = self._writer, more or self._source.waiting()
         writer.checkpointer.run_if_due(waiting=waiting)
+        # Between batches as well: under steady load there is no idle time, and searches need large
+        # texts, too (G4).
         with contextlib.suppress(Busy):  # retried after the next batch
             writer.index.run_large_text_slice(idle=False)
+        # Before lag_is_urgent, which reads it again: the difference is what was written since.
         newest = writer.index.newest
         if not writer.index.lag_is_urgent:
             self._owed = 0
             return
         # From here on the lag may not grow: as many rows are indexed as are written.
         self._owed += max(0, writer.index.newest - newest)
+        # However much is owed, clients come next (G13); later batches make up for the rest.
         enough = self._clock() + limits.INDEX_SLICE_IDLE_SECONDS
         while self._owed > 0 and self._clock() < enough:
             before = writer.index.watermark
             writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            # At least 1: a rebuild lowers the watermark, which must not add to the debt.
             self._owed -= max(1, writer.index.watermark - before)
 
     def _run_other(self, job: Job) -> None:
         if isinstance(job, IndexBarrier):
             if job.verify or job.damaged is not None:
+                # A rebuild that fails is not the failure of this search: its barrier waits on, for
+                # a later one, until its deadline.
                 self._run_maintenance(partial(self._writer.index.rebuild_if_damaged, job.damaged))
             self._barriers.append(job)
             return
@@ -285,6 +311,8 @@ class _Loop:
             self._finish(job, Outcome(state))
             self._sent()
             while True:
+                # Two limits: a holder whose process was stopped gives no sign, and one that never
+                # ends would make the writer look stuck to a watchdog.
                 allowed = min(limits.HOLD_SILENT_SECONDS, end - self._clock())
                 work = job.work.get(timeout=max(allowed, 0.0))
                 if work is None:
@@ -309,6 +337,7 @@ class _Loop:
         """Run one slice for searches that wait for a complete index; changes come in between."""
         writer = self._writer
         try:
+            # Of 10 ms, although nothing may wait: changes that come meanwhile are let in between.
             more = writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
             pause = (
                 None
@@ -316,6 +345,7 @@ class _Loop:
                 else writer.index.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
             )
         except Exception as error:
+            # The searches get the reason now, not at their deadline; the error goes on to the log.
             explained = self._writer.connection.explain(error)
             for job in self._barriers:
                 self._finish(job, Outcome(error=explained))
@@ -326,12 +356,15 @@ class _Loop:
         self._barrier_pause = min(pause or 0.0, limits.ASIDE_LOOK_SECONDS)
         for job in list(self._barriers):
             done = job.through
+            # Notes are not settled up to an id, as messages are indexed: while one is left, any
+            # message below may be the one that lacks.
             if more and (writer.index.unsettled or writer.index.watermark < job.through):
                 done = min(writer.index.watermark, job.through - 1)
             elif large := self._large_texts(job):
                 done = min(large) - 1
             outcome = Outcome()
             if done < job.through:
+                # Asked only of what is not done: a barrier that is reached is never too late.
                 if self._clock() <= job.deadline:
                     continue
                 outcome = Outcome(
@@ -354,6 +387,7 @@ class _Loop:
         self._sent()
         self._running = 0
         try:
+            # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
             end = self._clock() + limits.LEASE_TOTAL_SECONDS
             limit = self._writer.leases.limit(end, lambda: job.is_abandoned)
             while self._run_step(job, limit):
@@ -376,12 +410,15 @@ class _Loop:
             if step.statement is None:
                 outcome = self._writer.leases.end(step.commit)
             elif job.is_abandoned:
+                # A step that was sent ahead of the end of its client: others need not wait for it.
                 raise lease_over()
             else:
                 outcome = Outcome(self._writer.leases.run(step.statement, limit))
         except DeadlineExceeded as error:
+            # Over its limit: nothing of it is kept, so no later statement may run either.
             outcome, goes_on = Outcome(error=error), False
         except Exception as error:
+            # Only this statement failed: the transaction stays open, if SQLite has not ended it.
             outcome = Outcome(error=self._writer.connection.explain_to_caller(error))
         if self._writer.connection.broken is not None:
             self._on_broken()
@@ -410,6 +447,8 @@ class _Loop:
         try:
             result = work()
         except Exception as error:
+            # A fault of the storage is one line each time; a bug has its traceback logged once, and
+            # not every 5 s.
             expected = isinstance(error, HermesActorError | sqlite3.Error)
             if expected or repr(error) != repr(self._writer.maintenance.error):
                 _log.warning(

@@ -39,12 +39,15 @@ def migrate(conn: Connection, progress: Callable[[float], None] = lambda _share:
     """Complete the schema inside the open transaction; *progress* gets the share done."""
     # Always an open connection, never a path: sqlite-utils may link another SQLite.
     db = Database(conn, recursive_triggers=False, execute_plugins=False)
+    # Each with IF NOT EXISTS: tables that are there stay, and columns are added to them below.
     for statement in statements(SCHEMA_SQL):
         conn.execute(statement)
     progress(0.02)
     _add_columns(conn)
     progress(0.1)
+    # Before the number is raised, by which they are recognised.
     outdated = _tables_to_rebuild(conn)
+    # Before the unique index, which refuses a file with duplicates.
     _settle_titles(conn, db)
     conn.execute(DEFERRED_INDEX_SQL)
     for table in outdated:
@@ -108,6 +111,7 @@ def _refill(conn: Connection, progress: Callable[[float], None]) -> None:
     newest = newest_id(conn)
     if _rows(conn) <= limits.INLINE_FILL_ROWS:
         index_all(conn, progress)
+        # Large texts are noted only, and count by their notes.
         set_internal(conn, "watermark", newest)
     else:
         # Too many for a start: slices fill the indexes while the file is served.

@@ -79,6 +79,8 @@ def _create_file(paths: StorePaths) -> bool:
     """Create the file with mode 0600 before SQLite does it with the umask's."""
     try:
         paths.db.parent.mkdir(parents=True, exist_ok=True)
+        # O_EXCL: only a file that was created here is removed again if it cannot be filled (G15).
+        # Closed before SQLite opens it: later, that would drop its locks (G6).
         os.close(os.open(paths.db, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return False
@@ -113,6 +115,8 @@ def _explain(error: sqlite3.Error, paths: StorePaths) -> HermesActorError:
     """Return the typed error. On a full disk, a side file that cannot grow is an I/O error."""
     explained = from_sqlite(error, paths.db)
     if isinstance(explained, DiskIOError):
+        # Growing the shared memory fails with IOERR on a full disk. Reported as such, it would send
+        # people to look for a broken disk.
         room = os.statvfs(paths.db.parent)
         if room.f_bavail == 0:
             return DiskFull(
@@ -140,7 +144,8 @@ class _Waiting(NamedTuple):
 
 
 def _prepare(conn: Connection, paths: StorePaths, wait: _Waiting) -> None:
-    # The first read tells a database from anything else and replays a hot journal.
+    # The first read tells a database from anything else and replays a hot journal. It comes before
+    # the journal mode, which writes: a file that is refused stays as it was.
     objects = wait(lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"))
     _configure(conn)
     if objects == 0:
@@ -156,6 +161,7 @@ def _prepare(conn: Connection, paths: StorePaths, wait: _Waiting) -> None:
             wait.on_phase(PhaseReport(Phase.MIGRATING, f"{done:.0%}"))
 
         _in_transaction(conn, wait, lambda conn: migrate(conn, progress))
+    # Last: a file that cannot be migrated keeps its journal mode as well.
     _ensure_wal(conn, wait)
 
 
@@ -171,6 +177,7 @@ def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
 def _configure(conn: Connection) -> None:
     """Set the pragmas of the write connection."""
     for pragma in (
+        # Off by default, and never stored in the file.
         "foreign_keys = ON",
         # G1: NORMAL would acknowledge commits that a power cut takes back.
         "synchronous = FULL",
@@ -179,6 +186,7 @@ def _configure(conn: Connection) -> None:
         "checkpoint_fullfsync = ON",
         # The engine decides: an automatic checkpoint would run inside a commit that clients await.
         "wal_autocheckpoint = 0",
+        # Otherwise the WAL keeps the size of its largest burst for good.
         f"journal_size_limit = {limits.JOURNAL_SIZE_LIMIT_BYTES}",
         f"cache_size = -{limits.CACHE_KIB}",
         # Memory mapping turns a stray write of this process into a damaged file.
@@ -188,6 +196,7 @@ def _configure(conn: Connection) -> None:
 
 
 def _in_transaction(conn: Connection, wait: _Waiting, work: Callable[[Connection], None]) -> None:
+    # Waited for before the work, which then meets no foreign lock half-way.
     wait(lambda: conn.execute("BEGIN IMMEDIATE"))
     try:
         work(conn)

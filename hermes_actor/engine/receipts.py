@@ -77,10 +77,12 @@ class Receipts:
     def find(self, conn: Connection, ticket: Ticket) -> Outcome | None:
         """Return the answer that a request has had before; ``None``: it is to be applied now."""
         client = self._clients.get(ticket.client) or self._meet(conn, ticket.client)
+        # What the open transaction has recorded counts: one number may come twice in a batch.
         highest = self._pending.get(ticket.client, client.highest)
         if ticket.seq > highest:
-            # First sent on this connection ``after`` is not below the floor. Sent again it may be,
-            # and then only what was never swept is known never to have been applied.
+            # Above a receipt that is there, nothing was ever applied (rule 2). First sent on this
+            # connection ``after`` is not below the floor. Sent again it may be, and then only what
+            # was never swept is known never to have been applied.
             if client.highest or ticket.after >= min(ticket.floor, self.swept_through):
                 return None
             return Outcome(error=_unknown(ticket))
@@ -98,6 +100,7 @@ class Receipts:
         refusal = self._refusals.get((ticket.client, ticket.seq))
         if refusal is not None:
             return Outcome(error=refusal, replayed=True)
+        # No receipt, and none was removed that could have been its own: it was not applied.
         if ticket.seq > client.pruned and ticket.after >= self.swept_through:
             return Outcome(error=RequestError("it was refused before; the reason is lost"))
         return Outcome(error=_unknown(ticket))
@@ -125,6 +128,8 @@ class Receipts:
         if ticket.acked_through - client.pruned >= limits.RECEIPTS_PRUNED_AT_ONCE:
             conn.execute(
                 "DELETE FROM hermes_actor_receipts WHERE client = ? AND seq <= ?",
+                # Never its own, whatever the client claims: by the newest one the next owner knows
+                # what was applied (rule 2).
                 (ticket.client, min(ticket.acked_through, ticket.seq - 1)),
             )
 
@@ -136,6 +141,7 @@ class Receipts:
         that is forgotten is still answered with ``executed = "no"``.
         """
         plain = without_origin(error)
+        # So that it goes to the end: the oldest are forgotten first.
         self._refusals.pop((ticket.client, ticket.seq), None)
         self._refusals[ticket.client, ticket.seq] = plain
         while len(self._refusals) > limits.REFUSALS_KEPT:
@@ -148,6 +154,7 @@ class Receipts:
             client = self._clients.get(ticket.client)  # not met: its request could not be read
             if client is None:
                 continue
+            # Here, not in record(): until the commit the receipts are there.
             if ticket.acked_through - client.pruned >= limits.RECEIPTS_PRUNED_AT_ONCE:
                 client.pruned = ticket.acked_through
         for client_id, highest in self._pending.items():
@@ -171,6 +178,7 @@ class Receipts:
         self._clients.pop(client_id, None)
 
     def sweep_is_due(self, commit_no: int) -> bool:
+        """Return True if a sweep at *commit_no* would remove enough to be worth its reading."""
         distance = commit_no - limits.RECEIPTS_KEPT_COMMITS - self.swept_through
         return distance >= limits.RECEIPTS_SWEEP_EVERY_COMMITS
 
@@ -182,6 +190,8 @@ class Receipts:
         through = commit_no - limits.RECEIPTS_KEPT_COMMITS
         conn.execute("DELETE FROM hermes_actor_receipts WHERE commit_no <= ?", (through,))
         conn.execute("DELETE FROM hermes_actor_stage WHERE commit_no <= ?", (through,))
+        # In the same transaction: without it, a receipt that was swept would look like a change
+        # that was never made, and the change would be made twice (G2).
         set_internal(conn, "swept_through", through)
         return through
 
