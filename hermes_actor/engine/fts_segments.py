@@ -106,6 +106,7 @@ class _Structure(NamedTuple):
 
 def _varints(data: bytes, offset: int = 0) -> Iterator[int]:
     while offset < len(data):
+        # As SQLite writes them: seven bits in each byte, all eight in the ninth.
         value = 0
         for count in range(9):
             if offset >= len(data):
@@ -124,6 +125,7 @@ def _varints(data: bytes, offset: int = 0) -> Iterator[int]:
 def _packed(*values: int) -> bytes:
     out = bytearray()
     for value in values:
+        # Eight bytes of seven bits; beyond that, numbers have another form. No count is so large.
         if not 0 <= value < 1 << 56:
             raise UnknownFormat(f"{value} is no count")
         digits = [value & 0x7F]
@@ -137,6 +139,8 @@ def _read_structure(conn: Connection, table: str) -> _Structure:
     if scalar(conn, f"SELECT v FROM {table}_config WHERE k = 'version'") != _VERSION:
         raise UnknownFormat(f"{table} is of another version")
     block = scalar(conn, f"SELECT block FROM {table}_data WHERE id = ?", (_STRUCTURE_ROW,))
+    # Four bytes of the cookie, which FTS5 compares with its settings and which stay as they are,
+    # and three counts at least.
     if not isinstance(block, bytes) or len(block) < 7 or block[4:8] == _OTHER_STRUCTURE:
         raise UnknownFormat(f"the structure of {table} is of another kind")
     numbers = _varints(block, 4)
@@ -149,6 +153,8 @@ def _read_structure(conn: Connection, table: str) -> _Structure:
             levels.append(_Level(merging, found))
     except (StopIteration, RuntimeError) as error:
         raise UnknownFormat(f"the structure of {table} ends too early") from error
+    # A record that does not come out even was misread. Better to leave large texts to FTS5 than to
+    # write such a reading back.
     if segments != sum(len(level.segments) for level in levels) or any(True for _ in numbers):
         raise UnknownFormat(f"the structure of {table} has another length")
     return _Structure(block[:4], written, levels)
@@ -172,6 +178,7 @@ def _read_totals(conn: Connection, table: str) -> tuple[int, int]:
     block = scalar(conn, f"SELECT block FROM {table}_data WHERE id = ?", (_TOTALS_ROW,))
     if not isinstance(block, bytes):
         raise UnknownFormat(f"{table} has no totals")
+    # The record is empty until the first row comes.
     rows, tokens, *more = [*_varints(block)] or [0, 0]
     if more:
         raise UnknownFormat(f"{table} has totals of several columns")
@@ -194,17 +201,22 @@ def _with_newest(structure: _Structure, segment: _Segment) -> _Structure:
     if not levels:
         levels = [_Level(0, [])]
     if segment.pages <= _SMALL_PAGES:
+        # The newest of all: levels are listed newest first, segments in them oldest first.
         levels[0].segments.append(segment)
         return structure._replace(levels=levels)
+    # FTS5 merges level 0 into level 1. An empty level before both leaves them side by side.
     if levels[0].merging and len(levels) < _MOST_LEVELS:
         levels.insert(0, _Level(0, []))
     elif len(levels) == 1:
         levels.append(_Level(0, []))
     target = 0
+    # Not beyond a level that is being merged: its output goes to the next one and must stay the
+    # older. Behind its own segments there is room, because a merge takes the oldest.
     while target + 1 < len(levels) and not levels[target].merging:
         target += 1
         if any(one.pages >= segment.pages for one in levels[target].segments):
             break
+    # From the oldest of these levels on, so that the order of all segments stays.
     for newer in reversed(levels[:target]):
         levels[target].segments.extend(newer.segments)
         newer.segments.clear()
@@ -241,9 +253,13 @@ class Built:
         sizes = dict(conn.execute("SELECT id, sz FROM t_docsize").fetchall())
         self.sizes: dict[int, bytes] = sizes
         rows, tokens = _read_totals(conn, "t")
+        # The build began with these totals (build_steps); what differs from them is the change that
+        # this segment makes, which may be negative.
         self.rows = rows - removed
         self.tokens = tokens - _MANY_TOKENS
         segments = [s for level in _read_structure(conn, "t").levels for s in level.segments]
+        # Each would need a number, and a place in the order. A build makes one; more of them mean
+        # that FTS5 works in another way than this module knows.
         if len(segments) > 1:
             raise UnknownFormat(f"{len(segments)} segments of one transaction")
         self._segment = segments[0] if segments else None
@@ -270,6 +286,7 @@ class Built:
         return iter(self._conn.execute("SELECT term, pgno FROM t_idx"))
 
     def close(self) -> None:
+        """Close the private database, which goes with it. Calling it again is harmless."""
         self._conn.close()
 
     @property
@@ -322,7 +339,9 @@ def build_steps(conn: Connection, table: str) -> list[Step]:
         ]
     totals = _packed(len(old), _MANY_TOKENS).hex()
     steps.append(Step(f"UPDATE t_data SET block = x'{totals}' WHERE id = {_TOTALS_ROW}"))
+    # FTS5 has seen none of this: rows and totals were written past it.
     steps += [Step(sql) for sql in (*_forgetting("t"), "COMMIT", "BEGIN")]
+    # By id, the delete of a row before its insert: when an id goes back, FTS5 writes a segment.
     for row, has_old, has_new in kept:
         if has_old:
             steps.append(Step(f"DELETE FROM t WHERE rowid = {row}"))
@@ -367,6 +386,7 @@ def stage(
         f"INSERT INTO {table}_data (id, block) VALUES (?, ?)",
         [(base + offset, block) for offset, block in pages],
     )
+    # Fewer bytes than asked for: the end. If it came out even, one more call copies nothing.
     return pages[-1][0] if sum(len(block) for _, block in pages) >= size else None
 
 
@@ -382,12 +402,14 @@ def place(conn: Connection, table: str, number: int, built: Built) -> None:
     :class:`UnknownFormat` if the index is not as it should be; nothing may be committed then.
     """
     if built.extent is not None:
+        # Now, not with the pages: so what a crash leaves is in one table, and known by its number.
         conn.executemany(
             f"INSERT INTO {table}_idx (segid, term, pgno) VALUES (?, ?, ?)",
             ((number, term, leaf) for term, leaf in built.index()),
         )
         structure = _with_newest(_read_structure(conn, table), _Segment(number, *built.extent))
         _write_structure(conn, table, structure)
+    # Into the tables behind the index: through FTS5 the text would be indexed again.
     for entry in built.entries():
         if entry.old is not None:
             conn.execute(f"DELETE FROM {table}_content WHERE id = ?", (entry.id,))
@@ -401,6 +423,7 @@ def place(conn: Connection, table: str, number: int, built: Built) -> None:
                 f"INSERT INTO {table}_docsize (id, sz) VALUES (?, ?)",
                 (entry.id, built.sizes[entry.id]),
             )
+    # Added, not set: other rows were indexed since the build began.
     rows, tokens = _read_totals(conn, table)
     _write_totals(conn, table, rows + built.rows, tokens + built.tokens)
     _forget_structure(conn, table)
@@ -418,6 +441,7 @@ def _forget_structure(conn: Connection, table: str) -> None:
 def _forgetting(table: str) -> tuple[str, ...]:
     return (
         "SAVEPOINT hermes_actor_segment",
+        # Deletes nothing, but is a write: only by one does FTS5 take part in the savepoint.
         f"DELETE FROM {table} WHERE rowid IS NULL",
         "ROLLBACK TO hermes_actor_segment",
         "RELEASE hermes_actor_segment",
@@ -429,6 +453,7 @@ def remove_leftovers(conn: Connection, table: str, pages: int) -> bool:
 
     They cost room and nothing else: the index does not know of them.
     """
+    # No copy may be under way: its pages would look the same.
     used = _read_structure(conn, table).numbers
     above = min(_OWN_NUMBERS) << _NUMBER_SHIFT
     first = f"SELECT id >> {_NUMBER_SHIFT} FROM {table}_data WHERE id >= ? ORDER BY id LIMIT 1"
@@ -466,6 +491,7 @@ def _is_known(table: str) -> bool:
         conn.execute(statements(TABLES[table])[0])
         for turn, (row, text) in enumerate(turns):
             entry = Entry(row, held.get(row), None if text is None else text.encode())
+            # In turns, so that each way has to find and to change the work of the other.
             if aside and turn % 2:
                 _change_aside(conn, table, entry)
             else:
@@ -478,6 +504,7 @@ def _is_known(table: str) -> bool:
         conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
         conn.close()
         made.append(found)
+    # Not only equal but right: eight rows, without 2 and 3, and with 9.
     return made[0] == made[1] and len(made[0][-1][0]) == len(texts) - 1
 
 

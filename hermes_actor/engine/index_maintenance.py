@@ -66,6 +66,7 @@ class IndexMaintenance:
         self._connection = connection
         self._checkpointer = checkpointer
         self._others_wait = others_wait
+        # In the first transaction of each connection, too, for which every schema is a new one.
         connection.on_new_schema = self._load_state
 
     # --- state of the indexes --------------------------------------------------------------------
@@ -91,13 +92,17 @@ class IndexMaintenance:
     def _defer_triggers(self) -> None:
         """Pass over the triggers of the file, if they are the known ones, and take notes."""
         features, authorizer = features_of(self._connection.conn), self._connection.authorizer
+        # Both: a change that is passed over without a note would be lost for the indexes.
         authorizer.deferring = features.deferrable and features.stale
         if authorizer.deferring:
             take_notes(self._connection.conn, authorizer.noting)
+            # An earlier owner may have left notes.
             self.large_texts.is_due = True
 
     def guest_has_written(self) -> None:
         """Derive what a statement may have changed, inside its transaction."""
+        # At once, because the next message of the batch may get an id below the watermark. The rest
+        # is checked by the next transaction, which finds an unknown schema.
         self.watermark = settle_watermark(self._connection.conn)
         self._defer_triggers()
 
@@ -138,6 +143,7 @@ class IndexMaintenance:
         return {
             message_id
             for (message_id,) in self._connection.conn.execute(
+                # Only of messages that exist: what is indexed of others is never found.
                 "SELECT s.id FROM hermes_actor_stale s JOIN messages m ON m.id = s.id"
                 " WHERE s.aside = 1 AND s.id <= ?",
                 (through,),
@@ -156,6 +162,7 @@ class IndexMaintenance:
         conn = connection.conn  # not before: a transaction may begin on a new connection
         if self.damage is not None:
             return self._rebuild(self.damage)
+        # The features are remembered; broken_parts() asks SQLite about each table.
         if not features_of(conn).whole and broken_parts(conn):
             return self._rebuild("its triggers are gone")
         self.newest = newest = newest_id(conn)
@@ -171,6 +178,7 @@ class IndexMaintenance:
         try:
             until = env.monotonic() + seconds
             watermark = index_until(conn, self.watermark, env, until)
+            # Before settle(), which removes the notes that say so.
             self._retry_changed_texts(conn)
             unsettled = noted and settle(conn, env, until)
             if has_notes(conn, aside=True):
@@ -184,6 +192,7 @@ class IndexMaintenance:
         # After the commit: memory is never ahead of the file.
         self.watermark, self.unsettled = watermark, unsettled
         env.failpoint("index.after")
+        # A long run of slices writes as much as clients do, and idle time may not come for long.
         self._checkpointer.run_if_due(waiting=self._others_wait())
         return self._merge() or unsettled or watermark < newest
 
@@ -208,6 +217,7 @@ class IndexMaintenance:
             return False
         try:
             with failing_index():
+                # Read without a lock: only an index that is crowded costs a transaction.
                 crowded = [table for table in TABLES if is_crowded(conn, table)]
             for table in crowded:
                 self._begin(limits.OPEN_BUSY_SECONDS)
@@ -219,6 +229,7 @@ class IndexMaintenance:
                 self._connection.commit(writes=1)
                 self._checkpointer.run_if_due(waiting=self._others_wait())
         except UnknownFormat:
+            # An index of another form is left to FTS5, which merges when it wants to.
             return False
         except IndexFailed as error:
             return self._rebuild_after(error)
@@ -236,6 +247,7 @@ class IndexMaintenance:
         pause = large_texts.pause(idle=idle)
         if pause != 0.0:
             return pause
+        # One or the other: the pages of a copy and a checkpoint in one go would add up (G13).
         if self._checkpointer.run_if_due(waiting=True):
             return 0.0
         self._begin(wait)
@@ -245,6 +257,8 @@ class IndexMaintenance:
             else:
                 connection.roll_back()
         except BaseException as error:
+            # Memory has gone on as if this part were committed; the notes, which are in the file,
+            # say where it really stands.
             large_texts.give_up()
             if not isinstance(error, IndexFailed):
                 raise
@@ -288,6 +302,8 @@ class IndexMaintenance:
         """
         conn, env = self._connection.conn, self._connection.env
         until, newest = env.monotonic() + limits.INDEX_SLICE_IDLE_SECONDS, newest_id(conn)
+        # Not kept in memory here: the guest may roll back. What holds is read from the file when
+        # its statement has ended.
         watermark = index_until(conn, self.watermark, env, until)
         left = features_of(conn).deferrable and settle(conn, env, until)
         if left or watermark < newest or self.pending_large_texts(newest):
@@ -311,6 +327,7 @@ class IndexMaintenance:
             pause = self.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
             if pause is None:
                 break
+            # All that is left are texts that fail, and their pauses grow to minutes.
             if self.large_texts.is_delayed and self.large_texts.tries >= limits.ASIDE_TRIES:
                 raise StorageError(str(self.large_texts.failure))
             self._connection.env.sleep(pause)
@@ -329,6 +346,8 @@ class IndexMaintenance:
         takes as long as reading it, and changes would wait.
         """
         self._begin(limits.OPEN_BUSY_SECONDS)
+        # Many searches find the same damage. The first rebuild changes the schema, so the others
+        # come with a number that is no longer true.
         if self._connection.conn.layout_cookie == schema:
             self._rebuild("a search has found it damaged")
         elif broken_parts(self._connection.conn):
@@ -358,11 +377,13 @@ class IndexMaintenance:
         except sqlite3.Error as error:
             connection.roll_back()
             raise connection.explain(error) from error
+        # Before the commit, which would take the schema that its transaction found for known.
         connection.invalidate_schema()
         self.gaps.forget_progress()
         connection.commit()
         self.watermark = nothing
         self.damage = None
+        # Its pages and numbers were of the tables that are gone.
         self.large_texts.give_up()
         conn.layout = None
         self.rebuilds += 1
@@ -374,6 +395,9 @@ def _replace_tables(conn: Connection) -> int:
         drop_fulltext(conn, table)
         create_fulltext(conn, table)
     nothing = forget_index(conn)
+    # A note has an entry compared with its message; there is no entry left, and every message is
+    # indexed again anyway.
     conn.execute("DELETE FROM hermes_actor_stale")
+    # Under its own schema an owner does not search for gaps.
     note_schema(conn)
     return nothing

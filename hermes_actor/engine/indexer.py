@@ -47,12 +47,14 @@ __all__ = [
 _log = logging.getLogger("hermes_actor.engine")
 
 
+# In bytes: LENGTH of a text counts characters, and only up to the first NUL.
 _LENGTH = (
     "COALESCE(LENGTH(CAST(m.content AS BLOB)), 0) + COALESCE(LENGTH(CAST(m.tool_calls AS BLOB)), 0)"
 )
 
 
 def newest_id(conn: Connection) -> int:
+    """Return the highest id of a message, 0 if there is none."""
     return scalar(conn, "SELECT MAX(id) FROM messages") or 0
 
 
@@ -64,9 +66,12 @@ def settle_watermark(conn: Connection) -> int:
     """
     newest = newest_id(conn)
     stored = get_internal(conn, "watermark")
+    # The highest id ever given, not only the newest one: once the last messages are deleted, a true
+    # watermark lies above all that are left.
     if stored is not None and stored <= max(newest, _highest_ever(conn)):
         return stored
     nothing = forget_index(conn)
+    # Rule 4: indexes that end where the messages end were kept by the triggers of the file.
     if not all(_last(conn, table) >= newest for table in _usable(conn)):
         return nothing
     set_internal(conn, "watermark", newest)
@@ -128,6 +133,7 @@ def _last(conn: Connection, table: str) -> int:
 def index_until(conn: Connection, watermark: int, env: Environment, until: float) -> int:
     """Index rows above *watermark* in the open transaction until *until*; the new watermark."""
     tables = _usable(conn)
+    # One step at least, however short the time: every slice gets on.
     while (upper := _index_next(conn, tables, watermark)) is not None:
         watermark = upper
         if env.monotonic() >= until:
@@ -152,6 +158,7 @@ def _step(conn: Connection, watermark: int) -> int | None:
         f"SELECT id, {_LENGTH} FROM messages m WHERE id > ? ORDER BY id LIMIT ?",
         (watermark, limits.INDEX_STEP_ROWS),
     ):
+        # A large text is only noted here, which takes no time.
         size += length if length <= limits.INDEX_ASIDE_BYTES else 0
         if upper is not None and size > limits.INDEX_STEP_BYTES:
             break
@@ -178,6 +185,7 @@ def index_gaps(conn: Connection, above: int, watermark: int, env: Environment, u
     while above < watermark:
         through = min(last_of_next(conn, above, limits.HOLES_STEP_ROWS) or watermark, watermark)
         gap = _first_gap(conn, tables, above, through)
+        # From the gap on by the bounded step of any slice: thousands of rows may be missing.
         above = through if gap is None else _index_next(conn, tables, gap - 1) or through
         if env.monotonic() >= until:
             break
@@ -202,9 +210,11 @@ def _index(conn: Connection, tables: Sequence[str], above: int, through: int) ->
     A table of another shape may hold anything; what is large is indexed at once there. Raises
     :class:`IndexFailed`.
     """
+    # In files of another shape nothing settles notes of large texts, so none are made there.
     most = limits.INDEX_ASIDE_BYTES if features_of(conn).deferrable else 1 << 62
     text, rows = INDEXED_TEXT.format("m."), "FROM messages m WHERE m.id > ? AND m.id <= ?"
     for table in tables:
+        # Rule 3. By id: FTS5 writes out a segment whenever an id goes back.
         missing = (
             f"{rows} AND ({_LENGTH}) {{}} ?"
             f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id) ORDER BY m.id"
@@ -215,6 +225,7 @@ def _index(conn: Connection, tables: Sequence[str], above: int, through: int) ->
                 (above, through, most),
             )
             conn.execute(
+                # OR IGNORE: one note serves both tables, and both may ask for it.
                 f"INSERT OR IGNORE INTO hermes_actor_stale SELECT 1, m.id {missing.format('>')}",
                 (above, through, most),
             )

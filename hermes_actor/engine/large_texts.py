@@ -72,13 +72,17 @@ class _Work:
         try:
             self._build()
         except BaseException as error:
+            # Kept for the writer, which decides what it means: no caller waits for this thread.
             self.error = error
+        # Last: as soon as it is set, the writer reads the rest without a lock. Each side sets its
+        # flag before it reads the other's, so one of the two closes what was built.
         self.finished = True
         if self._given_up:
             self.give_up()
 
     def _build(self) -> None:
         for table, entries in self._parts.items():
+            # The only place to stop at: inside a row FTS5 cannot be interrupted.
             if self._given_up:
                 break
             self._built.append((table, build(table, entries)))
@@ -105,22 +109,30 @@ class _Work:
             if after is not None:
                 self._after = after
                 return True
+            # The copy took several transactions; its pages may have gone with a rebuild meanwhile.
             if not is_staged(conn, table, self._number, built):
                 return False
+        # In the transaction that places. Nothing was locked while the thread worked, so this alone
+        # makes sure that the index gets the text of the message as it is (G4).
         if any(entry_of(conn, table, entry.id) != entry for entry in built.entries()):
             return False
         env.failpoint("aside.place")
         with failing_index():
             place(conn, table, self._number, built)
+        # In memory before the commit: if that fails, the caller gives up all work, and the note,
+        # which is still there, begins it again.
         self._number = None
         self._built.pop(0)
         built.close()
         if not self._built:
+            # With the last table: a note that went earlier would let a search rely on an index that
+            # lacks the text (G4).
             remove_notes(conn, self.ids, aside=True)
         return True
 
     @property
     def is_placed(self) -> bool:
+        """True if the indexes have everything, once the open transaction is committed."""
         return self.finished and not self._built
 
 
@@ -136,6 +148,8 @@ class _WorkApart(_Work):
         self._folder = BuildFolder(paths)
         self._env = env
         self._builder: Builder | None = None
+        # Held from the check of _given_up to the start of the process: otherwise one could start
+        # just after give_up() has looked for one to kill.
         self._starting = threading.Lock()
         self._began, self._ended = False, threading.Event()
 
@@ -159,8 +173,10 @@ class _WorkApart(_Work):
             try:
                 self._builder.wait()
             finally:
+                # After success as well, where it is harmless: no process stays, whatever happens.
                 self._builder.kill()
             for table in tables:
+                # While the folder is there; what is open stays usable without it.
                 self._built.append((table, folder.open(table)))
 
     def give_up(self) -> None:
@@ -174,6 +190,7 @@ class _WorkApart(_Work):
     def close(self) -> None:
         """Also have the thread remove its folder: the actor is about to end."""
         self.give_up()
+        # A thread that has not begun will see that it was given up before it starts a process.
         if self._began:
             self._ended.wait(limits.ASIDE_CLOSE_SECONDS)
 
@@ -201,12 +218,14 @@ class LargeTextIndexer:
         self._failures: dict[int, _Failure] = {}
         self._resume_at: float | None = None
         """Time when there is something to do, if all that is noted has failed and waits."""
+        # At the start of an owner, under its lock: no other process can be building in them.
         remove_folders(paths)
 
     def pause(self, *, idle: bool) -> float | None:
         """After how many seconds :meth:`step` has something to do; ``None`` if it has nothing."""
         if not self.is_due or (self.refusal is not None and not idle):
             return None
+        # Looked at now and then: nothing wakes a writer that sleeps in the queue of its host.
         if self._is_building:
             return limits.ASIDE_LOOK_SECONDS
         if self._resume_at is not None:
@@ -219,6 +238,7 @@ class LargeTextIndexer:
 
     @property
     def is_working(self) -> bool:
+        """True if texts are being built or copied."""
         return self._work is not None
 
     @property
@@ -229,6 +249,7 @@ class LargeTextIndexer:
     @property
     def failure(self) -> str | None:
         """The text that has failed most often, and why; ``None`` if none has."""
+        # A copy: the status is made in another thread, while the writer goes on.
         failures = [*self._failures.values()]
         return max(failures, key=lambda one: one.tries).words if failures else None
 
@@ -239,6 +260,7 @@ class LargeTextIndexer:
 
     @property
     def failed_ids(self) -> list[int]:
+        """Messages whose text has failed and was not settled since."""
         return [*self._failures]
 
     def forget_failures(self, ids: list[int] | None = None) -> None:
@@ -293,6 +315,8 @@ class LargeTextIndexer:
         if work is None:
             return self._begin(conn, idle)
         if work.error is not None:
+            # A process can fail by itself (killed, no memory, no disk): that costs its own text.
+            # The error of a thread is one of maintenance, which logs it and begins again.
             if work.is_apart:
                 self._put_off(work, work.error)
                 return False
@@ -309,9 +333,11 @@ class LargeTextIndexer:
         """Try this text again later; what else is noted goes on."""
         work.give_up()
         self._work = None
+        # One: a text that needs a process comes alone.
         (message_id,) = work.ids
         tries = self._failures[message_id].tries + 1 if message_id in self._failures else 1
         pause = min(
+            # The exponent has a bound: after some days of failures the power would overflow.
             limits.ASIDE_RETRY_FIRST_SECONDS * 2.0 ** min(tries - 1, 30),
             limits.ASIDE_RETRY_MOST_SECONDS,
         )
@@ -329,18 +355,24 @@ class LargeTextIndexer:
             return False
         if self.refusal is not None:
             self.forget_failures()
+            # One text in a transaction, and in idle time only: all changes wait for it, perhaps for
+            # seconds (G13).
             return idle and _index_at_once(conn, *self._next(conn, 1))
+        # Tried out with the first large text, and not while the file is opened (G10).
         if not is_known_format():
             raise UnknownFormat("this SQLite keeps its indexes in a form that is not known")
         with failing_index():
+            # Before the next copy: between two, all that no index knows of is a leftover.
             if any(remove_leftovers(conn, table, limits.ASIDE_STEP_PAGES) for table in TABLES):
                 return True
         self._resume_at = None
+        # Their notes went with a rebuild, or were settled in another way.
         self.forget_failures([n for n in self.failed_ids if not is_noted(conn, n, aside=True)])
         ids, parts = self._next(conn, limits.INDEX_STEP_ROWS)
         if not ids:
             self._resume_at = min(self._waiting().values())
             return False
+        # The tables hold the right texts already: a change was undone, or indexed elsewhere.
         if not parts:
             remove_notes(conn, ids, aside=True)
             return True
@@ -352,6 +384,7 @@ class LargeTextIndexer:
         # The thread alone holds the texts, and lets them go as soon as it can.
         del parts
         self.env.start(self._work.run)
+        # Nothing was written: the caller rolls back, so no lock is held while the thread works.
         return False
 
     def _next(self, conn: Connection, rows: int) -> tuple[list[int], dict[str, list[Entry]]]:
@@ -390,6 +423,7 @@ class LargeTextIndexer:
         noted = conn.execute(
             "SELECT id FROM hermes_actor_stale s WHERE aside = 1 ORDER BY NOT EXISTS"
             " (SELECT 1 FROM messages m WHERE m.id = s.id), id LIMIT ?",
+            # So many more: those that wait are left out, and must not hide those behind them.
             (rows + len(waiting),),
         ).fetchall()
         return (n for (n,) in noted if n not in waiting)
