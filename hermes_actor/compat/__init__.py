@@ -1,1 +1,1 @@
-"""Faces for programs written for the module ``hermes_state`` or for ``SessionDB._conn``."""
+"""Interfaces for programs written for the module ``hermes_state`` or for ``SessionDB._conn``."""

@@ -1,8 +1,8 @@
-"""``SessionDB._conn``: looks like a connection, never is the write connection.
+"""``SessionDB._conn``: has the interface of a connection, and never is the write connection.
 
 A SELECT runs on a reader; a statement that writes is one transaction of the writer; ``commit()``
-is harmless, as it is on any autocommit connection. Inside ``_execute_write`` the same face sits
-on a lease, where all statements share one transaction.
+is harmless, as it is on any autocommit connection. Inside ``_execute_write`` the same class
+works on a lease, where all statements share one transaction.
 """
 
 from __future__ import annotations

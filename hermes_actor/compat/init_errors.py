@@ -20,20 +20,23 @@ _HINT = (
 
 
 def last_init_error() -> str | None:
-    """``"<ClassName>: <message>"`` of the latest failed opening in this process, or ``None``."""
+    """Return the latest failure to open a store in this process, or ``None``.
+
+    Its form is ``<ClassName>: <message>``.
+    """
     with _guard:
         return _last
 
 
 def set_last_init_error(message: str | None) -> None:
-    """Set or clear the slot."""
+    """Set the text that :func:`last_init_error` returns; ``None`` clears it."""
     global _last
     with _guard:
         _last = message
 
 
 def record_init_error(error: BaseException) -> None:
-    """Remember *error* under the class that callers know, in SQLite's own words."""
+    """Keep *error* for :func:`last_init_error`, under the ``sqlite3`` class that callers know."""
     if isinstance(error, HermesActorError):
         known = next(
             (c for c in type(error).__mro__ if c.__module__ == sqlite3.Error.__module__), None
@@ -44,7 +47,7 @@ def record_init_error(error: BaseException) -> None:
 
 
 def format_unavailable(prefix: str = "Session database not available") -> str:
-    """One sentence for the user, with the cause if one is known."""
+    """Return one sentence for the user, with the cause if one is known."""
     cause = last_init_error()
     if cause is None:
         return f"{prefix}."

@@ -38,7 +38,7 @@ class PostgreSQLSessionDBProvider(ServerSessionDB):
         super().initialize(url, engine=engine)
 
     def search_similar(self, text: str, limit: int = 20) -> list[Row]:
-        """Messages that hold something like *text*, misspelt too, the nearest first.
+        """Return messages that hold something like *text*, misspelt too, nearest first.
 
         Only this provider has it, and only with ``sessiondb.similarity``: it looks at every
         message. Rows are those of :meth:`search_messages`, with ``similarity`` from 0 to 1.

@@ -116,7 +116,7 @@ def _copy_pages(source: Connection, copy: Connection, on_step: Callable[[int, in
 
 
 def verify(copy: Path) -> None:
-    """Open *copy* and check all of it. Raises :class:`Damaged` if it is not sound."""
+    """Run SQLite's quick check on *copy*. Raises :class:`Damaged` if it finds anything."""
     with contextlib.closing(connect_reader(copy)) as conn:
         found = inside(lambda: [text for (text,) in conn.execute("PRAGMA quick_check(3)")])
     if found != ["ok"]:

@@ -51,7 +51,7 @@ class ImportTarget(Protocol):
     def import_session(
         self, session: SessionRow, messages: list[MessageRow], archived: bool
     ) -> object:
-        """Add a session with its messages."""
+        """Add a session with its messages; *archived* sets its mark."""
         ...
 
     def append_row(self, session_id: str, row: MessageRow) -> int:
@@ -190,7 +190,7 @@ def _compare(conn: Connection, orphan: Path) -> MissingRows:
 
 
 def _start(session_id: str, sessions: dict[str, Row]) -> tuple[float, str]:
-    """Sort key: parents started before their children."""
+    """Return a sort key by start: parents come before their children."""
     return sessions.get(session_id, {}).get("started_at") or 0.0, session_id
 
 

@@ -59,7 +59,7 @@ def remove_leftovers(paths: StorePaths) -> None:
 
 
 def remove_store(db: Path) -> None:
-    """Remove a database that is not in use, with its side files."""
+    """Remove a database that no process uses, with its journal files."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         db.with_name(db.name + suffix).unlink(missing_ok=True)
 

@@ -88,7 +88,7 @@ class _Owner(Protocol):
         ...
 
     def hold(self) -> None:
-        """Keep changes of other clients waiting from now on."""
+        """Keep changes of other clients waiting from now on, until the owner is released."""
         ...
 
 
@@ -185,13 +185,13 @@ class _Actor:
             threading.Thread(target=self._give_signs, name="hold", daemon=True).start()
 
     def _give_signs(self) -> None:
-        """Send signs of life: the actor does not wait for a holder that is stopped."""
+        """Send heartbeats: the actor does not wait for a holder that is stopped."""
         with contextlib.suppress(HermesActorError, OSError):
             while not self._ended.wait(limits.HOLD_SIGN_SECONDS):
                 self.maintain("state")
 
     def close(self) -> None:
-        """Let changes go on."""
+        """End the hold: changes of other clients continue."""
         self._ended.set()
         if self._held is not None:
             self._held.close()
@@ -199,9 +199,9 @@ class _Actor:
 
 @contextlib.contextmanager
 def owned_writer(paths: StorePaths) -> Iterator[Writer]:
-    """Own the store for the block, in this process.
+    """Own the store in this process, and give its writer, for the block.
 
-    Raises :class:`AlreadyOwned` if another process does.
+    Raises :class:`AlreadyOwned` if another process owns it.
     """
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer

@@ -52,14 +52,14 @@ def _order(entry: _Entry) -> tuple[object, ...]:
 
 
 def _rank(time: object) -> tuple[bool, object]:
-    """SQLite's order of times: numbers before text, whatever a foreign program has written."""
+    """Return a sort key for times in SQLite's order: numbers before text of foreign programs."""
     return isinstance(time, str), time
 
 
 def by_activity(
     conn: Connection, listed: Listed, *, limit: int, offset: int, through_lineage: bool
 ) -> list[str]:
-    """Ids of one page: latest activity first, then latest start, then highest id."""
+    """Return the ids of one page: latest activity first, then latest start, then highest id."""
     if limit == 0:
         return []
     offset = max(offset, 0)
@@ -89,7 +89,7 @@ def _is_small(conn: Connection, listed: Listed) -> bool:
 def _walk(
     conn: Connection, listed: Listed, wanted: int, through_lineage: bool
 ) -> list[_Entry] | None:
-    """At least the *wanted* first entries, or ``None`` if the budget does not reach so far."""
+    """Return at least the first *wanted* entries; ``None`` if the budget ends before them."""
     entries: list[_Entry] = []
     counted: set[str] = set()
     last: object = None
@@ -113,7 +113,7 @@ def _walk(
 
 
 def _newest_first(conn: Connection) -> Generator[tuple[float, str], None, None]:
-    """Activities in falling order; a session may come several times, its latest first."""
+    """Yield activities in falling order; a session may come several times, its latest first."""
     with (
         closing(conn.cursor()) as messages,
         closing(conn.cursor()) as sessions,

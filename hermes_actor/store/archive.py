@@ -1,4 +1,4 @@
-"""Putting sessions away and bringing them in: the archive mark, removal by id, import."""
+"""Archive mark, removal by id, and import of sessions."""
 
 from __future__ import annotations
 

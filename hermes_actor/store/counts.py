@@ -33,7 +33,7 @@ class ConversationCounts(NamedTuple):
 
 
 def store_counts(conn: Connection) -> StoreCounts:
-    """Count all sessions and messages."""
+    """Count all sessions and messages, archived and hidden ones included."""
     return StoreCounts(
         scalar(conn, "SELECT COUNT(*) FROM sessions"), scalar(conn, "SELECT COUNT(*) FROM messages")
     )

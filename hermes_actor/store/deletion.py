@@ -1,4 +1,4 @@
-"""Removing sessions: one by one, by age, and the clean-ups of known leftovers."""
+"""Removal of sessions: one by one, by age, and clean-ups of known leftovers."""
 
 from __future__ import annotations
 

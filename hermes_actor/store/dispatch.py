@@ -1,4 +1,4 @@
-"""Applying operations: the one function that embedded mode, actor and simulation share."""
+"""Dispatch of operations: the one function that embedded mode, actor and simulation share."""
 
 from __future__ import annotations
 

@@ -82,9 +82,10 @@ class MissingColumn(Exception):
 def matching(
     conn: Connection, given: Mapping[str, Any], *, archived: bool | None = None
 ) -> list[Row]:
-    """Ended sessions that meet every condition, oldest first.
+    """Return ended sessions that meet every condition in *given*, oldest first.
 
-    *archived*: only such, only others, or (``None``) both. Raises :class:`MissingColumn`.
+    *archived*: only archived ones, only others, or (``None``) both. Raises :class:`MissingColumn`
+    if the file lacks a column that a condition needs.
     """
     features = features_of(conn)
     present = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}

@@ -27,7 +27,7 @@ GUEST_MARK = "/* guest */ "
 
 
 def first_word(sql: str) -> str:
-    """The first keyword of a statement, upper case, comments skipped."""
+    """Return the first keyword of a statement, upper case, comments skipped; or an empty string."""
     skipped = _SKIPPED.match(sql)
     word = _WORD.match(sql, skipped.end() if skipped else 0)
     return word.group(0).upper() if word else ""
@@ -50,7 +50,11 @@ def keeps_a_part(sql: str) -> bool:
 
 @applies(SqlStatement)
 def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
-    """Run one statement to its end. What it may do is the writer's authorizer's business."""
+    """Run one statement to its end and return its rows and counters.
+
+    The authorizer of the writer decides what it may do. Raises :class:`ValueTooLarge` if the rows
+    are too large.
+    """
     sql, before = GUEST_MARK + op.sql, conn.total_changes
     if op.named is not None:
         cursor = conn.execute(sql, {key: from_value(v) for key, v in op.named.items()})
@@ -69,7 +73,7 @@ def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
 
 
 def _rows(cursor: sqlite3.Cursor) -> list[list[Value]]:
-    """All rows. Raises :class:`ValueTooLarge` if they are too many; the statement has run then."""
+    """Return all rows. Raises :class:`ValueTooLarge` if they are too large; it has run then."""
     rows: list[list[Value]] = []
     size = 0
     for row in cursor:

@@ -65,7 +65,7 @@ class _Scope(NamedTuple):
 
 
 def _scope(conn: Connection, window: Window) -> _Scope:
-    """All messages as they lie for the whole file or most of it, else session by session."""
+    """Return the cheaper join: by message if the window has most sessions, else by session."""
     total = scalar(conn, "SELECT COUNT(*) FROM sessions")
     chosen = scalar(
         conn, f"SELECT COUNT(*) FROM sessions s WHERE {window.where}", window.parameters
@@ -81,7 +81,7 @@ def _scope(conn: Connection, window: Window) -> _Scope:
 
 
 def message_counts(conn: Connection, window: Window) -> list[tuple[str, str | None, int]]:
-    """(role, tool name, number of messages)."""
+    """Return (role, tool name, number of messages); the name is set for tool messages only."""
     scope = _scope(conn, window)
     return conn.execute(
         # The tool name stands behind the content: only where it can be is it worth reading.
@@ -99,7 +99,7 @@ _NAME = "COALESCE(j.value ->> '$.function.name', j.value ->> '$.name')"
 
 
 def tool_calls(conn: Connection, window: Window) -> list[tuple[str, int]]:
-    """(tool, number of calls by assistants)."""
+    """Return (tool, number of calls) for the calls that assistants made."""
     scope = _scope(conn, window)
     calls = _CALLS.format(tables=scope.tables, where=scope.where)
     return conn.execute(
@@ -109,7 +109,7 @@ def tool_calls(conn: Connection, window: Window) -> list[tuple[str, int]]:
 
 
 def skill_calls(conn: Connection, window: Window) -> list[tuple[str, str, int, float]]:
-    """(``skill_view`` or ``skill_manage``, skill, number of calls, latest)."""
+    """Return (``skill_view`` or ``skill_manage``, skill, number of calls, time of the latest)."""
     scope = _scope(conn, window)
     calls = _CALLS.format(tables=scope.tables, where=scope.where)
     arguments = "json_extract(j.value, '$.function.arguments')"

@@ -43,10 +43,10 @@ _CHILDREN = "FROM sessions p JOIN sessions c ON c.parent_session_id = p.id WHERE
 
 
 def continuation(conn: Connection, session_id: str | None) -> str | None:
-    """The one child in which the conversation goes on; ``None`` if it ends here.
+    """Return the child in which the conversation continues; ``None`` if it ends here.
 
-    Of several: the latest; where children are marked, one that was itself compressed, else one
-    that is open, else the latest active.
+    Of several: the latest; where children are marked, one that was itself compressed, else one that
+    is open, else the latest active.
     """
     features = features_of(conn)
     order = "c.started_at DESC"
@@ -58,13 +58,13 @@ def continuation(conn: Connection, session_id: str | None) -> str | None:
 
 
 def continuations(conn: Connection, session_id: str) -> list[tuple[str, float]]:
-    """All children in which the conversation may go on, each with its latest activity."""
+    """Return all children that may continue the conversation, each with its latest activity."""
     sql = f"SELECT c.id, {_ACTIVITY} {_CHILDREN} AND {features_of(conn).continues}"
     return conn.execute(sql, (session_id,)).fetchall()
 
 
 def continued(conn: Connection, session_id: str) -> str | None:
-    """The session that *session_id* continues after a compression."""
+    """Return the session that *session_id* continues after a compression, or ``None``."""
     sql = (
         "SELECT p.id FROM sessions c JOIN sessions p ON p.id = c.parent_session_id"
         f" WHERE c.id = ? AND {features_of(conn).continues}"
@@ -75,14 +75,14 @@ def continued(conn: Connection, session_id: str) -> str | None:
 
 @answers(queries.compression_tip)
 def compression_tip(conn: Connection, session_id: str | None) -> str | None:
-    """The last session of the chain that begins at *session_id*."""
+    """Return the last session of the chain that begins at *session_id*, perhaps itself."""
     return walk_to_tip(session_id, lambda current: continuation(conn, current))
 
 
 def walk_to_tip(
     session_id: str | None, continuation: Callable[[str | None], str | None]
 ) -> str | None:
-    """From *session_id* along *continuation*, to the end or the bound."""
+    """Return the last session along *continuation*, from *session_id* on; 100 steps at most."""
     current = session_id
     for _ in range(_MAX_TIP_STEPS):
         following = continuation(current)
@@ -100,7 +100,7 @@ _NEWEST_CHILD = """
 
 
 def compression_lineage(conn: Connection, session_id: str) -> list[str]:
-    """The whole chain of continuations that *session_id* belongs to, root first."""
+    """Return the whole chain of continuations that *session_id* belongs to, root first."""
     return walk_lineage(
         session_id,
         lambda current: continued(conn, current),
@@ -113,7 +113,11 @@ def walk_lineage(
     previous: Callable[[str], str | None],
     continuation: Callable[[str], str | None],
 ) -> list[str]:
-    """Up from *session_id* to its root, and from there down to the tip."""
+    """Return the chain from the root above *session_id* down to the tip.
+
+    *session_id* is always in it, last if the way down does not meet it. Each way has at most 100
+    steps.
+    """
     root = session_id
     for _ in range(_MAX_TIP_STEPS):
         parent = previous(root)
@@ -132,7 +136,7 @@ def walk_lineage(
 
 @answers(queries.resume_target)
 def resume_target(conn: Connection, session_id: str) -> str:
-    """The session to load for *session_id*: itself if it has a message, else one below it.
+    """Return the session to load for *session_id*: itself if it has a message, else one below it.
 
     That is the first with a message; where children are marked, the deepest, over no branch,
     delegate or tool.
@@ -156,9 +160,9 @@ def walk_to_messages(
     *,
     deepest: bool = False,
 ) -> str:
-    """From *session_id* down, to the first session with a message; back to it if there is none.
+    """Return the first session with a message from *session_id* down; itself if there is none.
 
-    With *deepest* the walk goes on to the last one, unless *session_id* has a message itself.
+    With *deepest* the walk continues to the last one, unless *session_id* has a message itself.
     """
     current: str | None = session_id
     found = session_id
@@ -177,13 +181,13 @@ def walk_to_messages(
 
 @answers(queries.lineage_root_to_tip)
 def root_to_tip(conn: Connection, session_id: str) -> list[str]:
-    """The ancestors of a session, root first, the session itself last."""
+    """Return the ancestors of a session, root first, the session itself last."""
     sql = "SELECT parent_session_id FROM sessions WHERE id = ?"
     return walk_to_root(session_id, lambda current: scalar(conn, sql, (current,)))
 
 
 def walk_to_root(session_id: str, parent: Callable[[str], str | None]) -> list[str]:
-    """*session_id* and its ancestors, root first, up to the bound."""
+    """Return *session_id* and its ancestors, root first; at most 100 sessions."""
     chain, current = [session_id], session_id
     for _ in range(_MAX_ANCESTORS - 1):
         above = parent(current)

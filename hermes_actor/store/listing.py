@@ -71,7 +71,7 @@ class Page(NamedTuple):
 def list_sessions(
     conn: Connection, page: Page, project_tips: bool, order_by_last_active: bool
 ) -> list[Row]:
-    """Return one page of sessions, of every workspace."""
+    """Return one page of sessions, of every workspace: see :func:`list_rich`."""
     return list_rich(conn, page, project_tips, order_by_last_active)
 
 
@@ -82,9 +82,11 @@ def list_rich(
     order_by_last_active: bool,
     workspace: str | None = None,
 ) -> list[Row]:
-    """Sessions that stand for themselves, newest (or latest active) first.
+    """Return one page of listed sessions with preview and activity.
 
-    *workspace*: only those whose repository or working directory contains it, whatever the case.
+    Top-level ones, unless the page includes children; newest or latest active first. *workspace*:
+    only sessions whose repository or working directory contains it, ignoring case. With
+    *project_tips* a compressed root shows the newest facts of its tip.
     """
     features = features_of(conn)
     listed = _listed(features, page.source, page.exclude_sources, page.include_children)
@@ -115,14 +117,14 @@ def list_rich(
 
 @answers(queries.listed_session)
 def rich_row(conn: Connection, session_id: str) -> Row | None:
-    """One row as a list shows it, not projected to its tip."""
+    """Return one session as a list shows it, not projected to its tip; or ``None``."""
     rows = _rich_by_id(conn, features_of(conn), [session_id])
     return rows[0] if rows else None
 
 
 @answers(queries.search_sessions)
 def search_sessions(conn: Connection, source: str | None, limit: int, offset: int) -> list[Row]:
-    """Every session, children included, latest active first."""
+    """Return one page of sessions, children included, latest active first."""
     where, parameters = ("s.source = ?", (source,)) if source else ("1", ())
     page = by_activity(
         conn, Listed(where, parameters, source or None), limit=limit, offset=offset,
@@ -133,7 +135,7 @@ def search_sessions(conn: Connection, source: str | None, limit: int, offset: in
 
 @answers(queries.unlinked_telegram_sessions)
 def unlinked_telegram_sessions(conn: Connection, user_id: str, limit: int) -> list[Row]:
-    """Telegram sessions of a user that no topic holds, latest active first."""
+    """Return Telegram sessions of a user that no topic holds, latest active first."""
     free = (
         "AND NOT EXISTS (SELECT 1 FROM telegram_dm_topic_bindings b WHERE b.session_id = s.id)"
         if has_topics(conn)
@@ -177,7 +179,7 @@ def _rich_by_id(conn: Connection, features: SchemaFeatures, ids: list[str]) -> l
 
 
 def _by_id(conn: Connection, select: str, ids: list[str]) -> list[Row]:
-    """Rows in the order of *ids*."""
+    """Return rows in the order of *ids*."""
     found: dict[Any, Row] = {}
     for part in chunks(ids, 500):
         for row in dicts(conn, f"{select} WHERE s.id IN {placeholders(len(part))}", part):
@@ -192,13 +194,13 @@ def _finish_previews(rows: list[Row]) -> None:
 
 
 def shortened(text: str) -> str:
-    """A preview from the beginning of a message."""
+    """Return the preview of a message: its beginning, with an ellipsis if it is longer."""
     text = text.strip()
     return text if len(text) <= _PREVIEW_LENGTH else text[:_PREVIEW_LENGTH] + "..."
 
 
 def _project(conn: Connection, row: Row) -> Row:
-    """The row of a compressed root with the newest facts of its tip, in the root's place."""
+    """Return a compressed root with the newest facts of its tip, and other rows unchanged."""
     if row["end_reason"] != "compression":
         return row
     tip_id = compression_tip(conn, row["id"])
@@ -209,7 +211,7 @@ def _project(conn: Connection, row: Row) -> Row:
 
 
 def projected(root: Row, tip: Row) -> Row:
-    """*root* with the newest facts of its *tip*."""
+    """Return *root* with the newest facts of its *tip*, and its own id as ``_lineage_root_id``."""
     row = {**root, **{key: tip[key] for key in _PROJECTED}}
     row["_lineage_root_id"] = root["id"]
     return row

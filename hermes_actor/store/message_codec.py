@@ -39,7 +39,7 @@ JSON_COLUMNS = tuple(
 
 
 def encode_content(content: Any) -> Stored:
-    """The stored form of message content."""
+    """Return the stored form of message content; ``str`` of it if JSON cannot hold it."""
     if content is None or isinstance(content, str | bytes | int | float):
         return content
     try:
@@ -49,7 +49,7 @@ def encode_content(content: Any) -> Stored:
 
 
 def decode_content(stored: Any) -> Any:
-    """Message content from its stored form; text that only looks structured stays text."""
+    """Return message content from its stored form; text that only looks structured stays text."""
     if isinstance(stored, str) and stored.startswith(JSON_PREFIX):
         try:
             return json.loads(stored[len(JSON_PREFIX) :])
@@ -59,12 +59,12 @@ def decode_content(stored: Any) -> Any:
 
 
 def encode_json(value: Any) -> str | None:
-    """The stored form of a JSON column: text if the value is truthy, else NULL."""
+    """Return the stored form of a JSON column: text if the value is truthy, else ``None``."""
     return json.dumps(value) if value else None
 
 
 def decode_json(stored: Any, column: str, broken: Callable[[], Any]) -> Any:
-    """A JSON column; *broken* makes the answer for text that is not JSON."""
+    """Return the value of a JSON column; the result of *broken* if the text is not JSON."""
     try:
         return json.loads(stored)
     except (TypeError, ValueError):
@@ -108,7 +108,10 @@ _ENCODED = tuple(
 
 
 def transcript_rows(now: float, messages: list[dict[str, Any]]) -> list[MessageRow]:
-    """The stored form of a whole transcript: a microsecond apart, reasoning of assistants only."""
+    """Return the stored form of a transcript.
+
+    Times are a microsecond apart; reasoning is kept for assistants only.
+    """
     rows = []
     for message in messages:
         kept = dict(message, role=message.get("role", "unknown"))

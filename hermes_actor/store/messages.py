@@ -1,4 +1,4 @@
-"""Message rows: appending, replacing, clearing, and reading them back."""
+"""Message rows: append, replace, clear, and read."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _set_counters(conn: Connection, session_id: Any, messages: int, calls: int) 
 
 @answers(queries.get_messages)
 def get_messages(conn: Connection, session_id: str) -> list[Row]:
-    """Every visible message of a session in the order of insertion, content decoded."""
+    """Return every visible message of a session in the order of insertion, content decoded."""
     rows = dicts(conn, "SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,))
     if rows and "active" in rows[0]:
         rows = [row for row in rows if row["active"] == 1]

@@ -60,7 +60,7 @@ class StoreSummary(NamedTuple):
 
 @cache
 def columns_of() -> dict[str, tuple[str, ...]]:
-    """The columns of every table that is copied, as the file format has them."""
+    """Return the columns of every table that is copied, in the order of the file format."""
     with closing(connect_alone()) as conn:
         conn.executescript(SCHEMA_SQL + TOPICS_SQL + OWN_SQL)
         return {
@@ -101,7 +101,7 @@ def _unknown(conn: Connection) -> Iterable[str]:
 
 @answers(queries.session_page)
 def session_page(conn: Connection, after: int) -> list[StoredRow]:
-    """The next sessions in the order of their making; before each row stands its place."""
+    """Return the next sessions in creation order; the position stands before each row."""
     columns = ", ".join(columns_of()["sessions"])
     rows = conn.execute(
         f"SELECT rowid, {columns} FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?",
@@ -115,7 +115,7 @@ def session_page(conn: Connection, after: int) -> list[StoredRow]:
 def message_page(
     conn: Connection, after: int, through: int, session_id: str | None = None
 ) -> list[StoredRow]:
-    """The next messages by id, of one session or of all."""
+    """Return the next messages with ids in (*after*, *through*], of one session or of all."""
     columns = ", ".join(columns_of()["messages"])
     of_session = "" if session_id is None else "AND session_id = ?"
     # The sign keeps SQLite from walking all ids for the few of one session.
@@ -131,7 +131,7 @@ def message_page(
 
 
 def bounded(rows: Iterable[StoredRow]) -> list[StoredRow]:
-    """Rows from the beginning, until there are many bytes; at least one."""
+    """Return the first rows, up to the one that exceeds :data:`PAGE_BYTES`."""
     page: list[StoredRow] = []
     size = 0
     for row in rows:
@@ -143,13 +143,13 @@ def bounded(rows: Iterable[StoredRow]) -> list[StoredRow]:
 
 
 def size_of(row: StoredRow) -> int:
-    """About how much memory a row takes."""
+    """Return the approximate size of a row in bytes: its length in msgpack."""
     return len(_encode(row))  # quicker than a look at every column
 
 
 @answers(queries.table_rows)
 def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
-    """All rows of one of the small tables, by key; ``None`` if the store has no such table."""
+    """Return all rows of a small table by key; ``None`` if the store has no such table."""
     if table == _ARCHIVED and features_of(conn).archived:
         # A newer file has a column for the mark, and no time of it.
         return conn.execute(
@@ -164,7 +164,7 @@ def table_rows(conn: Connection, table: str) -> list[StoredRow] | None:
 
 @answers(queries.indexed_count)
 def indexed_count(conn: Connection) -> int | None:
-    """Messages in the full-text index of words; ``None`` if the store keeps no such table."""
+    """Return the number of messages in the index of words; ``None`` without that index."""
     if not features_of(conn).words:
         return None
     # What is left of deleted messages does not count.

@@ -27,7 +27,7 @@ COLUMNS = (
 
 @answers(queries.conversation)
 def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> list[Row]:
-    """The messages of a session, or of its whole parent chain, ready to be sent again."""
+    """Return the messages of a session, or of its parent chain too, as a model gets them."""
     chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]
     rows = conn.execute(
         f"SELECT {', '.join(COLUMNS)} FROM messages m"
@@ -39,7 +39,10 @@ def conversation(conn: Connection, session_id: str, include_ancestors: bool) -> 
 
 
 def replayed(rows: Iterable[Row], include_ancestors: bool) -> list[Row]:
-    """The replay form of rows with :data:`COLUMNS`."""
+    """Return the replay form of rows with :data:`COLUMNS`.
+
+    With *include_ancestors* a prompt that a resume repeated is left out.
+    """
     replay: list[Row] = []
     for row in rows:
         message = _replay(row)
@@ -118,7 +121,7 @@ def _memory_patterns() -> _MemoryPatterns:
 
 
 def strip_memory_context(text: str) -> str:
-    """*text* without recalled memory that leaked into a message."""
+    """Return *text* without recalled memory that leaked into a message."""
     if "<" not in text and "[" not in text:
         return text
     lowered = text.lower()
@@ -131,7 +134,7 @@ def strip_memory_context(text: str) -> str:
 
 
 def _without(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> str:
-    """*text* without the stretches from *begin* to the next *end*.
+    """Return *text* without the stretches from *begin* to the next *end*.
 
     One pattern for both would look for an end after every beginning: quadratic in a text that only
     begins. Here each character is looked at a fixed number of times.

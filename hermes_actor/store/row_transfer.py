@@ -109,7 +109,7 @@ def _update(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
 
 
 def _note_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[Any]]) -> None:
-    """The indexer goes on from its watermark and would not come back for these."""
+    """Note copied messages below the watermark, which the indexer would never visit again."""
     features = features_of(conn)
     if not (rows and features.deferrable and features.stale and "id" in op.columns):
         return
@@ -122,7 +122,7 @@ def _note_below_the_watermark(conn: Connection, op: RowsCopy, rows: list[list[An
 
 
 def _keep_last_id(conn: Connection, last_id: int) -> None:
-    """Have the next message get a number that no message ever had, in the other store neither."""
+    """Have the next message get an id that no message ever had, in either store."""
     if last_id:
         done = conn.execute(
             "UPDATE sqlite_sequence SET seq = MAX(seq, ?) WHERE name = 'messages'", (last_id,)

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def dicts(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-    """All rows of a query. The cursor is finished on return, so no snapshot is left pinned."""
+    """Return all rows of a query. The cursor is finished on return: it pins no snapshot."""
     cursor = conn.execute(sql, parameters)
     names = [column[0] for column in cursor.description]
     # Equally long by nature; asking zip to check it would cost as much as the rest.
@@ -32,7 +32,7 @@ def dicts(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> list[Ro
 
 
 def first(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Row | None:
-    """The row of a query that gives at most one, or ``None``."""
+    """Return the row of a query that gives at most one, or ``None``."""
     cursor = conn.execute(sql, parameters)
     rows = cursor.fetchall()
     if not rows:
@@ -41,14 +41,14 @@ def first(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Row | N
 
 
 def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
-    """The value of a query that gives at most one row, or ``None``."""
+    """Return the value of a query that gives at most one row, or ``None``."""
     rows = conn.execute(sql, parameters).fetchall()
     return rows[0][0] if rows else None
 
 
 @contextmanager
 def lenient_text(conn: Connection) -> Iterator[None]:
-    """Within the block, text that is not UTF-8 is read with replacement characters.
+    """Read text that is not UTF-8 with replacement characters, for the block.
 
     A message may be bytes; what full-text functions cut from it is text all the same. Slower than
     SQLite's own decoding, so it is for pages of rows, not for whole tables.
@@ -66,7 +66,7 @@ def _decode(data: bytes) -> str:
 
 @contextmanager
 def read_transaction(conn: Connection) -> Iterator[None]:
-    """All statements of the block see one state of the file."""
+    """Have all statements of the block see one state of the file."""
     conn.execute("BEGIN")
     try:
         yield
@@ -76,11 +76,11 @@ def read_transaction(conn: Connection) -> Iterator[None]:
 
 
 def placeholders(count: int) -> str:
-    """``(?, ?, …)`` with *count* places."""
+    """Return ``(?, ?, …)`` with *count* places."""
     return "(" + ", ".join("?" * count) + ")"
 
 
 def chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    """Slices of at most *size*: SQLite bounds the number of variables of one statement."""
+    """Yield slices of at most *size*: SQLite limits the number of variables of one statement."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -200,14 +200,14 @@ _TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\w+|[^\s\w]")
 
 
 def canonical(sql: str) -> str:
-    """One spelling for all DDL that differs only in blanks, letter case and IF NOT EXISTS."""
+    """Return one spelling for DDL that differs only in blanks, letter case and IF NOT EXISTS."""
     tokens = (t if t[0] in "'\"" else t.lower() for t in _TOKEN.findall(sql))
     text = " ".join(tokens)
     return text.replace("if not exists ", "").removesuffix(" ;")
 
 
 def statements(script: str) -> list[str]:
-    """The single statements of a script of ours, to run inside an open transaction."""
+    """Return the single statements of one of our scripts, to run inside an open transaction."""
     found, pending = [], ""
     for part in script.split(";"):
         pending += part

@@ -26,7 +26,7 @@ class TreeNode(NamedTuple):
 
 
 def family(conn: Connection, session_id: str) -> list[TreeNode]:
-    """The tree of *session_id* in reading order: each session, then its children by start."""
+    """Return the tree of *session_id* depth first, children by start; at most 1,000 sessions."""
     root = root_to_tip(conn, session_id)[0]
     found: list[TreeNode] = []
     seen: set[str] = set()

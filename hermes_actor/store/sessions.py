@@ -1,4 +1,4 @@
-"""Session rows: making, ending, booking tokens, and finding one by id."""
+"""Session rows: creation, end, token counts, continuation, and lookup by id."""
 
 from __future__ import annotations
 

@@ -19,7 +19,11 @@ T = TypeVar("T")
 
 
 def without_surrogates(value: T) -> T:
-    """*value* with every lone surrogate replaced; *value* itself if it must not be changed."""
+    """Return *value* with lone surrogates replaced.
+
+    A message to append is returned unchanged if its content is text with one: callers know that
+    error.
+    """
     if isinstance(value, MessageAppend) and _cannot_encode(value.message.content):
         return value
     return _clean(value)  # type: ignore[no-any-return]
@@ -51,7 +55,7 @@ def _clean(value: Any) -> Any:
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON as UTF-8. A lone surrogate, which structured content may hold, stands there escaped."""
+    """Return JSON as UTF-8; lone surrogates, which structured content may hold, are escaped."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

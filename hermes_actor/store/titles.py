@@ -47,9 +47,9 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
 
 
 def sanitize_title(title: str | None) -> str | None:
-    """The clean title, or ``None`` if nothing is left.
+    """Return the clean title; ``None`` if nothing is left.
 
-    Raises ``ValueError`` when more than :data:`MAX_TITLE_LENGTH` characters are left.
+    Raises ``ValueError`` if more than :data:`MAX_TITLE_LENGTH` characters are left.
     """
     if not title:
         return None
@@ -63,7 +63,7 @@ def sanitize_title(title: str | None) -> str | None:
 
 
 def escape_like(text: str) -> str:
-    """*text* with LIKE's wildcards made literal, for use with ``ESCAPE '\\'``."""
+    r"""Return *text* with LIKE's wildcards made literal, for use with ``ESCAPE '\'``."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
@@ -133,7 +133,7 @@ def queue_title(conn: Connection, op: TitleQueue) -> bool:
 
 
 def claim_title(conn: Connection, session_id: Any) -> None:
-    """Give a session that was just created the title that was kept for it."""
+    """Give a new session the title that was queued for it, or the next one if that is taken."""
     if not features_of(conn).own_marks:
         return
     kept = queued_title(conn, session_id)

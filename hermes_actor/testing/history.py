@@ -120,7 +120,7 @@ class Violation(NamedTuple):
 
 
 def digest_of(payloads: Iterable[int]) -> int:
-    """The digest of a window of a :class:`Read`."""
+    """Return the digest of a window of payloads, as :class:`Read` has it."""
     digest = 0
     for payload in payloads:
         digest = (digest * _BASE + payload) % _MODULUS
@@ -332,7 +332,7 @@ def _window(prefix: Sequence[int], rows: int, window: int) -> int:
 
 
 def _highest_before(points: list[tuple[float, int]], moments: list[float]) -> list[int]:
-    """For each moment, the highest place of all points strictly before it."""
+    """Return, for each time, the highest place of all points strictly before it."""
     points.sort()
     highest, at, result = 0, 0, [0] * len(moments)
     for index in sorted(range(len(moments)), key=moments.__getitem__):

@@ -165,7 +165,7 @@ class RecordReader:
 
 
 def load(folder: Path) -> Recorded:
-    """Read every file of a folder of histories."""
+    """Return everything that was recorded in a folder of histories."""
     reader = RecordReader(folder)
     reader.poll()
     return reader.recorded

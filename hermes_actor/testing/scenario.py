@@ -1,4 +1,4 @@
-"""The show: a crew of writers and readers, and what is done to their actor meanwhile.
+"""A scenario: a pool of writers and readers, and faults of their actor meanwhile.
 
 Everything is bounded. Whatever happens, no process outlives the block of a :class:`Scenario`:
 workers end with their standard input, actors are ended by the process id that their lock
@@ -137,7 +137,7 @@ class Scenario:
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Start the writers and readers, and the director. Raises ``TimeoutError``."""
+        """Start the pool and the director. Raises ``TimeoutError`` if a worker is not ready."""
         self.pool.add(self.writers, pause=_PAUSE_SECONDS)
         self.pool.add(self.readers, FOLLOW, prefix="reader-")
         self.pool.start()
@@ -176,7 +176,7 @@ class Scenario:
         return good
 
     def finish(self) -> History:
-        """End the crew and the actor in good order, and compare the file with the records."""
+        """Stop the workers and the actor in order, and compare the file with the records."""
         self._director.join(_SERVE_SECONDS)
         if code := self.pool.stop():
             self.faults.append(f"a worker has ended with {code}: {self.pool.last_words()[-300:]}")
@@ -293,7 +293,7 @@ class Scenario:
         return pid
 
     def _await_served(self, other_than: int = 0) -> int:
-        """The process that serves, as it says itself. Raises :class:`NotRunning`."""
+        """Return the pid of the serving process, as it reports it. Raises :class:`NotRunning`."""
         give_up = time.monotonic() + _SERVE_SECONDS
         while time.monotonic() < give_up and not self._over.is_set():
             with contextlib.suppress(HermesActorError, OSError):
@@ -304,7 +304,7 @@ class Scenario:
         raise NotRunning(f"no actor serves {self.paths.db} after {_SERVE_SECONDS:g} s")
 
     def _prepare_broken_build(self) -> None:
-        """An update that was cut short: a copy of this package that lacks a module."""
+        """Prepare an update that was cut short: a copy of this package without one module."""
         package = Path(__file__).parents[1]
         copy = self.home / "broken" / package.name
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -350,7 +350,7 @@ def _lives(pid: int) -> bool:
 
 
 def _owner(paths: StorePaths) -> int | None:
-    """The process that the lock file names, if the lock is held."""
+    """Return the pid that the lock file names; ``None`` if the lock is free."""
     with contextlib.suppress(OSError), paths.owner_lock.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

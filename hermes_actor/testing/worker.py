@@ -95,11 +95,11 @@ class Worker:
         return os.read(self._gate, WORD_BYTES).decode().strip()
 
     def done(self) -> None:
-        """Report a second time: see :meth:`WriterPool.wait_done`."""
+        """Report that the work is done: see :meth:`WriterPool.wait_done`."""
         os.write(1, b".")
 
     def over(self, seconds: float) -> bool:
-        """Pause for *seconds*, or less if it is time to end; return True then."""
+        """Pause for *seconds*; return True at once when it is time to end."""
         return is_readable(0, seconds)
 
     def pause(self) -> bool:

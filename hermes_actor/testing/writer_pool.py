@@ -121,7 +121,7 @@ class WriterPool:
     # --- begin -----------------------------------------------------------------------------------
 
     def spawn(self) -> None:
-        """Start the workers; see :meth:`wait_ready`."""
+        """Start the workers without waiting for them: see :meth:`wait_ready`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         order = json.dumps(asdict(self._order))
         with self._errors.open("ab") as errors:
@@ -136,7 +136,10 @@ class WriterPool:
             )
 
     def wait_ready(self, timeout: float = _READY_SECONDS) -> None:
-        """Wait until every worker is ready. Raises ``TimeoutError`` with its last words."""
+        """Wait until every worker is ready.
+
+        Raises ``TimeoutError`` with the end of their standard error.
+        """
         self._await_reports("does not come up", time.monotonic() + timeout)
 
     def start(self, timeout: float = _READY_SECONDS) -> None:
@@ -145,7 +148,7 @@ class WriterPool:
         self.wait_ready(timeout)
 
     def go(self, word: str = "go") -> None:
-        """Let all of them begin; *word* is what :meth:`Worker.ready` returns."""
+        """Let all workers begin; *word* is what :meth:`Worker.ready` returns to them."""
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -195,11 +198,11 @@ class WriterPool:
         self._await_reports("is not done", time.monotonic() + timeout)
 
     def signal(self, number: int) -> None:
-        """Send a signal to all of these processes."""
+        """Send a signal to the workers and their parent."""
         os.killpg(self.pid, number)
 
     def last_words(self) -> str:
-        """Return the end of what these processes have written to standard error."""
+        """Return the end of what the workers wrote to standard error."""
         with contextlib.suppress(OSError):
             return self._errors.read_text(errors="replace")[-2000:] or "nothing on standard error"
         return "nothing on standard error"
@@ -207,7 +210,7 @@ class WriterPool:
     # --- end -------------------------------------------------------------------------------------
 
     def stop(self, timeout: float = _STOP_SECONDS) -> int:
-        """Have all of them finish their call and exit; kill them after *timeout* seconds.
+        """Have the workers finish their call and exit; kill them after *timeout* seconds.
 
         Returns the worst of their exit codes. May be called again.
         """

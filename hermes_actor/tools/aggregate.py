@@ -207,7 +207,7 @@ def _peak(counts: list[int]) -> int:
 
 
 def _streak(dates: set[date]) -> int:
-    """The longest run of consecutive days."""
+    """Return the length of the longest run of consecutive days."""
     best = 0
     for day in dates:
         if day - timedelta(days=1) in dates:

@@ -1,4 +1,4 @@
-"""Cutting a long text down to the part that a search is about."""
+"""Excerpt of a long text: the part that a search is about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEAR = 200
 
 
 def cut_around(text: str, query: str, max_chars: int = 100_000) -> str:
-    """*text*, or a window of *max_chars* with as many hits of *query* as possible.
+    """Return *text*, or a window of *max_chars* with as many hits of *query* as possible.
 
     The marks of what was cut come on top of *max_chars*.
     """
@@ -39,7 +39,7 @@ def _hits(text: str, query: str) -> list[int]:
 
 
 def _together(text: str, words: list[str]) -> list[int]:
-    """Places of the rarest word that have every other one near."""
+    """Return the positions of the rarest word that have every other word nearby."""
     places = {word: _positions(text, word) for word in words}
     rarest = min(words, key=lambda word: len(places[word]))
     others = [places[word] for word in words if word != rarest]
@@ -60,7 +60,10 @@ def _positions(text: str, word: str) -> list[int]:
 
 
 def _best_start(hits: list[int], length: int, max_chars: int) -> int:
-    """The earliest window with the most hits; each hit offers one that begins shortly before it."""
+    """Return the start of the earliest window with the most hits.
+
+    Each hit offers one that begins shortly before it.
+    """
     best, most = 0, -1
     for hit in hits:
         start = min(max(0, hit - max_chars // 4), length - max_chars)

@@ -57,7 +57,7 @@ class Record(NamedTuple):
 
 
 def read_record(line: bytes, now: float, *, limited: bool = True) -> Record:
-    """One line of an export. Raises :class:`BadRecord`."""
+    """Parse one line of an export; *limited* bounds its size. Raises :class:`BadRecord`."""
     value = _decoded(line)
     if not isinstance(value, dict):
         raise BadRecord("not a JSON object")
@@ -70,7 +70,7 @@ def read_record(line: bytes, now: float, *, limited: bool = True) -> Record:
 
 
 def make_record(value: dict[str, Any], now: float) -> Record:
-    """A session with its ``messages``, by the names of their columns. Raises :class:`BadRecord`."""
+    """Convert a session with its ``messages``, keyed by column names. Raises :class:`BadRecord`."""
     if not isinstance(value.get("id"), str) or not value["id"]:
         raise BadRecord("the id is missing")
     messages = value.get("messages", [])
@@ -158,7 +158,7 @@ def _calls(calls: Any) -> int:
 
 
 def _stored_json(value: Any) -> str | None:
-    """A JSON column: exports hold it as it is stored, other programs may have decoded it."""
+    """Return the stored form of a JSON column, which other programs may have decoded."""
     return value if isinstance(value, str) else encode_json(value)
 
 
@@ -191,7 +191,7 @@ def _number(value: dict[str, Any], name: str, where: str = "") -> float | None:
 
 
 def _storable(found: T, name: str, where: str) -> T:
-    """*found*, unless it is a number that no column can hold."""
+    """Return *found*. Raises :class:`BadRecord` for a number that no column can hold."""
     if isinstance(found, int | float) and not -_BEYOND <= found < _BEYOND:
         raise BadRecord(f"{where}{name} is out of range")
     return found

@@ -30,7 +30,7 @@ def insights(
     top: int = 0,
     price_fn: PriceFunction | None = None,
 ) -> Row:
-    """The report on the sessions that started in the last *days* days.
+    """Return the report on the sessions that started in the last *days* days.
 
     Costs are those that the sessions carry; *price_fn* may estimate a session that has none.
     """
@@ -68,7 +68,7 @@ def _empty(days: int, source: str | None) -> Row:
 
 
 def _tools(by_rows: dict[str, int], by_calls: dict[str, int]) -> list[Row]:
-    """Per tool the larger count: a result can be missing, and so can a call."""
+    """Return per tool the larger count of calls and results: either can be missing."""
     names = {*by_rows, *by_calls} if by_rows else set(by_calls)
     counts = {name: max(by_rows.get(name, 0), by_calls.get(name, 0)) for name in names}
     total = sum(counts.values())

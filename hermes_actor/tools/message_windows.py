@@ -35,7 +35,11 @@ def look(
     sort: Any,
     window: Any,
 ) -> Row:
-    """Scroll, read, discover or browse, as the arguments say."""
+    """Scroll, read, discover or browse, depending on the arguments; return the result.
+
+    Scrolls with *session_id* and *around*, reads with *session_id* alone, discovers with *query*,
+    else browses.
+    """
     size = _window(window)
     if session_id and around is not None:
         return _scroll(db, str(session_id), around, size, current)

@@ -33,7 +33,10 @@ class Entry(NamedTuple):
 def recap_entries(
     messages: Iterable[Mapping[str, Any]], limits: Limits | None = None
 ) -> list[Entry]:
-    """The last exchanges of a conversation."""
+    """Return the last exchanges of a conversation, shortened to *limits*; the last answer whole.
+
+    An entry ``earlier`` comes first if some are left out.
+    """
     limits = limits or Limits()
     entries: list[Entry] = []
     last_answer: tuple[int, str] | None = None
@@ -59,7 +62,7 @@ def recap_entries(
 
 
 def recap_lines(entries: list[Entry]) -> list[tuple[str, str, str]]:
-    """(kind, label, text) of every line inside the panel; continuation lines have no label."""
+    """Return (kind, label, text) for every line of the panel; continuation lines have no label."""
     lines: list[tuple[str, str, str]] = []
     for kind, text in entries:
         if kind == "earlier":

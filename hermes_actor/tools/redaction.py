@@ -1,4 +1,4 @@
-"""Masking secrets in text that leaves the store."""
+"""Redaction of secrets in text that leaves the store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def register_redactor(redactor: Redactor | None) -> None:
 
 
 def redact(text: str) -> str:
-    """*text* with what looks like a secret masked."""
+    """Return *text* with everything that looks like a secret masked."""
     return (_chosen or _default)(text)
 
 
 def redact_all(value: Any) -> Any:
-    """A JSON value with every string in it redacted; keys stay."""
+    """Return a JSON value with every string in it redacted; keys stay."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):

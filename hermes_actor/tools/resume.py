@@ -31,7 +31,7 @@ class Ambiguous(LookupError):
 
 
 def split_words(words: Sequence[str], commands: Collection[str] = ()) -> tuple[str, list[str]]:
-    """A name that was typed without quotes, and what follows it.
+    """Return a name that was typed without quotes, and the words after it.
 
     The name ends at the next flag or at the name of a command.
     """
@@ -42,7 +42,7 @@ def split_words(words: Sequence[str], commands: Collection[str] = ()) -> tuple[s
 
 
 def latest(conn: Connection, sources: Sequence[str]) -> str | None:
-    """The most recently active session of the first source that has one."""
+    """Return the latest active session of the first source that has one, or ``None``."""
     for source in sources:
         listed = activity.Listed("s.source = ?", (source,), source)
         found = activity.by_activity(conn, listed, limit=1, offset=0, through_lineage=False)
@@ -52,7 +52,10 @@ def latest(conn: Connection, sources: Sequence[str]) -> str | None:
 
 
 def resolve(conn: Connection, given: str) -> str | None:
-    """The session of an id, a title, or the beginning of one id. Raises :class:`Ambiguous`."""
+    """Return the session of an id, a title, or a prefix of one id; ``None`` if there is none.
+
+    Raises :class:`Ambiguous` if several ids have the prefix.
+    """
     if not given:
         return None
     if sessions.get_session(conn, given) is not None:
@@ -67,6 +70,6 @@ def resolve(conn: Connection, given: str) -> str | None:
 
 
 def target(conn: Connection, session_id: str) -> Target:
-    """Forward to the tip of the compression chain, then to a session that holds messages."""
+    """Return the session to resume: the tip of the chain, or one below it that has messages."""
     tip = lineage.compression_tip(conn, session_id) or session_id
     return Target(session_id, lineage.resume_target(conn, tip))

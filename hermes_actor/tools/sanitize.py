@@ -28,7 +28,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 def without_reasoning(text: str) -> str:
-    """*text* without thoughts and raw tool calls, stripped."""
+    """Return *text* without reasoning and raw tool calls, stripped."""
     if "<" in text:
         for pattern in _patterns():
             text = pattern.sub("", text)
@@ -46,7 +46,7 @@ def _escapes() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def without_control(text: str) -> str:
-    """*text* without escape sequences and control characters; line ends and tabs stay."""
+    """Return *text* without escape sequences and control characters; line ends and tabs stay."""
     if text.isprintable():
         return text
     sequences, controls = _escapes()

@@ -93,7 +93,7 @@ def session_search(
 
 
 def as_limit(limit: Any, most: int = 5) -> int:
-    """A number of results from whatever a model gives."""
+    """Convert a limit that a model gave to a number from 1 to *most*; 3 if it is not a number."""
     try:
         number = int(limit)
     except (TypeError, ValueError, OverflowError):
@@ -102,7 +102,7 @@ def as_limit(limit: Any, most: int = 5) -> int:
 
 
 def roles_of(role_filter: Any) -> list[str] | None:
-    """A comma list of roles; ``None`` if it names none."""
+    """Split a comma-separated list of roles; ``None`` if it names none."""
     if not isinstance(role_filter, str):
         return None
     return [role.strip() for role in role_filter.split(",") if role.strip()] or None
@@ -114,7 +114,7 @@ def root_of(db: StoreMethods, session_id: str) -> str:
 
 
 def recent_sessions(db: StoreMethods, limit: int, current: str | None) -> Row:
-    """Return the newest conversations, without that of *current*."""
+    """Return a document of the latest active conversations, without that of *current*."""
     excluded = {current, root_of(db, current)} if current else set()
     rows = db.list_sessions_rich(exclude_sources=HIDDEN, limit=limit + 5, order_by_last_active=True)
     results = [
@@ -170,7 +170,7 @@ def _found(
 
 
 def _grouped(db: StoreMethods, hits: list[Row], limit: int, current: str | None) -> dict[str, Row]:
-    """The best hit of each lineage, in rank order, the caller's own left out."""
+    """Return the best hit of each lineage, in rank order, the caller's own left out."""
     own = root_of(db, current) if current else None
     groups: dict[str, Row] = {}
     for hit in hits:
@@ -194,7 +194,7 @@ def _request(db: StoreMethods, query: str, root: str, hit: Row) -> SummaryReques
 
 
 def when(moment: Any) -> str:
-    """Local time in words; a text that is no number is passed through."""
+    """Format a time as local time in words; text that is not a number is returned as it is."""
     if isinstance(moment, str):
         if not moment.strip().isdigit():
             return moment or "unknown"

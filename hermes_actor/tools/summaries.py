@@ -62,10 +62,10 @@ def summarize_all(
     max_concurrency: int = 3,
     each_seconds: float = EACH_SECONDS,
 ) -> list[str]:
-    """One summary per request, in order; a raw preview where the summariser fails.
+    """Return one summary per request, in order; a raw preview where the summariser fails.
 
-    It fails, too, if it takes longer than *each_seconds* for one request, all tries together; it
-    is then left alone and the next request gets its place. Raises :class:`TooSlow` after a minute.
+    It fails, too, if it takes longer than *each_seconds* for one request, all tries together; it is
+    then left alone and the next request gets its place. Raises :class:`TooSlow` after a minute.
     """
     chosen = _registered
     if chosen is None:
@@ -149,7 +149,7 @@ def _pattern(term: str) -> re.Pattern[str]:
 
 
 def extract(request: SummaryRequest) -> str:
-    """Goal, matches, tools and outcome, word for word. Equal input gives equal output."""
+    """Return goal, matches, tools and outcome, quoted verbatim. Equal input gives equal output."""
     patterns = [_pattern(term) for term in request.terms]
     said = [
         (message["role"], text_of(message.get("content")))

@@ -1,4 +1,4 @@
-"""Moments of a store as local time, whatever another program has written there."""
+"""Times of a store as local time, whatever another program has written there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["in_words", "seconds_between"]
 
 
 def _local_time(moment: Any) -> time.struct_time | None:
-    """Local time; ``None`` for what is no moment of a calendar."""
+    """Return local time; ``None`` for a value that is no time of the years 1 to 9999."""
     try:
         found = time.localtime(moment) if moment else None
     except (TypeError, ValueError, OverflowError, OSError):
@@ -26,6 +26,6 @@ def seconds_between(start: Any, end: Any) -> float:
 
 
 def in_words(moment: Any, shape: str, otherwise: str = "?") -> str:
-    """Local time in the *shape* of :func:`time.strftime`."""
+    """Format a time as local time by a ``strftime`` pattern; *otherwise* if it is no time."""
     found = _local_time(moment)
     return otherwise if found is None else time.strftime(shape, found)

@@ -94,7 +94,7 @@ def may_auto_title(history: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def post_process(generated: str | None) -> str | None:
-    """A title out of what a model has answered; ``None`` if there is none in it."""
+    """Return the title in a model's answer, at most 80 characters; ``None`` if it is empty."""
     text = without_reasoning(generated or "").strip().strip("\"'")
     text = re.sub(r"^title:", "", text, flags=re.IGNORECASE).strip()
     if len(text) > _MAX_LENGTH:
@@ -103,7 +103,7 @@ def post_process(generated: str | None) -> str | None:
 
 
 def default_title(user: str, assistant: str = "") -> str | None:
-    """The first words of the question. Needs no model: equal input gives equal titles."""
+    """Return the first words of the question, or ``None``. Deterministic; needs no model."""
     del assistant
     text = re.sub(r"```.*?(?:```|\Z)", "\n", user, flags=re.DOTALL)
     text = re.sub(r"\w+://\S+", " ", text)

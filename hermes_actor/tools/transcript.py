@@ -12,7 +12,7 @@ _KEPT = 250
 
 
 def transcript(messages: Iterable[Mapping[str, Any]]) -> str:
-    """Blocks of ``[ROLE]: text``, tool output shortened in its middle."""
+    """Return messages as blocks of ``[ROLE]: text``; long tool output is cut in its middle."""
     blocks: list[str] = []
     for message in messages:
         role, text = str(message.get("role") or "unknown").upper(), text_of(message.get("content"))
@@ -31,7 +31,7 @@ def transcript(messages: Iterable[Mapping[str, Any]]) -> str:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message; of structured content its text parts."""
+    """Return the text of message content; of structured content its text parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -41,7 +41,7 @@ def text_of(content: Any) -> str:
 
 
 def call_names(calls: Any) -> list[str]:
-    """The names of the functions that an assistant has called; ``?`` where there is none."""
+    """Return the names of the functions that an assistant called; ``?`` for a call without one."""
     names = []
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, dict) else None

@@ -1,1 +1,1 @@
-"""Moving a store from one provider to another."""
+"""Migration of a store from one provider to another."""

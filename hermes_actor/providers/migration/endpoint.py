@@ -1,8 +1,8 @@
 """A store as its rows: what a migration reads from one side and writes to the other.
 
-Everything goes through the ways that all calls of a SessionDB take: questions to the reader, one
-kind of operation to the writer. So a lost connection is tried again, a part is written once
-however often it is sent, and a file is written by its actor alone.
+Everything takes the path of all calls of a SessionDB: queries go to the reader, one kind of
+operation to the writer. So a lost connection is retried, a part is applied once however often it is
+sent, and only its actor writes a file.
 """
 
 from __future__ import annotations

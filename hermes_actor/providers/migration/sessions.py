@@ -73,7 +73,7 @@ class _Sessions:
         self._write_sessions(columns, known, changed, last)
 
     def _known_sessions(self) -> tuple[dict[str, int], int]:
-        """The sessions of the target with their checksums, and the last place there."""
+        """Return the checksums of the target's sessions, and the last position there."""
         known: dict[str, int] = {}
         last = 0
         for place, row in self._target.sessions():

@@ -1,4 +1,4 @@
-"""Putting sessions away and bringing them in, on a server."""
+"""Archive mark, removal by id, and import of sessions, on a server."""
 
 from __future__ import annotations
 

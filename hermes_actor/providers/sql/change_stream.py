@@ -1,4 +1,4 @@
-"""Following the changes of a store on a server."""
+"""Subscription to the changes of a store on a server."""
 
 from __future__ import annotations
 

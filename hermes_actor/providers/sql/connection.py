@@ -1,4 +1,4 @@
-"""A connection to a server inside a transaction, as operations and questions see it."""
+"""A connection to a server inside a transaction, as operations and queries see it."""
 
 from __future__ import annotations
 

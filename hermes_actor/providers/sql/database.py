@@ -1,4 +1,4 @@
-"""The way to a server: a pool that is shared by all of a process, tries again, keeps deadlines."""
+"""Access to a server: a pool that one process shares, retries, and deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing sessions from a server: one by one, by age, and the clean-ups of known leftovers."""
+"""Removal of sessions from a server: one by one, by age, and clean-ups of known leftovers."""
 
 from __future__ import annotations
 

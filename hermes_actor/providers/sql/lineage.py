@@ -51,14 +51,14 @@ _NEWEST_CHILD = (
 
 @answers(queries.compression_tip)
 def compression_tip(conn: ServerConnection, session_id: str | None) -> str | None:
-    """The last session of the chain that begins at *session_id*."""
+    """Return the last session of the chain that begins at *session_id*, perhaps itself."""
     return file_lineage.walk_to_tip(
         session_id, lambda current: conn.scalar(_NEXT_CONTINUATION, {"key": current})
     )
 
 
 def compression_lineage(conn: ServerConnection, session_id: str) -> list[str]:
-    """The whole chain of continuations that *session_id* belongs to, root first."""
+    """Return the whole chain of continuations that *session_id* belongs to, root first."""
     return file_lineage.walk_lineage(
         session_id,
         lambda current: conn.scalar(_PREVIOUS, {"key": current}),
@@ -68,7 +68,7 @@ def compression_lineage(conn: ServerConnection, session_id: str) -> list[str]:
 
 @answers(queries.resume_target)
 def resume_target(conn: ServerConnection, session_id: str) -> str:
-    """The first session with a message on the way down from *session_id*, else *session_id*."""
+    """Return the first session with a message from *session_id* down; itself if there is none."""
     any_message = select(messages.c.id).where(OF_SESSION).limit(1)
     return file_lineage.walk_to_messages(
         session_id,
@@ -79,7 +79,7 @@ def resume_target(conn: ServerConnection, session_id: str) -> str:
 
 @answers(queries.lineage_root_to_tip)
 def root_to_tip(conn: ServerConnection, session_id: str) -> list[str]:
-    """The ancestors of a session, root first, the session itself last."""
+    """Return the ancestors of a session, root first, the session itself last."""
     parent = select(sessions.c.parent_session_id).where(BY_ID)
     return file_lineage.walk_to_root(
         session_id, lambda current: conn.scalar(parent, {"key": current})
@@ -88,7 +88,7 @@ def root_to_tip(conn: ServerConnection, session_id: str) -> list[str]:
 
 @answers(queries.conversation)
 def conversation(conn: ServerConnection, session_id: str, include_ancestors: bool) -> list[Row]:
-    """The messages of a session, or of its whole parent chain, ready to be sent again."""
+    """Return the messages of a session, or of its parent chain too, as a model gets them."""
     chain = root_to_tip(conn, session_id) if include_ancestors else [session_id]
     rows = conn.rows(
         select(*(messages.c[name] for name in replay.COLUMNS))

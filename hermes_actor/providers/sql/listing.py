@@ -36,7 +36,7 @@ def _latest(session_id: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _activity(of: Any) -> ColumnElement[Any]:
-    """The latest message of a session, or its start if it has none."""
+    """Return an expression: the time of the latest message, or the start without one."""
     return func.coalesce(_latest(of.c.id), of.c.started_at, type_=StoredReal())
 
 
@@ -67,7 +67,7 @@ _ROOT_OR_BRANCH = or_(
 
 
 def page_of(statement: Select[Any], limit: int, offset: int) -> Select[Any]:
-    """*statement* cut as SQLite cuts it: a negative limit is none, a negative offset is zero."""
+    """Limit *statement* as SQLite does: a negative limit is none, a negative offset is zero."""
     if limit >= 0:
         statement = statement.limit(limit)
     elif offset > 0:
@@ -90,7 +90,11 @@ def _listed(page: file_listing.Page) -> ColumnElement[bool]:
 def list_rich(
     conn: ServerConnection, page: file_listing.Page, project_tips: bool, order_by_last_active: bool
 ) -> list[Row]:
-    """Sessions that stand for themselves, newest (or latest active) first."""
+    """Return one page of listed sessions with preview and activity.
+
+    Top-level ones, unless the page includes children; newest or latest active first. With
+    *project_tips* a compressed root shows the newest facts of its tip.
+    """
     listed = _listed(page)
     if order_by_last_active:
         ids = conn.column(page_of(_by_lineage_activity(listed), page.limit, page.offset))
@@ -107,7 +111,7 @@ _RICH_BY_ID = _RICH.where(sessions.c.id == bindparam("key"))
 
 
 def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
-    """Ids by the latest activity of a session and of all that continue it by compression."""
+    """Return a query for ids by the latest activity of a session and all its continuations."""
     chain = (
         select(sessions.c.id.label("root"), sessions.c.id.label("member"))
         .where(listed, sessions.c.end_reason == "compression")
@@ -137,7 +141,7 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
 
 @answers(queries.listed_session)
 def rich_row(conn: ServerConnection, session_id: str) -> Row | None:
-    """One row as a list shows it, not projected to its tip."""
+    """Return one session as a list shows it, not projected to its tip; or ``None``."""
     rows = _finished(conn.rows(_RICH_BY_ID, {"key": session_id}))
     return rows[0] if rows else None
 
@@ -146,7 +150,7 @@ def rich_row(conn: ServerConnection, session_id: str) -> Row | None:
 def search_sessions(
     conn: ServerConnection, source: str | None, limit: int, offset: int
 ) -> list[Row]:
-    """Every session, children included, latest active first."""
+    """Return one page of sessions, children included, latest active first."""
     active = _activity(sessions).label("last_active")
     statement = select(*SESSION_COLUMNS, active)
     if source:
@@ -157,7 +161,7 @@ def search_sessions(
 
 @answers(queries.unlinked_telegram_sessions)
 def unlinked_telegram_sessions(conn: ServerConnection, user_id: str, limit: int) -> list[Row]:
-    """Telegram sessions of a user that no topic holds, latest active first."""
+    """Return Telegram sessions of a user that no topic holds, latest active first."""
     statement = _RICH.where(
         sessions.c.source == "telegram",
         sessions.c.user_id == user_id,
@@ -181,7 +185,7 @@ def _finished(rows: list[Row]) -> list[Row]:
 
 
 def _preview(content: str | bytes | None) -> str:
-    """A preview as SQLite's functions cut it: they end at a NUL, and take bytes for text."""
+    """Return a preview as SQLite's functions cut it: they end at a NUL, and take bytes for text."""
     if isinstance(content, bytes):
         content = content[: 4 * file_listing.PREVIEW_CUT].decode("utf-8", "replace")
     text = (content or "").partition("\x00")[0].replace("\n", " ").replace("\r", " ")
@@ -189,7 +193,7 @@ def _preview(content: str | bytes | None) -> str:
 
 
 def _project(conn: ServerConnection, row: Row) -> Row:
-    """The row of a compressed root with the newest facts of its tip, in the root's place."""
+    """Return a compressed root with the newest facts of its tip, and other rows unchanged."""
     if row["end_reason"] != "compression":
         return row
     tip_id = compression_tip(conn, row["id"])

@@ -1,4 +1,4 @@
-"""Message rows on a server: appending, replacing, clearing, and reading them back."""
+"""Message rows on a server: append, replace, clear, and read."""
 
 from __future__ import annotations
 

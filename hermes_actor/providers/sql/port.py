@@ -122,7 +122,7 @@ class ServerPort:
         release(self.database)
 
     def _write(self) -> None:
-        """The background thread: takes what waits, up to a bound, into one transaction."""
+        """Run the background thread: take what waits, up to a bound, into one transaction."""
         while True:
             taken = [self._queue.get()]
             while len(taken) < _WRITTEN_AT_ONCE and not self._queue.empty():

@@ -31,17 +31,21 @@ class Phrase:
 
 @dataclass(frozen=True)
 class And:
+    """A node that matches if all *parts* match."""
+
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Or:
+    """A node that matches if one of *parts* does."""
+
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Not:
-    """*kept* without *dropped*."""
+    """A node that matches if *kept* does and *dropped* does not."""
 
     kept: Node
     dropped: Node
@@ -60,7 +64,7 @@ accent of its own, a blank for what separates words."""
 
 
 def words_of(text: str) -> list[str]:
-    """The words that FTS5's tokenizer sees in *text*."""
+    """Return the words that FTS5's tokenizer sees in *text*."""
     if not text.isascii():
         unknown = {character for character in set(text) if ord(character) not in _folding}
         if unknown:
@@ -92,7 +96,7 @@ def _ask_fts5(characters: set[str]) -> dict[int, str]:
 
 
 def parse(match: str, route: Route) -> Node | None:
-    """The tree of a MATCH expression; ``None`` if it is not one, or can match nothing."""
+    """Return the tree of a MATCH expression; ``None`` if it is invalid or can match nothing."""
     try:
         _ask("SELECT 1 FROM hits WHERE hits MATCH ?", match, route, ())
     except sqlite3.OperationalError:
@@ -110,7 +114,7 @@ class _Reader:
         self._at = 0
 
     def expression(self, binding: int) -> Node | None:
-        """Everything that binds at least as tightly as *binding*."""
+        """Return everything that binds at least as tightly as *binding*."""
         left = self._terms()
         while (operator := self._operator()) is not None and _OPERATORS[operator] >= binding:
             self._at += 1
@@ -125,7 +129,7 @@ class _Reader:
         return bare if bare in _OPERATORS else None
 
     def _terms(self) -> Node | None:
-        """Terms side by side: all must match, and those without a word are passed over."""
+        """Return terms side by side, all of which must match; those without a word are skipped."""
         found: list[Node] = []
         while self._at < len(self._tokens) and self._operator() is None:
             term = self._phrase()
@@ -155,7 +159,7 @@ class _Reader:
 
 
 def _combined(operator: str, left: Node | None, right: Node | None) -> Node | None:
-    """Two sides of an operator as one node. A term without a word matches nothing.
+    """Return two sides of an operator as one node. A term without a word matches nothing.
 
     A chain of one operator becomes one node with many parts: however long a query is, its tree is
     only as deep as there are operators of different binding.
@@ -181,7 +185,7 @@ def _joined(kind: type[And | Or], parts: tuple[Node, ...]) -> Node:
 
 
 def looked_for(tree: Node) -> Iterator[Phrase]:
-    """The phrases whose presence makes a hit."""
+    """Yield the phrases whose presence makes a hit."""
     if isinstance(tree, Phrase):
         yield tree
     elif isinstance(tree, Not):
@@ -192,13 +196,13 @@ def looked_for(tree: Node) -> Iterator[Phrase]:
 
 
 def snippets(match: str, route: Route, texts: Iterable[tuple[int, str]]) -> dict[int, str]:
-    """The snippet of each text, by id. One that FTS5 would not have found has none."""
+    """Return the snippet of each text, by id; a text that FTS5 would not have found has none."""
     sql = "SELECT rowid, snippet(hits, 0, '>>>', '<<<', '...', 40) FROM hits WHERE hits MATCH ?"
     return dict(_ask(sql, match, route, texts))
 
 
 def _ask(sql: str, match: str, route: Route, texts: Iterable[tuple[int, str]]) -> list[Any]:
-    """The rows that *sql* finds in a scratch index of *texts*, called ``hits``."""
+    """Return the rows that *sql* finds in a temporary index of *texts*, called ``hits``."""
 
     def run(conn: Connection) -> list[Any]:
         tokenizer = ", tokenize='trigram'" if route is Route.TRIGRAMS else ""

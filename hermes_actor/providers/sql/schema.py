@@ -27,11 +27,11 @@ _FORMAT_OF = select(own_meta.c.value).where(own_meta.c.key == "format")
 
 
 def ensure_schema(engine: Engine, dialect: ServerDialect) -> None:
-    """Make the tables that are missing, or bring them up to date.
+    """Create the tables that are missing, or bring them up to date.
 
-    A store that is as it should be costs one look. Otherwise one process at a time does the work;
-    the others wait for it and find it done. Messages without words get them: those of a store of an
-    older format, and those of a client of an older version that still writes to it.
+    A store that is up to date costs one query. Otherwise one process at a time does the work; the
+    others wait and find it done. Messages without words get them: those of a store of an older
+    format, and those of a client of an older version that still writes to it.
     """
     if _format_now(engine, dialect) != FORMAT:
         with dialect.schema_lock(engine) as conn:

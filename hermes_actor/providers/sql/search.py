@@ -1,4 +1,4 @@
-"""Finding messages on a server: by words, by parts of a CJK text, and by short CJK terms."""
+"""Search in messages on a server: by words, by parts of a CJK text, and by short CJK terms."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def search_messages(
     limit: int,
     offset: int,
 ) -> list[Row]:
-    """Hits with their neighbours, best first (CJK terms: newest first)."""
+    """Return hits with their neighbours, best first (CJK terms: newest first)."""
     plan = plan_query(query)
     if plan is None:
         return []
@@ -130,7 +130,10 @@ def _searched_text(hit: Row) -> str:
 
 
 def search_similar(conn: ServerConnection, wanted: str, limit: int) -> list[Row]:
-    """Messages that hold something like *wanted*; only for dialects that can tell."""
+    """Return messages that hold something like *wanted*, nearest first.
+
+    Raises :class:`Unsupported` if the dialect cannot compare texts so.
+    """
     condition, nearness = conn.dialect.similar(wanted)
     statement = (
         _HIT.add_columns(nearness.label("similarity"))
@@ -149,7 +152,7 @@ _hit, _near = messages.alias("hit"), messages.alias("near")
 
 
 def _neighbour(before: bool) -> Any:
-    """The id of the neighbour of a hit in its session, by time and then by id."""
+    """Return an expression: the id of a hit's neighbour in its session, by time, then by id."""
     at, this = _hit.c.timestamp, _hit.c.id
     if before:
         # The first part says nothing new, but an index can be used for it.
@@ -171,9 +174,9 @@ _TEXTS = select(messages.c.id, messages.c.role, messages.c.content).where(messag
 
 
 def _add_contexts(conn: ServerConnection, hits: list[Row]) -> None:
-    """To every hit the message before it, itself, and the one after it, as short texts.
+    """Add to every hit the message before it, itself, and the one after it, as short texts.
 
-    Two statements however many hits there are: each is a way to the server and back.
+    Two statements however many hits there are: each is a round trip to the server.
     """
     if not hits:
         return

@@ -61,7 +61,7 @@ _SUMMARY_SECONDS = 5.0
 
 
 class ServerQueries:
-    """Answers queries from a server."""
+    """Reader of a store on a server."""
 
     def __init__(self, database: Database, timeout: float) -> None:
         self._database = database
@@ -69,7 +69,10 @@ class ServerQueries:
         self._closed = False
 
     def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Answer *query*; the indexes of a server are part of its transactions, never behind."""
+        """Answer *query* within the timeout; the indexes of a server are never behind.
+
+        Raises :class:`Closed` after :meth:`close`.
+        """
         if self._closed:
             raise Closed("this SessionDB is closed")
         answer: Callable[..., R] = ANSWER[query]

@@ -1,4 +1,4 @@
-"""Session rows on a server: making, ending, booking tokens, and finding one by id."""
+"""Session rows on a server: creation, end, token counts, continuation, and lookup by id."""
 
 from __future__ import annotations
 

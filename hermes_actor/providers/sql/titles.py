@@ -130,7 +130,7 @@ def queue_title(conn: ServerConnection, op: TitleQueue) -> bool:
 
 
 def claim_title(conn: ServerConnection, session_id: Any) -> None:
-    """Give a session that was just created the title that was kept for it."""
+    """Give a new session the title that was queued for it, or the next one if that is taken."""
     kept = queued_title(conn, session_id)
     if kept is not None:
         # Another session may have taken it meanwhile; this one must be created all the same.

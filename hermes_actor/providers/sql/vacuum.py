@@ -1,4 +1,4 @@
-"""Upkeep on a server."""
+"""Vacuum on a server."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ _NUL_INDEX = "hermes_actor_messages_nul"
 def candidates(
     conn: Connection, features: SchemaFeatures, terms: tuple[str, ...]
 ) -> list[int] | None:
-    """Ids of all messages that may contain one of *terms*, newest first.
+    """Return the ids of all messages that may contain one of *terms*, newest first.
 
-    ``None`` if the indexes cannot tell: a term without CJK characters may also stand in tool
-    calls behind structured content, which no index covers.
+    ``None`` if the indexes cannot tell: a term without CJK characters may also stand in tool calls
+    behind structured content, which no index covers.
     """
     if not features.deferrable or not features.indexes >= {_TOOL_INDEX, _NUL_INDEX}:
         return None

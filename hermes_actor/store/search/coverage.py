@@ -70,7 +70,7 @@ def works(conn: Connection, sql: str) -> bool:
 
 
 def read_indexes(conn: Connection) -> None:
-    """Read all that the indexes keep; raises what SQLite raises when it cannot be read."""
+    """Read everything that the indexes store; raises the error of SQLite if it cannot be read."""
     for table in TABLES:
         for shadow in ("data", "idx", "content", "docsize", "config"):
             name = f"{table}_{shadow}"
@@ -102,7 +102,7 @@ def covers(conn: Connection, watermark: int) -> bool:
 
 
 def _spread(conn: Connection, watermark: int) -> list[int]:
-    """Ids of existing messages up to *watermark*, evenly spread; empty if there is none."""
+    """Return ids of existing messages up to *watermark*, evenly spread; empty if there is none."""
     last = scalar(conn, "SELECT MAX(id) FROM messages WHERE id <= ?", (watermark,))
     if last is None:
         return []
@@ -115,7 +115,7 @@ def _spread(conn: Connection, watermark: int) -> list[int]:
 
 
 def last_of_next(conn: Connection, above: int, rows: int) -> int | None:
-    """The id of the last of the next *rows* messages above an id; ``None`` if there is none."""
+    """Return the last id of the next *rows* messages above an id; ``None`` if there is none."""
     # By rows, because ids may lie far apart.
     step = "SELECT MAX(id) FROM (SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT ?)"
     last: int | None = scalar(conn, step, (above, rows))

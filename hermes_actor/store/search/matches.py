@@ -56,11 +56,10 @@ def _sql(features: SchemaFeatures, filters: Filters) -> Condition:
 
 
 def index_lag(conn: Connection, through: int | None = None, *, exact: bool = False) -> int | None:
-    """The message up to which the indexes must be brought first; ``None`` if they are complete, or
-    cover all messages up to *through*.
+    """Return the message id that the indexes must reach first; ``None`` if there is no need.
 
-    What they still hold of deleted messages does not count, because searches join messages, unless
-    the indexes must be *exact*.
+    There is none if they are complete, or cover all messages up to *through*. Entries of deleted
+    messages do not count, because searches join messages, unless the indexes must be *exact*.
     """
     conn.layout_checked = False
     features = features_of(conn)
@@ -91,7 +90,7 @@ def search_messages(
     offset: int | None,
     alone_until: float | None = None,
 ) -> list[Row]:
-    """Hits with their neighbours, best first (short CJK terms: newest first).
+    """Return hits with their neighbours, best first (short CJK terms: newest first).
 
     *alone_until*: the indexes may be behind and no owner can be asked; search the rest too, until
     this time of ``time.monotonic``. Hits among the rest then come first. Raises
@@ -130,7 +129,7 @@ def search_messages(
 
 
 def _undoubted(features: SchemaFeatures, only: Condition) -> Condition:
-    """Without the messages for which the index may hold the wrong text."""
+    """Return *only* without the messages for which the index may hold the wrong text."""
     if not features.stale:
         return only
     noted = "m.id NOT IN (SELECT id FROM hermes_actor_stale)"
@@ -181,7 +180,7 @@ def _by_terms(
 def _confirmed(
     conn: Connection, select: str, bound: list[Any], found: list[int], limit: int, offset: int
 ) -> list[Row]:
-    """One page of the candidates, newest first, that the full condition confirms."""
+    """Return one page of the candidates that the full condition confirms, newest first."""
     page: list[Row] = []
     for message_id in found:
         if len(page) >= offset + limit:
@@ -193,7 +192,7 @@ def _confirmed(
 
 
 def _context(conn: Connection, features: SchemaFeatures, hit: Row) -> list[dict[str, str]]:
-    """The message before the hit, the hit, and the one after, as short texts."""
+    """Return the message before the hit, the hit, and the one after, as short texts."""
     place = (hit["session_id"], hit["timestamp"], hit["timestamp"], hit["id"])
     near = f"FROM messages m WHERE m.session_id = ? AND {features.visible} AND"
     rows = conn.execute(
@@ -224,7 +223,7 @@ def term_snippet(content: Any, term: str) -> Any:
 
 
 def short_text(stored: Any) -> str:
-    """The beginning of a message, as the context of a hit shows it."""
+    """Return the beginning of a message, as the context of a hit shows it."""
     content = decode_content(stored)
     if isinstance(content, list):
         parts = (p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text")

@@ -1,4 +1,4 @@
-"""Merging the full-text indexes into fewer segments, piece by piece."""
+"""Merge of the full-text indexes into fewer segments, step by step."""
 
 from __future__ import annotations
 

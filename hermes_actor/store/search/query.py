@@ -103,7 +103,7 @@ class Plan(NamedTuple):
 
 
 def plan_query(query: str | None) -> Plan | None:
-    """The plan for *query*, or ``None`` if nothing is left to look for."""
+    """Return the plan for *query*; ``None`` if nothing is left to look for."""
     if not query or not query.strip():
         return None
     text = sanitize(query)

@@ -46,7 +46,7 @@ def by_rank(
     limit: int | None,
     offset: int | None,
 ) -> list[Row]:
-    """One page of hits in a full-text table, best rank first, equal ranks by id."""
+    """Return one page of hits in a full-text table, best rank first, equal ranks by id."""
     with lenient_text(conn):
         # A prefix is expensive to look up twice: its one statement must do everything.
         cheap = limit is not None and limit > 0 and offset is not None and "*" not in match
@@ -87,7 +87,7 @@ def _has_many(conn: Connection, table: str, match: str) -> bool:
 
 
 def _best(conn: Connection, table: str, match: str, count: int) -> list[int]:
-    """Ids of the *count* best hits (all if negative), best first."""
+    """Return the ids of the *count* best hits (all if negative), best first."""
     rows = conn.execute(
         f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY +rank, rowid LIMIT ?",
         (match, count),
@@ -122,7 +122,7 @@ def _page(
 
 
 def _rows(conn: Connection, ids: list[int], only: Condition, wanted: int) -> list[Row]:
-    """The first *wanted* rows of *ids* that pass the filter, in order; snippets come later."""
+    """Return the first *wanted* rows of *ids* that pass the filter, in order, without snippets."""
     passed: list[Row] = []
     for part in chunks(ids, _CHUNK):
         found = dicts(

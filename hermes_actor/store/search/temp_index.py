@@ -28,10 +28,10 @@ _REST = "hermes_actor_rest"
 
 @contextmanager
 def unindexed(conn: Connection, table: str, until: float) -> Iterator[str]:
-    """Inside a snapshot: the name of a table like *table* with all rows that *table* lacks, and
-    those for which it is noted that it may hold the wrong text.
+    """Give the name of a temporary table with all rows that *table* lacks, for the block.
 
-    Raises :class:`IndexBehind` if it is not complete at *until*, a time of ``time.monotonic``.
+    Also those for which it is noted that *table* may hold the wrong text. Needs a snapshot. Raises
+    :class:`IndexBehind` if it is not complete at *until*, a time of ``time.monotonic``.
     """
     tokenize = ", tokenize='trigram'" if table == "messages_fts_trigram" else ""
     conn.execute(f"CREATE VIRTUAL TABLE temp.{_REST} USING fts5(content{tokenize})")

@@ -1,4 +1,4 @@
-"""Filling a store on MySQL or MariaDB quickly: rows in bulk, and search indexes afterwards."""
+"""Bulk copy into a store on MySQL or MariaDB: joined inserts, and search indexes afterwards."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class MySQLDialect(ServerDialect):
 
 
 def _with_driver(url: str) -> URL:
-    """*url* for PyMySQL, whatever it was written for."""
+    """Return *url* with PyMySQL as its driver. Raises :class:`BadConfig` if it is malformed."""
     try:
         made = make_url(url)
     except (ArgumentError, ValueError):  # the second for a port that is none

@@ -57,14 +57,14 @@ _NO_VALUE = frozenset({1048, 1364})
 
 
 def number_of(error: BaseException | None) -> int:
-    """The number of an error of the server or of the driver, 0 if it has none."""
+    """Return the number of an error of the server or driver; 0 if it has none."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = cause.args[0] if cause is not None and cause.args else 0
     return number if isinstance(number, int) else 0
 
 
 def classify(error: BaseException) -> Classification:
-    """Classify an error of the driver."""
+    """Return the reaction to an error of the driver, and the error that callers get."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = number_of(error)
     said = masked(str(cause.args[1] if cause is not None and len(cause.args) > 1 else cause))

@@ -118,7 +118,7 @@ def _against(wanted: str) -> ColumnElement[Any]:
 
 
 def _written(phrase: Phrase) -> str:
-    """A phrase as FULLTEXT is asked for it; one that it does not know loses its order."""
+    """Return a phrase in FULLTEXT syntax; one that FULLTEXT cannot check loses its order."""
     *before, last = phrase.words
     if _is_read_again(phrase) or phrase.prefix:
         return " ".join([*map(_marked, before), f"{last[:_LONGEST]}{'*' * phrase.prefix}"])
@@ -136,7 +136,7 @@ def _is_read_again(phrase: Phrase) -> bool:
 
 
 def _words_in_a_row(phrase: Phrase) -> ColumnElement[bool]:
-    """FULLTEXT finds the messages that have all the words, LIKE those that have them in a row."""
+    """Return a condition: FULLTEXT finds messages with all words, LIKE those with them in a row."""
     *before, last = phrase.words
     end = last[:_LONGEST] if phrase.prefix else f"{_marked(last)} "
     row = escape_like(" ".join([*map(_marked, before), end]))

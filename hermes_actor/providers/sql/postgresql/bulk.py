@@ -1,4 +1,4 @@
-"""Filling a store on PostgreSQL quickly: COPY, and search indexes afterwards."""
+"""Bulk copy into a store on PostgreSQL: COPY, and search indexes afterwards."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _type_name(kind: Any) -> str:
 
 
 def _number_columns(kinds: list[Any]) -> list[tuple[int, Any]]:
-    """Places of columns that convert what they are given, as those of SQLite do."""
+    """Return the columns that convert values as those of SQLite do, each with its conversion."""
     return [
         (place, kind.process_bind_param)
         for place, kind in enumerate(kinds)

@@ -20,7 +20,7 @@ _DIALECT = "postgresql+psycopg://"
 
 
 def engine_of_url(url: str, settings: Settings) -> Engine:
-    """An engine with a pool of its own. Connects to nothing. Raises :class:`BadConfig`."""
+    """Return an engine with a pool of its own, without connecting. Raises :class:`BadConfig`."""
     parameters = _parameters(url)
     return create_engine(
         _DIALECT,
@@ -35,7 +35,7 @@ def engine_of_url(url: str, settings: Settings) -> Engine:
 
 
 def engine_of_pool(pool: Any) -> Engine:
-    """An engine on a ready pool: one of SQLAlchemy, or one with ``getconn`` and ``putconn``."""
+    """Return an engine on a ready pool: SQLAlchemy's, or one with ``getconn`` and ``putconn``."""
     if not hasattr(pool, "getconn"):
         return create_engine(_DIALECT, pool=pool, hide_parameters=True)
     engine = create_engine(_DIALECT, creator=pool.getconn, poolclass=NullPool, hide_parameters=True)
@@ -73,7 +73,7 @@ def _connect(parameters: Mapping[str, Any], settings: Settings) -> psycopg.Conne
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    """The parameters of libpq in a URL, or in a connection string of ``key=value`` words."""
+    """Return the libpq parameters of a URL or of a ``key=value`` connection string."""
     for scheme in ("postgresql+psycopg://", "postgres+psycopg://"):
         if url.startswith(scheme):
             url = "postgresql://" + url[len(scheme) :]

@@ -149,7 +149,7 @@ class PostgreSQLDialect(ServerDialect):
         return [*trigrams, text(_WORDS_INDEX)]
 
     def _extension(self, conn: Connection) -> str | None:
-        """The schema of ``pg_trgm``, which is made if it may be; ``None`` without it."""
+        """Return the schema of ``pg_trgm``, which is created if allowed; ``None`` without it."""
         try:
             with conn.begin_nested():
                 conn.execute(text("CREATE EXTENSION IF NOT EXISTS pg_trgm"))

@@ -37,7 +37,7 @@ _CLASSES: dict[str, s.ErrorClass] = {
 
 
 def classify(error: BaseException) -> Classification:
-    """Classify an error of the driver."""
+    """Return the reaction to an error of the driver, and the error that callers get."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlstate", None) or ""
     said = masked(str(cause)).strip()
@@ -67,7 +67,7 @@ _NO_ROOM = ("too many clients", "too many connections", "remaining connection sl
 
 
 def _before_it_spoke(said: str) -> s.ErrorClass:
-    """Errors of the way to the server have no code."""
+    """Classify by text: errors before the server answers have no SQLSTATE."""
     if "password authentication failed" in said or "no password supplied" in said:
         return s.AUTH_FAILED
     if 'database "' in said and "does not exist" in said:

@@ -1,4 +1,4 @@
-"""Followers of a store on PostgreSQL: what they read, and how they are woken.
+"""Subscribers of a store on PostgreSQL: the changes that they read, and their wake-ups.
 
 Changes are reported in the order of their transactions, and only when no earlier one can come any
 more: a number is drawn before its transaction is committed, and another one may be quicker.

@@ -182,7 +182,7 @@ def _no_stem(_word: str) -> None:
 
 
 def _balanced(parts: list[str], joint: str) -> str:
-    """*parts* joined in pairs: the server works on a query recursively."""
+    """Return *parts* joined in pairs, so that the server's recursion stays shallow."""
     while len(parts) > 1:
         parts = [f"({joint.join(parts[place : place + 2])})" for place in range(0, len(parts), 2)]
     return parts[0]
