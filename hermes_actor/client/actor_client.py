@@ -48,8 +48,14 @@ class ActorClient:
         self._connection.ensure_connected(time.monotonic() + timeout)
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
+        """Have *operation* applied; return its result once it is committed and synced (G1).
+
+        Sent again on a new connection until it is answered, and applied once (G2). Raises the typed
+        error of the change; its ``executed`` says whether the change was made.
+        """
         self._leases.refuse_inside()
         connection, deadline = self._connection, time.monotonic() + timeout
+        # Before it connects: what no actor takes is refused without starting one.
         whole = encode(operation)
         steps: list[PendingReply] = []
         try:
@@ -63,6 +69,11 @@ class ActorClient:
         return decoded
 
     def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
+        """Send several operations, in order; return their answers, which can be waited for later.
+
+        Waits for room in the window, and until the kernel has taken all. If that fails half-way,
+        the answers to those that have not left carry the error; if none has left, it is raised.
+        """
         self._leases.refuse_inside()
         connection, deadline = self._connection, time.monotonic() + timeout
         # All before the first is numbered: one that cannot be encoded stops none half-way.
@@ -73,9 +84,12 @@ class ActorClient:
             for operation, whole, answer in zip(operations, encoded, answers, strict=True):
                 self._number(operation, whole, answer.steps, deadline)
                 answer.is_whole = True
+            # Only the last parts are waited for: a connection carries frames in order.
             connection.send([answer.steps[-1] for answer in answers], deadline)
         except BaseException as error:
             some_left = connection.break_off(answers, error)
+            # Raised for all of them, it would call those that have left not executed. An interrupt
+            # is raised in any case: its caller wants to stop.
             if not some_left or not isinstance(error, HermesActorError):
                 raise
         return list(answers)
@@ -93,6 +107,10 @@ class ActorClient:
             connection.request(steps, step, deadline)
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
+        """Return when both full-text indexes cover all messages up to *through*.
+
+        Raises :class:`IndexBehind` if they do not in time. *damaged*: see :class:`IndexOwner`.
+        """
         self._ask(
             lambda ask: wire.CatchUp(
                 ask=ask,
@@ -105,6 +123,7 @@ class ActorClient:
         )
 
     def lease(self, timeout: float) -> Lease:
+        """Begin an interactive transaction; see :meth:`Leases.open`."""
         return self._leases.open(timeout)
 
     def statistics(self) -> dict[str, Any]:
@@ -115,6 +134,7 @@ class ActorClient:
         return document
 
     def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
+        """Return the changes after ``commit_no`` *after*, or from now on."""
         from hermes_actor.client.subscription import ActorChangeStream  # few programs subscribe
 
         return ActorChangeStream(self.paths, after, timeout)
@@ -125,6 +145,7 @@ class ActorClient:
             self.close()
 
     def close(self) -> None:
+        """Take no more calls, and wait for nothing: calls that are under way end first."""
         self._connection.close()
 
     def after_fork(self) -> None:
@@ -142,6 +163,8 @@ class ActorClient:
                 reply = connection.ask(make, deadline)
             try:
                 return connection.wait([reply])
+            # Only an ask is repeated here. A request is sent again below, by the connection itself,
+            # under its old number.
             except ConnectionResetError:
                 continue
 
@@ -183,5 +206,7 @@ def acquire(paths: StorePaths, timeout: float) -> ActorClient:
 @atexit.register
 def _close_all() -> None:
     for client in _clients.clear():
+        # The Bye lets the actor remove the receipts now, not 100,000 changes later. One that cannot
+        # be sent must not spoil the exit of the program.
         with contextlib.suppress(Exception):
             client.close()

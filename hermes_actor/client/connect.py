@@ -50,6 +50,7 @@ __all__ = [
 
 _NOT_LISTENING = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
+# None: the errors that this package raises itself, such as TimeoutError("..."), have no errno.
 _TRANSIENT = frozenset({
     *_NOT_LISTENING, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
     errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
@@ -69,7 +70,9 @@ class Handshake(Protocol):
     """The part of a state machine that a handshake needs."""
 
     @property
-    def welcome(self) -> Welcome | None: ...
+    def welcome(self) -> Welcome | None:
+        """The Welcome of the present connection, once the actor is ready."""
+        ...
 
     @property
     def phase(self) -> str:
@@ -80,7 +83,9 @@ class Handshake(Protocol):
         """Return the first bytes of a new connection. Forgets the Welcome of the last one."""
         ...
 
-    def receive(self, data: bytes) -> object: ...
+    def receive(self, data: bytes) -> object:
+        """Take bytes of the actor. Raises :class:`FrameError`, and the error of a Reject."""
+        ...
 
 
 class RetryPolicy:
@@ -108,16 +113,21 @@ class RetryPolicy:
             return limits.RECONNECT_MAX_SECONDS
         if isinstance(error, SpawnFailed):
             # It may have been killed while it came up; one that cannot come up fails again.
+            # Counted apart from the time: an actor that exits at once would be started some hundred
+            # times within one timeout.
             self._failed_starts += 1
             if self._failed_starts == limits.SPAWN_TRIES or over:
                 raise error
+            # No pause: a start takes its time by itself.
             return 0.0
+        # Some typed errors are OSErrors too (PermissionDenied): they are about the file, and final.
         if isinstance(error, HermesActorError):
             raise error
         if error.errno not in _TRANSIENT:
             raise cannot_use(self._paths.db, self._paths.folder, error) from error
         if over:
             raise self.deadline_exceeded(str(error)) from error
+        # Short at first: after a hand-off the next actor often serves within milliseconds.
         pause, self._pause = self._pause, min(2 * self._pause, limits.RECONNECT_MAX_SECONDS)
         return pause
 
@@ -135,6 +145,7 @@ def program_name() -> str:
 
 def silent_actor(paths: StorePaths, pid: int | None, since: float, effect: str) -> str:
     """Return the text for an actor that does not answer: which, for how long, what to do."""
+    # By the lock before the pid of the last Welcome: another actor may own the file by now.
     holder = lock_holder(paths) or pid
     who = f"pid {holder}" if holder is not None else "no process owns it"
     seconds = f"{time.monotonic() - since:.3g}"
@@ -188,12 +199,14 @@ def ensure_actor_running(paths: StorePaths, deadline: float) -> None:
         try:
             connect_once(paths).close()
         except OSError as error:
+            # Any other error, such as a full backlog, means that a process listens.
             return not is_not_listening(error)
         return True
 
     try:
         start_actor(paths, deadline, is_serving)
     except AlreadyOwned as error:
+        # As a failed start, which is tried again: the owner may be about to listen.
         raise SpawnFailed(str(error)) from error
 
 
@@ -228,6 +241,7 @@ def handshake(
     manager, takes connections too. An actor is started if there is none.
     """
     try:
+        # Tried before anything is checked or locked: nearly always there is an actor.
         sock = connect_once(paths)
     except OSError as error:
         if not is_not_listening(error):
@@ -235,6 +249,7 @@ def handshake(
         ensure_actor_running(paths, deadline)
         sock = connect_once(paths)
     try:
+        # Taken after connecting: a start may have used up the caller's time.
         until = max(deadline, time.monotonic() + MIN_WELCOME_SECONDS)
         # The buffer of a new socket is larger than a Hello.
         sock.send(protocol.hello())

@@ -54,6 +54,8 @@ class ConnectLock:
     """
 
     def __init__(self) -> None:
+        # An RLock although no thread takes it twice: it alone knows its owner, so that release() in
+        # another thread raises instead of ending that thread's turn.
         self._lock = threading.RLock()
 
     def take(self, deadline: float) -> bool:
@@ -62,6 +64,7 @@ class ConnectLock:
         return self._lock.acquire(timeout=seconds)
 
     def leave(self) -> None:
+        """Give it up if this thread has it. Harmless otherwise, and any number of times."""
         with contextlib.suppress(RuntimeError):  # it is not, or no longer, ours
             while True:
                 self._lock.release()
@@ -83,6 +86,7 @@ class _Waiter:
         if self.events:
             ready = select.poll()
             ready.register(self.fd, self.events)
+            # A millisecond more: woken just before its time, the thread would only wait again.
             ready.poll(seconds * 1000 + 1)
         else:
             self.bell.acquire(timeout=seconds)
@@ -117,10 +121,12 @@ class ActorConnection:
         """
         began = None
         while True:
+            # In one step: between two, another thread could take the last place.
             with self.lock:
                 if self.exchange.has_room():
                     self.exchange.request(steps, operation, deadline)
                     return
+            # Outside of the lock from here on, so that others can send and read meanwhile.
             began = began or _now()
             if _now() >= deadline:
                 raise self.exchange.no_room(began)
@@ -174,6 +180,7 @@ class ActorConnection:
                 self._work(reply.is_done, deadline, steps)
                 if not reply.done:
                     self._retry_or_give_up(steps, deadline)
+            # A closed client ends with the last of its calls, and this may be the last.
             if self.closed:
                 with self.lock:
                     self._end_if_unused()
@@ -238,11 +245,15 @@ class ActorConnection:
             self._leave(me)
             return None
         seconds = min(deadline - now, _LOOK_SECONDS)
+        # Not until the deadline: a wake-up that was lost with an interrupted thread costs a quarter
+        # of a second and not the call.
         me.until = now + seconds
         if reader is None or reader is me or reader.until + _LOOK_SECONDS < now:
             self._reader = me
             me.fd = exchange.sock.fileno()
             me.events = select.POLLIN | select.POLLOUT if exchange.frames else select.POLLIN
+        # Polls for room itself: the reader may have begun to poll, for input alone, before there
+        # was anything to send.
         elif exchange.holds(me.steps):
             me.fd, me.events = exchange.sock.fileno(), select.POLLOUT
         else:
@@ -257,6 +268,7 @@ class ActorConnection:
         self._asleep.pop(me, None)
         if self._reader is me:
             self._reader = None
+            # One is enough: it reads for all.
             for other in self._asleep:
                 self._wake(other)
                 break
@@ -292,6 +304,7 @@ class ActorConnection:
             try:
                 if not self._connecting.take(deadline):
                     raise retries.deadline_exceeded("another thread is connecting")
+                # Checked again with the turn: the thread before may have connected for all.
                 if self.exchange.sock is None:
                     self._adopt(connect(self.paths, self.protocol, retries))
             finally:
@@ -347,6 +360,8 @@ class ActorConnection:
     def after_fork(self) -> None:
         """In a child: another client, with a connection of its own."""
         sock = self.exchange.sock
+        # First new locks and a new id: a lock of the parent may be held by a thread that is not
+        # here, and under the old id the child would supersede its parent.
         self._begin()
         if sock is not None:
             # This copy only; the parent's connection stays open.

@@ -77,7 +77,11 @@ class ControlConnection:
             self._sock = dial(paths, deadline)
         try:
             with self._typed_errors():
+                # On a socket that does not block: Hello and one ask are far smaller than its
+                # buffer.
                 self._sock.sendall(self._protocol.hello())
+                # Any Welcome will do, ready or not: status and stop must work while the file is
+                # being opened.
                 while not self._protocol.phase:
                     self._receive(deadline)
         except BaseException:
@@ -103,6 +107,7 @@ class ControlConnection:
         return reply.result or b""
 
     def close(self) -> None:
+        """Close the connection. Without Bye: this client has no receipts to forget."""
         self._sock.close()
 
     def _receive(self, deadline: float) -> None:
@@ -117,6 +122,7 @@ class ControlConnection:
         paths = self._paths
         try:
             yield
+        # First: some typed errors are OSErrors or TimeoutErrors too.
         except HermesActorError:
             raise
         except TimeoutError as error:
@@ -188,6 +194,7 @@ def running_actor(paths: StorePaths) -> int:
     if status is None:
         # Between the end of a listener and the exit of its process, or a program in embedded mode.
         with ProcessEnd(holder) as end:
+            # Two proofs: the process has exited, or another one holds the lock by now.
             if end.wait(_EXIT_SECONDS) or lock_holder(paths) != holder:
                 raise NotRunning(f"no actor serves {paths.db}")
         error = AlreadyOwned(
@@ -230,6 +237,7 @@ def request_handoff(paths: StorePaths, python: str, *, allow_older: bool = False
     after which the old actor continues to serve, :class:`NotRunning`, or :class:`OutcomeUnknown` if
     the actor exited meanwhile.
     """
+    # Here, in the folder of the caller: the actor runs in another one, with another PATH.
     chosen = _absolute(python)
     result = call(
         paths,

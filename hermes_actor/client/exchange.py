@@ -57,6 +57,8 @@ def actor_timeout(seconds: float) -> float:
 def _reply(deadline: float) -> PendingReply:
     """Return the pending reply of a caller that waits until *deadline*."""
     now = time.monotonic()
+    # The caller waits a little longer than the actor may take: the refusal of a request that was
+    # not begun in time must be able to arrive.
     return PendingReply(
         now, max(deadline, now + actor_timeout(deadline - now) + _LEAST_ANSWER_SECONDS)
     )
@@ -73,6 +75,7 @@ class Sending:
         self.error: BaseException | None = None
 
     def done(self) -> bool:
+        """Return True if its answer is there, or if it was not sent."""
         return self.error is not None or all(reply.done for reply in self.steps)
 
 
@@ -111,6 +114,8 @@ class Exchange:
         if more := self.protocol.after_welcome():
             frames.append((PendingReply(), more))
         self._pid = self.protocol.welcome.pid
+        # Last, and the socket after its frames: whatever is raised above leaves no connection, and
+        # the caller closes the socket.
         self.frames, self.torn, self.sock = frames, False, sock
 
     def end(self) -> socket.socket | None:
@@ -148,6 +153,8 @@ class Exchange:
         """Return True if one more request may be open. Drops those long past their deadline."""
         if self.protocol.has_room:
             return True
+        # Their callers were cancelled or interrupted, and a silent actor would keep the window full
+        # of them. Some time after the deadline: a caller that does wait gives up by itself first.
         long_ago = time.monotonic() - _ANSWER_SECONDS
         left = [reply for reply, _ in self.protocol.unanswered() if reply.deadline < long_ago]
         self._take_off(left)
@@ -196,6 +203,8 @@ class Exchange:
         Raises ``OSError`` when the connection is lost.
         """
         sock = self._sound()
+        # Until the bytes are in the protocol: bytes that were read and lost would shift all that
+        # follow.
         self.torn = True
         try:
             data = sock.recv(limits.RECEIVE_BYTES)
@@ -248,6 +257,8 @@ class Exchange:
         :attr:`torn`.
         """
         self._take_off(steps)
+        # Asks, with negative numbers, change nothing; and of a change that goes in parts the last
+        # one executes it, so the last one decides.
         is_safe = steps[-1].number < 0 or not steps[-1].left
         if cause is None or isinstance(cause, DeadlineExceeded):
             since = steps[0].began

@@ -98,7 +98,11 @@ class FileQueries:
             conn: Connection, through: int | None = None
         ) -> tuple[int | None, R | None]:
             nonlocal schema
+            # In the snapshot of the search itself: checked before it, a message could be added in
+            # between.
             behind = matches.index_lag(conn, through, exact=exact)
+            # Noted before the function runs: it says which index was found damaged, so that the
+            # owner rebuilds once for all the searches that have met the same damage.
             schema = conn.layout_cookie
             return (behind, None) if behind is not None else (None, function(conn, *arguments))
 
@@ -145,6 +149,8 @@ class FileQueries:
             return True
 
         def read(conn: Connection) -> None:
+            # A true result interrupts the statement, so the reading of a large index ends with the
+            # time of the caller.
             conn.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             try:
                 read_indexes(conn)

@@ -26,26 +26,38 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# Protocols and not base classes: an actor's client, the embedded writer and the ports of servers
+# have the same methods and no code in common.
 class Lease(Protocol):
     """One interactive transaction of the writer. Ends by commit or rollback, or by its limits."""
 
-    def execute(self, statement: SqlStatement) -> SqlResult: ...
+    def execute(self, statement: SqlStatement) -> SqlResult:
+        """Run one statement in the transaction and return its rows. Raises its typed error."""
+        ...
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Return when it is committed and synced. The ``executed`` of an error says if it was."""
+        ...
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Undo the transaction, and let other writers go on."""
+        ...
 
 
 class Answer(Protocol):
     """The answer to one operation, when it comes."""
 
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Return True if :meth:`result` would not wait."""
+        ...
 
     def result(self) -> Any:
         """Wait for it; return the result, or raise the error."""
         ...
 
 
+# take() and wait() apart, and only wait() waits: a wait that is cancelled or interrupted cannot
+# lose a change that was already taken.
 class ChangeStream(Protocol):
     """The changes of a store, one by one. One thread takes and waits; any may wake and close."""
 
@@ -97,7 +109,9 @@ class WriterPort(IndexOwner, Protocol):
         """End this use of the port."""
         ...
 
-    def statistics(self) -> dict[str, Any]: ...
+    def statistics(self) -> dict[str, Any]:
+        """Return the status document of the owner."""
+        ...
 
     def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
         """Return the changes after ``commit_no`` *after*, or from now on."""
@@ -119,7 +133,9 @@ class ReaderPort(Protocol):
 class AsyncAnswer(Protocol):
     """The answer to one operation, when it comes."""
 
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Return True if :meth:`wait` would not wait."""
+        ...
 
     async def wait(self) -> Any:
         """Return the result, or raise the error. Cancelling the wait does not cancel the change."""

@@ -44,6 +44,11 @@ class Leases:
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
     def open(self, timeout: float) -> _Lease:
+        """Begin an interactive transaction, and return when the writer has granted it.
+
+        Raises :class:`NotAllowed` in a thread that holds one, and :class:`DeadlineExceeded` if it
+        is not granted in time. *timeout* bounds all of its steps together.
+        """
         self.refuse_inside()
         if self._holder is not None and self._holder[1]() is None:
             self._unreserve(self._holder[2])  # it was lost; ended in order, it has none any more
@@ -56,11 +61,15 @@ class Leases:
                     # Number and question go in one step: what is sent later is numbered later.
                     number = connection.protocol.reserve(taken)
                     message = partial(wire.LeaseOpen, lease=number, timeout=actor_timeout(timeout))
+                    # Under the same lock as the question: the lease belongs to the connection that
+                    # carries it.
                     sock = connection.exchange.sock
                     reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
                 try:
                     connection.wait([reply])
                 except ConnectionResetError:
+                    # Another number for the next try: the actor may have granted this one before it
+                    # was lost.
                     self._unreserve(number)
                     continue
                 lease = _Lease(connection, number, deadline, sock)
@@ -93,6 +102,8 @@ class _Lease:
     def execute(self, statement: SqlStatement) -> SqlResult:
         whole = encode(statement)
         steps = [whole] if whole is not None else stages(self._connection.protocol, statement)
+        # One by one: of a statement in parts only the last has a result, and an error stops the
+        # rest.
         *_, result = map(self._run, steps)
         return cast("SqlResult", decode_result(result, SqlResult))
 
@@ -102,6 +113,7 @@ class _Lease:
         )
 
     def commit(self) -> None:
+        # Before the reply: whatever it is, this thread may call other methods again.
         self.lives_until = 0.0
         connection = self._connection
         with connection.lock:
@@ -119,6 +131,8 @@ class _Lease:
     def _ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
         connection = self._connection
         with connection.lock:
+            # The actor rolls a lease back with its connection. On a new one the number means
+            # nothing.
             if connection.exchange.sock is not self._sock:
                 raise DeadlineExceeded("the connection was lost: the transaction was rolled back")
             reply = connection.ask(make, self._deadline)

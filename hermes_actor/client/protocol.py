@@ -74,6 +74,7 @@ def encode(operation: Operation[Any]) -> bytes | None:
             f" {len(encoded)}; send several smaller ones"
         )
     # Not kept: of several large operations of one call, one at a time is held encoded.
+    # Twice the size of a part: still below the largest frame, with its envelope.
     return encoded if len(encoded) <= 2 * limits.STAGE_PART_BYTES else None
 
 

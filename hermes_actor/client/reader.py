@@ -88,12 +88,15 @@ class Reader:
         fork.notify(self)
 
     def after_fork(self) -> None:
+        """In a child: begin with an empty pool, and leave the parent's connections alone."""
         # The connections are the parent's, and the threads that have some in use are not here.
         self._begin()
 
     def _begin(self) -> None:
         """Make the pool: in a forked child once more, without the parent's connections and without
         those that its other threads had in use."""
+        # A SimpleQueue and a list: their methods are single steps, which a signal handler cannot
+        # split. A lock around a counter would stay taken when it raises in between.
         self._free: queue.SimpleQueue[_Slot] = queue.SimpleQueue()
         self._idle: list[_Slot] = []
         self._slots: list[weakref.ref[_Slot]] = []
@@ -113,6 +116,7 @@ class Reader:
             self._look()
         idle, free = self._idle, self._free
         try:
+            # The one that came back last: its pages and its statements are in memory.
             slot = idle.pop()
         except IndexError:
             slot = self._wait_for_slot()
@@ -122,6 +126,7 @@ class Reader:
         except BaseException as error:
             return self._failed(slot, error, function, arguments)
         # A connection of another file, or of a closed reader, does not come back.
+        # By identity: the object is replaced when the file is, and by close().
         is_current = conn.identity is self._identity
         if is_current and len(idle) < _KEPT and not free.empty():
             idle.append(slot)
@@ -137,6 +142,7 @@ class Reader:
         give_up = _now() + self._timeout
         while True:
             with contextlib.suppress(queue.Empty):
+                # In short waits: slots can come back to the other list, or be lost.
                 slot = self._free.get(timeout=_WAIT_SECONDS)
                 break
             with contextlib.suppress(IndexError):
@@ -192,6 +198,7 @@ class Reader:
     def close(self) -> None:
         """Close the pool. Connections that are in use close when they come back."""
         self._closed = True
+        # So that connections in use are not current when they come back, and close.
         self._identity = None
         self._look_again = 0.0
         self._drop()

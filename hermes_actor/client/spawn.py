@@ -72,13 +72,16 @@ def start_actor(
 
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
+    # Before the lock: a lock file in the folder of another user would be believed.
     _check_user(paths)
+    # Here and not in the actor: the caller gets the error that SQLite would have given it.
     if paths.db.exists() and not os.access(paths.db, os.W_OK):
         words = "attempt to write a readonly database"
         raise ReadOnly(
             f"{words}: {paths.db} is not writable for uid {os.getuid()}", sqlite_message=words
         )
     with start_lock(paths, deadline, is_serving) as held:
+        # Asked once more under the lock: another client may have started one in between.
         if held and not is_serving():
             _spawn(paths, deadline, idle_exit)
 
@@ -104,6 +107,7 @@ def start_lock(
     except OSError as error:
         raise cannot_use(paths.db, paths.folder, error) from error
     began = time.monotonic()
+    # Tried again and again: a flock that blocks has no time limit. Closing the file ends it.
     look, held = began + _LOOK_SECONDS, False
     with lock:
         while not held:
@@ -132,11 +136,14 @@ def _spawn(paths: StorePaths, deadline: float, idle_exit: float | None) -> None:
     with ready:
         with child_end, _open_log(paths) as log:
             command = [
+                # -P: with -m, the present folder would come first in sys.path.
                 sys.executable or "", "-P", "-m", "hermes_actor", "serve", "--detach",
                 "--db", str(paths.db), "--ready-fd", str(child_end.fileno()),
                 *([] if idle_exit is None else ["--idle-exit", str(idle_exit)]),
             ]  # fmt: skip
             how: dict[str, Any] = {
+                # Nothing of the starter is kept: its terminal, its folder, which may be unmounted
+                # one day, its session, whose end sends a signal, and its mask.
                 "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/",
                 "pass_fds": (child_end.fileno(),), "start_new_session": True, "umask": 0o077,
             }  # fmt: skip
@@ -144,6 +151,8 @@ def _spawn(paths: StorePaths, deadline: float, idle_exit: float | None) -> None:
             if not _run_in_scope(paths, command, deadline, how):
                 starter = _begin(paths, command, how)
         try:
+            # The copy of the child's end is closed here: only then the end of the actor ends the
+            # stream.
             actor = _wait_ready(paths, ready, deadline)
             if starter is not None:
                 starter.wait()  # it has left the actor behind, as its last act
@@ -184,6 +193,7 @@ def _run_in_scope(
 
     In a process that is part of no service, this costs the reading of one small file.
     """
+    # Its socket is tried first: that costs less than a systemd-run that fails.
     bus = _user_bus() if _in_a_service() else None
     if bus is None:
         return False
@@ -206,6 +216,8 @@ def _in_a_service() -> bool:
             if line.startswith("0::"):
                 units = line.split("/")
                 return any(
+                    # user@1000.service is the user's manager itself, under which every program of a
+                    # login runs.
                     unit.endswith(".service") and not re.fullmatch(r"user@\d+\.service", unit)
                     for unit in units
                 )
@@ -227,6 +239,7 @@ def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int
     """Return the pid of the actor, once it serves."""
     began, said, phase = time.monotonic(), b"", "starting"
     while True:
+        # The actor is not ended: it may be migrating a large file, and would begin again each time.
         if not is_readable(ready, deadline - time.monotonic()):
             raise DeadlineExceeded(
                 f"the actor of {paths.db} has not been ready within"
@@ -239,6 +252,7 @@ def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int
         said += data
         phase = _answer(said).get("phase", phase)
     answer = _answer(said)
+    # Both outcomes carry the pid, so the end of the stream without one is an early exit.
     if "pid" not in answer:
         raise SpawnFailed(
             f"the actor of {paths.db} exited at once; the end of its log:\n{_log_tail(paths)}"
@@ -252,6 +266,7 @@ def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int
 
 def _answer(said: bytes) -> dict[str, Any]:
     """Return the last whole line that the actor has written."""
+    # What follows the last line break is half a line, or empty.
     *_, last, _ = [b"{}", *said.split(b"\n")]
     answer: dict[str, Any] = json.loads(last)
     return answer

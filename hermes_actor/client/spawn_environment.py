@@ -27,6 +27,8 @@ _KEPT = (
 
 def actor_environment() -> dict[str, str]:
     """The variables that an actor is started with."""
+    # A list of what is kept, not of what is removed: any program may be the starter, with secrets
+    # under any name, and the actor outlives it.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {**kept, **interpreter_variables()}
 
@@ -47,6 +49,7 @@ def _module_paths() -> list[str]:
         for file, depth in ((__file__, 2), (hermes_protocol.__file__, 1), (msgspec.__file__, 1))
     ]
     given = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    # Nothing here came through PYTHONPATH, so the actor does not need it.
     if not set(folders) & set(given):
         given = []
     known = {*given, *_site_paths()}
@@ -61,6 +64,7 @@ def _site_paths() -> Iterator[str]:
     for folder in folders:
         yield os.path.abspath(folder)
         with contextlib.suppress(OSError):
+            # Editable installs are found through such files.
             for listed in Path(folder).glob("*.pth"):
                 for line in listed.read_text(errors="replace").splitlines():
                     yield os.path.abspath(os.path.join(folder, line.strip()))

@@ -42,6 +42,7 @@ class Subscription:
 
     def __init__(self, stream: ChangeStream) -> None:
         self._stream = stream
+        # Around take and wait together: two threads that both read could deliver out of order.
         self._turn = threading.Lock()
 
     def get(self, timeout: float | None = None) -> Changed | Gap | None:
@@ -59,6 +60,8 @@ class Subscription:
         if not self._turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return None
         try:
+            # Taken once before and once after each wait: with a timeout of 0 what is there is
+            # returned.
             change, over = self._stream.take(), False
             while change is None and not over:
                 self._stream.wait(None if until is None else max(0.0, until - time.monotonic()))
@@ -102,6 +105,7 @@ class ActorChangeStream:
         self._timeout = timeout
         self._closed = False
         self._begin(subscription_protocol(program_name(), after))
+        # Before it connects: a fork in another thread must find the socket here to close.
         fork.notify(self)
         try:
             while self._sock is None:
@@ -114,11 +118,13 @@ class ActorChangeStream:
         self._protocol = protocol
         self._sock: socket.socket | None = None
         self._retries: RetryPolicy | None = None
+        # Held by the thread that polls. close() never waits for it, so a subscription ends at once.
         self._busy = threading.Lock()
         # A socket and not an event: one poll waits for it and for the actor.
         self._woken, self._waker = socket.socketpair()
 
     def take(self) -> Change | None:
+        """Return the next change, if it is there. Raises :class:`Closed` after the end."""
         if self._closed:
             raise Closed("this subscription is closed")
         return self._protocol.next_change()
@@ -140,16 +146,21 @@ class ActorChangeStream:
             self._close_sockets()
 
     def wake(self) -> None:
+        """Have :meth:`wait` return. Safe in any thread."""
         with contextlib.suppress(OSError):
+            # A full buffer wakes as well as one more byte would.
             self._waker.send(b"!", socket.MSG_DONTWAIT)
 
     def close(self) -> None:
+        """End the stream, from any thread; a thread in :meth:`wait` returns."""
+        # In this order: the thread that is woken sees the mark, and closes what this one may not.
         self._closed = True
         self.wake()
         self._close_sockets()
 
     def _close_sockets(self) -> None:
         """Close them after the end, by the last thread that uses them, never under a poll."""
+        # A descriptor that is closed under a poll may be another file by the time the poll returns.
         if self._closed and self._busy.acquire(blocking=False):
             for sock in (self._sock, self._woken, self._waker):
                 if sock is not None:
@@ -168,6 +179,8 @@ class ActorChangeStream:
             return
         except (OSError, FrameError):
             pass
+        # Forgotten before it is closed: an exception in between loses a descriptor to the
+        # collector, never the way to the next connection.
         self._sock = None
         sock.close()
 
@@ -177,6 +190,8 @@ class ActorChangeStream:
         self._retries = None
 
         def wait(sock: socket.socket, deadline: float) -> None:
+            # The caller's timeout and not only that of connecting: get(0.1) returns while an actor
+            # is silent.
             if not self._poll(sock, deadline if until is None else min(until, deadline)):
                 raise TimeoutError("no answer in time")
 
@@ -208,6 +223,7 @@ class ActorChangeStream:
 
     def after_fork(self) -> None:
         """In a child: go on from the same place, on a connection of its own."""
+        # Copies of the child alone: the parent's connection stays open.
         inherited = (self._sock, self._woken, self._waker)
         self._begin(self._protocol.forked())
         for sock in inherited:

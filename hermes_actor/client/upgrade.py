@@ -39,6 +39,7 @@ def handoff_request(paths: StorePaths, protocol: ClientProtocol) -> bytes:
         return b""
     if not _may_ask(paths) or _found_through_environment():
         return b""
+    # *wait* also says who asks: without it the actor applies the rules for programs.
     _, data = protocol.ask(
         lambda n: wire.Handoff(ask=n, python=sys.executable, build=__version__, wait=False)
     )

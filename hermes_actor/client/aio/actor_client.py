@@ -49,6 +49,7 @@ class AsyncActorClient:
         and its result discarded.
         """
         connection, deadline = self._connection, time.monotonic() + timeout
+        # Before anything is awaited: what no actor takes is refused without starting one.
         whole = encode(operation)
         steps: list[PendingReply] = []
         try:
@@ -80,6 +81,8 @@ class AsyncActorClient:
             connection.flush()
         except BaseException as error:
             some_left = connection.break_off(answers, error)
+            # Raised for all of them, it would call those that have left not executed. A
+            # cancellation is raised in any case.
             if not some_left or not isinstance(error, HermesActorError):
                 raise
         return answers
@@ -95,6 +98,8 @@ class AsyncActorClient:
         connection = self._connection
         for step in [whole] if whole is not None else stages(connection.protocol, operation):
             await connection.request(steps, step, deadline)
+            # Parts leave while the next ones are made, since the window may have less room than
+            # there are parts. A single request is flushed by the caller, together with others.
             if len(steps) > 1:
                 connection.flush()
 
@@ -117,6 +122,7 @@ class AsyncActorClient:
         self._connection.close()
 
     def after_fork(self) -> None:
+        """In a child: another client, with a connection of its own."""
         self._connection.after_fork()
 
     async def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
@@ -130,6 +136,7 @@ class AsyncActorClient:
             except ConnectionResetError:
                 continue
             finally:
+                # A task that was cancelled would leave its entry in the table of asks.
                 connection.protocol.abandon(reply)
 
 
@@ -166,6 +173,8 @@ the other, or one in each of several threads, leaks nothing."""
 
 def acquire(paths: StorePaths, user: object) -> AsyncActorClient:
     """Return the client of *paths* that this event loop shares. It connects when it is used."""
+    # By database, in a variable of the loop: a connection waits with events of one loop, and
+    # another loop that used it would never be woken.
     clients = _of_loop.get({})
     shared = clients.get(paths.db)
     if shared is None:

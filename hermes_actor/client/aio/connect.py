@@ -41,6 +41,8 @@ async def handshake(paths: StorePaths, protocol: Handshake, deadline: float) -> 
             paths,
             deadline,
             abandon_on_cancel=True,
+            # Of its own: a start may take half a minute, and the shared limiter of worker threads
+            # belongs to the program.
             limiter=anyio.CapacityLimiter(1),
         )
         sock = connect_once(paths)
@@ -60,5 +62,7 @@ async def handshake(paths: StorePaths, protocol: Handshake, deadline: float) -> 
 
 def close_socket(sock: socket.socket) -> None:
     """Close a socket that another task may wait for; that task is woken."""
+    # Before the close: the number may be another file the next moment, and the loop would wait for
+    # that one.
     anyio.notify_closing(sock)
     sock.close()

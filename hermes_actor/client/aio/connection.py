@@ -69,6 +69,7 @@ class AsyncActorConnection:
 
         :meth:`flush` sends it. Raises :class:`DeadlineExceeded` without room.
         """
+        # No await between the two: the room is still there when the request is numbered.
         await self._room(deadline)
         self.exchange.request(steps, operation, deadline)
 
@@ -77,11 +78,13 @@ class AsyncActorConnection:
 
         The room is the caller's until it awaits again.
         """
+        # Behind those that wait already: a task that asks again and again must not pass them.
         if not self._for_room and self.exchange.has_room():
             return
         began = _now()
         waiter = Waiter(lambda: self._for_room[0] is waiter and self.exchange.has_room())
         self._for_room.append(waiter)
+        # What is queued must be on its way: only its answers make room.
         self.flush()
         try:
             while not waiter.done():
@@ -134,6 +137,8 @@ class AsyncActorConnection:
         """
         deadline = steps[-1].deadline
         for reply in steps:
+            # One for each reply of a change in parts: an error of a part is raised without waiting
+            # for the others.
             waiter = Waiter(reply.is_done)
             while not reply.done:
                 await self._until(waiter, deadline)
@@ -172,6 +177,7 @@ class AsyncActorConnection:
             ):
                 if self.exchange.torn:
                     self._disconnect()
+                # Writing before reading: what has not left has no answer to wait for.
                 elif self.exchange.frames and self._writer is None:
                     await self._write(waiter, sock, left)
                 elif self._reader is None:
@@ -198,6 +204,8 @@ class AsyncActorConnection:
 
     async def _read(self, waiter: Waiter, sock: socket.socket, seconds: float) -> None:
         self._reader = waiter
+        # Now, while this task still runs: another one that sleeps may take the other half of the
+        # work.
         self._pass_work_on()
         try:
             with anyio.move_on_after(seconds) as waiter.work:
@@ -248,6 +256,8 @@ class AsyncActorConnection:
         lock = self._connecting = self._connecting or anyio.Lock()
         retries = RetryPolicy(self.paths, deadline)
         try:
+            # Without an await if it is free: the common case has no point at which it can be
+            # cancelled.
             lock.acquire_nowait()
         except anyio.WouldBlock:
             with anyio.move_on_after(max(0.0, deadline - _now())) as timeout:
@@ -272,6 +282,7 @@ class AsyncActorConnection:
         """Send everything unanswered again, in order, before anything new."""
         self.exchange.begin(sock)
         self.flush()
+        # Requests that were abandoned with the last connection have made room.
         self._wake_done()
         if self.exchange.sock is None:
             raise ConnectionResetError("the connection was lost at once")
@@ -279,6 +290,8 @@ class AsyncActorConnection:
     def _disconnect(self) -> None:
         sock = self.exchange.end()
         if sock is not None:
+            # Both wake up by the closing of the socket, and must not find themselves in charge of
+            # the next.
             self._reader = self._writer = None
             close_socket(sock)
             self._waiting.wake_all()
@@ -291,6 +304,7 @@ class AsyncActorConnection:
 
     def _say_bye(self) -> None:
         exchange = self.exchange
+        # With anything under way its receipts are still needed: the actor keeps them for a while.
         if exchange.sock is not None and not self.protocol.in_flight and not exchange.frames:
             with contextlib.suppress(OSError):
                 exchange.sock.send(frame(wire.Bye()))

@@ -34,8 +34,10 @@ class AsyncSubscription:
     """
 
     def __init__(self, opened: Callable[[], Awaitable[AsyncChangeStream]]) -> None:
+        # Opened by the first use, because __init__ cannot await.
         self._opened = opened
         self._stream: AsyncChangeStream | None = None
+        # Raises at once for a second task: two that wait would each get a part of the changes.
         self._reading = anyio.ResourceGuard("reading from")
         self._closed = False
 
@@ -112,17 +114,21 @@ class AsyncActorChangeStream:
     async def open(cls, paths: StorePaths, after: int | None, timeout: float) -> Self:
         """Connected: from here on no change is missed."""
         changes = cls(paths, after, timeout)
+        # An error here ends it: no caller holds the stream that could retry.
         while changes._sock is None:
             await changes.wait(None)
         return changes
 
     def take(self) -> Change | None:
+        """Return the next change, if it is there. Raises :class:`Closed` after the end."""
         if self._closed:
             raise Closed("this subscription is closed")
         return self._protocol.next_change()
 
     async def wait(self, seconds: float | None) -> None:
         """One step: read what is there, or try once to connect."""
+        # One step, and nothing is returned from it: what was read is in the protocol before the
+        # task can be cancelled, and take() does not wait.
         with anyio.move_on_after(seconds) as self._step:
             if self._sock is None:
                 await self._connect()
@@ -130,7 +136,9 @@ class AsyncActorChangeStream:
                 await self._read(self._sock)
 
     def close(self) -> None:
+        """End the stream; a task in :meth:`wait` returns."""
         self._closed = True
+        # A task that starts an actor waits for no socket: only its scope ends that.
         if self._step is not None:
             self._step.cancel()
         if self._sock is not None:
@@ -145,6 +153,7 @@ class AsyncActorChangeStream:
                 return
         except BlockingIOError:
             return
+        # By close(), which has done the rest.
         except anyio.ClosedResourceError:
             return
         except (OSError, FrameError):
@@ -164,6 +173,7 @@ class AsyncActorChangeStream:
                 self._disconnect(self._sock)
             # Kept between two tries only: a caller that got an error has a new timeout.
             self._retries = None
+            # Raises when there is no further try; then no policy is left for the next call.
             pause = retries.failed(error)
             self._retries = retries
             await anyio.sleep(pause)

@@ -29,6 +29,7 @@ class ThreadPort:
     async def send(
         self, operations: Sequence[Operation[Any]], timeout: float
     ) -> Sequence[AsyncAnswer]:
+        """Send several operations, in order, without waiting for their answers."""
         answers = await self._run(partial(self._port.send, operations, timeout))
         return [_ThreadAnswer(answer, self._run) for answer in answers]
 
@@ -40,6 +41,7 @@ class _ThreadAnswer:
         self.done = answer.done
 
     async def wait(self) -> Any:
+        # A thread only if there is something to wait for.
         if self._answer.done():
             return self._answer.result()
         return await self._run(self._answer.result)
@@ -50,14 +52,19 @@ class ThreadChangeStream:
 
     def __init__(self, stream: ChangeStream) -> None:
         self._stream = stream
+        # Of its own: a wait without end would keep a place of the limiter that the program shares.
         self._limiter = anyio.CapacityLimiter(1)
 
     def take(self) -> Changed | Gap | None:
+        """Return the next change, if it is there. Raises :class:`Closed` after the end."""
         return self._stream.take()
 
     async def wait(self, seconds: float | None) -> None:
+        """Wait until there may be something to take, or the time is over."""
         with anyio.move_on_after(seconds):
             try:
+                # Abandoned, because a thread cannot be cancelled; woken below, it ends by itself
+                # and has taken nothing.
                 await anyio.to_thread.run_sync(
                     self._stream.wait, None, abandon_on_cancel=True, limiter=self._limiter
                 )
@@ -65,4 +72,5 @@ class ThreadChangeStream:
                 self._stream.wake()  # the thread that is left alone ends
 
     def close(self) -> None:
+        """End; a task in :meth:`wait` is woken."""
         self._stream.close()

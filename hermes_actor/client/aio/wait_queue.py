@@ -41,6 +41,8 @@ class WaitQueue:
 
     async def sleep(self, waiter: Waiter, seconds: float) -> None:
         """Sleep until the waiter is woken, at most *seconds*."""
+        # A new one each time: events cannot be cleared, and one that was set late belongs to no
+        # sleep.
         event = waiter.event = anyio.Event()
         self._asleep[waiter] = None
         try:
@@ -57,6 +59,7 @@ class WaitQueue:
         if self._called is not None:
             return  # one is on its way; it takes over, or wakes the next when it leaves
         for waiter in self._asleep:
+            # Not one that is awake already: it may have its reply, and would not take over.
             if waiter.event is not None and not waiter.event.is_set():
                 self._called = waiter
                 waiter.wake()
@@ -69,5 +72,6 @@ class WaitQueue:
                 waiter.wake()
 
     def wake_all(self) -> None:
+        """Wake every task: the connection is lost, and each decides for itself what to do."""
         for waiter in self._asleep:
             waiter.wake()
