@@ -138,7 +138,7 @@ def _copy_table(
 
 
 class _TableReader:
-    """Readable rows of one table."""
+    """Reader of one damaged table."""
 
     def __init__(self, source: sqlite3.Connection, table: str, names: str) -> None:
         self._source = source

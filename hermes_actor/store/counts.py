@@ -24,7 +24,7 @@ class StoreCounts(NamedTuple):
 
 
 class ConversationCounts(NamedTuple):
-    """Messages of one session, without what only describes it."""
+    """Counts of the messages of one session, without its ``session_meta`` rows."""
 
     messages: int
     user_messages: int

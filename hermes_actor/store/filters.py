@@ -15,7 +15,7 @@ __all__ = ["FILTERS", "SELECT_FOUND", "MissingColumn", "matching"]
 
 
 class Filter(NamedTuple):
-    """One condition: the columns it needs, its SQL on ``s`` with one place, and its words."""
+    """One condition: the columns it needs, its SQL on ``s`` with a placeholder, and its wording."""
 
     columns: tuple[str, ...]
     sql: str

@@ -1,4 +1,4 @@
-"""Rows of another store, as they are there: the part of a migration that a file plays.
+"""Rows of another store, written unchanged: a file as the target of a migration.
 
 What is written here bypasses everything that other operations keep in order (counters, titles of
 a lineage, times), because the store that the rows come from has kept it. Names of tables and

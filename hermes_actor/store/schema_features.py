@@ -32,20 +32,20 @@ class SchemaFeatures(NamedTuple):
     archived: bool
     """``sessions.archived``: a session may be hidden from lists."""
     words: bool
-    """``messages_fts`` is there."""
+    """``messages_fts`` exists."""
     trigrams: bool
-    """``messages_fts_trigram`` is there."""
+    """``messages_fts_trigram`` exists."""
     deferrable: bool
     """Both full-text tables and all six triggers have exactly the shape of version 11, and no id of
     a message is given twice."""
     whole: bool
-    """Both tables and all six triggers are there, in any shape, so no change is missed."""
+    """Both tables and all six triggers exist, in any shape, so no change is missed."""
     watermark: bool
-    """``hermes_actor_meta`` is there, so the watermark can be read."""
+    """``hermes_actor_meta`` exists, so the watermark can be read."""
     own_marks: bool
-    """``hermes_actor_archived`` and ``hermes_actor_titles`` are there."""
+    """``hermes_actor_archived`` and ``hermes_actor_titles`` exist."""
     stale: bool
-    """``hermes_actor_stale`` is there: what the indexes hold wrongly is noted."""
+    """``hermes_actor_stale`` exists: it notes the messages whose index entries may be wrong."""
     indexes: frozenset[str]
     """Extra indexes of :data:`OWN_INDEXES` that exist."""
     belongs: tuple[str, ...]

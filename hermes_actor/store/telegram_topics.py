@@ -1,4 +1,4 @@
-"""Telegram topic mode: tables made on demand, topics bound to sessions."""
+"""Telegram topic mode: tables created on demand, topics bound to sessions."""
 
 from __future__ import annotations
 

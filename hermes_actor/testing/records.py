@@ -87,7 +87,7 @@ class Recorded(NamedTuple):
 
 
 class Final(NamedTuple):
-    """The state of the file when all is over."""
+    """State of the file after the run."""
 
     rows: list[Row]
     places: list[int]
@@ -96,7 +96,7 @@ class Final(NamedTuple):
 
 
 class RecordReader:
-    """Reads the files of a folder as they grow."""
+    """Incremental reader of the files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

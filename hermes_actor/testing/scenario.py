@@ -86,11 +86,11 @@ class Scenario:
     longest: float = field(init=False, default=0.0)
     """Seconds of the longest write."""
     began: float = field(init=False, default=0.0)
-    """0 until the crew is there."""
+    """0 until all workers are ready."""
     pid: int = field(init=False, default=0)
     """Process that serves, as far as the director knows."""
     keep: bool = field(init=False, default=False)
-    """True if the home stays."""
+    """True if the home is kept after the block."""
 
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
@@ -137,7 +137,10 @@ class Scenario:
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Start the pool and the director. Raises ``TimeoutError`` if a worker is not ready."""
+        """Start the pool and the director.
+
+        Raises ``TimeoutError`` if a worker is not ready, :class:`NotRunning` if no actor serves.
+        """
         self.pool.add(self.writers, pause=_PAUSE_SECONDS)
         self.pool.add(self.readers, FOLLOW, prefix="reader-")
         self.pool.start()

@@ -23,8 +23,11 @@ class Limits(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One turn. *kind*: ``earlier`` (how many are left out), ``user``, ``assistant``, or ``final``,
-    the last answer, which is shown whole."""
+    """One turn of a recap.
+
+    *kind* is ``earlier`` (*text* is how many are left out), ``user``, ``assistant``, or ``final``,
+    the last answer, which is shown whole.
+    """
 
     kind: str
     text: str

@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
 
 class Ambiguous(LookupError):
-    """Several ids begin so; *candidates* are some of them."""
+    """Several ids have the given prefix; *candidates* are some of them."""
 
     def __init__(self, given: str, candidates: list[str]) -> None:
         super().__init__(f"several sessions begin with {given!r}")

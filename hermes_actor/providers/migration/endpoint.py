@@ -31,11 +31,14 @@ _PART_ROWS = 2_000
 _TIMEOUT_SECONDS = 120.0
 """For one part: a server may be restarted meanwhile."""
 _INDEX_STEP = 20_000
-"""Messages that one request for indexing is about."""
+"""Messages per indexing request."""
 
 
 class MigrationEndpoint:
-    """The rows of one open store."""
+    """One side of a migration: the rows of an open store.
+
+    Raises :class:`Unsupported` for a provider that does not give access to its rows.
+    """
 
     def __init__(self, db: SessionDBProvider, address: str) -> None:
         reader, port = getattr(db, "_queries", None), getattr(db, "_port", None)

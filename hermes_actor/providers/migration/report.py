@@ -30,7 +30,7 @@ class Report:
     copied_messages: int = 0
     removed_sessions: int = 0
     detached: list[str] = field(default_factory=list)
-    """Sessions whose parent is nowhere: they have none in the target."""
+    """Sessions whose parent does not exist in the source: they have none in the target."""
     left_out: list[int] = field(default_factory=list)
     """Messages of sessions that do not exist."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -16,7 +16,7 @@ __all__ = ["ServerConnection"]
 
 
 class ServerConnection:
-    """Statements of SQLAlchemy Core in, plain rows out."""
+    """Connection that takes statements of SQLAlchemy Core and returns plain rows."""
 
     __slots__ = ("_sql", "dialect")
 

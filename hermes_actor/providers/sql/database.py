@@ -44,18 +44,18 @@ _OPEN_SECONDS = 5.0
 
 
 class Outcome(NamedTuple):
-    """Outcome of one change."""
+    """Result or error of one change."""
 
     result: Any = None
     error: HermesActorError | None = None
 
 
 class _Try:
-    """Knowledge about a change over several attempts.
+    """Certainty about a change over several attempts.
 
-    A try whose commit got no answer leaves the change *uncertain*. A later try settles that when it
-    gets past the note of the change, and not before: one that waited for the note in vain, because
-    the first transaction still runs, has learnt nothing.
+    An attempt whose commit got no answer leaves the change *uncertain*. A later attempt settles
+    that once it has inserted or found the receipt, and not before: one that waited for the receipt
+    in vain, because the first transaction still runs, proves nothing.
     """
 
     __slots__ = ("before", "uncertain")
@@ -95,7 +95,7 @@ class Database:
         owned: bool = True,
         key: tuple[Any, ...] | None = None,
     ) -> None:
-        """*owned*: the engine ends with it. *key*: it is shared, under this key."""
+        """Wrap *engine*; if *owned*, :meth:`close` disposes of it. A shared one has a *key*."""
         self.dialect = dialect
         self.key = key
         self.engine = engine

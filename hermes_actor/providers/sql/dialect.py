@@ -1,4 +1,4 @@
-"""Differences between servers: one class per kind of server implements this.
+"""Interface of the differences between servers; one class per kind of server implements it.
 
 Everything else in this package is written once, in SQLAlchemy Core.
 """
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["Classification", "Cursor", "RetryAction", "ServerDialect", "Settings", "Step"]
 
 Cursor: TypeAlias = tuple[int, ...]
-"""A place in the order of changes; what it is made of is the dialect's business."""
+"""A position in the order of changes; opaque outside of the dialect."""
 
 
 class Step(NamedTuple):
-    """One change, and the place after it."""
+    """One change, and the cursor after it."""
 
     place: Cursor
     commit_no: int
@@ -71,7 +71,7 @@ class Classification(NamedTuple):
     action: RetryAction
     error: HermesActorError
     once: bool = False
-    """A second time in a row it is final."""
+    """True if it is retried only once."""
 
 
 class ServerDialect(ABC):
@@ -79,7 +79,7 @@ class ServerDialect(ABC):
 
     name: ClassVar[str]
     messages: ClassVar[Table]
-    """The table of messages as rows are inserted into it."""
+    """The table of messages for inserts: with the column ``words``."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

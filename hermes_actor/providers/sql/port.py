@@ -149,7 +149,7 @@ class ServerPort:
 
 
 class _Sent:
-    """A change on its way."""
+    """A queued change of a pipeline, with its deadline and its answer."""
 
     __slots__ = ("answer", "deadline", "ticket")
 

@@ -1,7 +1,7 @@
-"""The query language of searches, read into a tree that a server can be asked with.
+"""Parser of search queries: FTS5's query language as a tree, for the search of a server.
 
-FTS5 itself says whether a query is one, on an empty table in memory, and cuts the snippets of the
-hits, so both are what they are with a file. Between the two stands the parser below. It may rely
+FTS5 itself decides whether a query is valid, on an empty table in memory, and cuts the snippets of
+the hits, so both are the same as with a file. The parser below works between the two and may rely
 on the query being valid. Operators by how tightly they bind: terms side by side, NOT, AND, OR.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["And", "Node", "Not", "Or", "Phrase", "looked_for", "parse", "snippet
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words in a row; with *prefix* the last one may go on. *text* is how it was written."""
+    """Consecutive words; with *prefix* the last one is a prefix. *text* is the source text."""
 
     words: tuple[str, ...]
     prefix: bool
@@ -106,7 +106,7 @@ def parse(match: str, route: Route) -> Node | None:
 
 
 class _Reader:
-    """Reads tokens: a quoted text, a bare word, or one other character."""
+    """Parser over tokens: a quoted text, a bare word, or one other character."""
 
     def __init__(self, tokens: list[tuple[str, str, str]], route: Route) -> None:
         self._tokens = tokens

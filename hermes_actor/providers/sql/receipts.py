@@ -1,13 +1,13 @@
-"""Exactly once on a server: a note of every change, in the transaction of the change.
+"""Exactly once on a server: a receipt of every change, in the transaction of the change.
 
-Each process has a client id of its own making and numbers its changes. The note is inserted
-before anything else. If it is there already, the change was committed by an earlier try, and the
-note holds its result. If the connection of that try is gone but its transaction is not, the
-insert waits for the end of it, because the key is unique. So a change that is sent again after a
-lost connection is found out, whatever became of the first one.
+Each process chooses a client id and numbers its changes. The receipt is inserted before anything
+else. If it exists already, an earlier attempt committed the change, and the receipt holds its
+result. If the connection of that attempt is gone but its transaction is not, the insert waits for
+the end of it, because the key is unique. So a change that is sent again after a lost connection is
+recognised, whatever became of the first attempt.
 
-Notes are also what followers read. They go when they are old in both ways: many changes ago, and
-longer ago than any caller waits.
+Receipts are also what subscribers read. They are removed when they are old in both ways: many
+changes ago, and longer ago than any caller waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hermes_protocol.operations import Operation, result_type
 __all__ = ["KEPT_CHANGES", "Ticket", "Tickets", "apply_once"]
 
 KEPT_CHANGES = 100_000
-"""Notes that are kept at least: what a follower may be behind."""
+"""Receipts that are always kept: a subscriber may be that many changes behind."""
 _SWEEP_EVERY = 1_000
 _encode = msgspec.msgpack.Encoder().encode
 

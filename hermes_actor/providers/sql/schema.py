@@ -1,4 +1,4 @@
-"""The schema of a store on a server: made on demand, brought up to date, never twice at once."""
+"""The schema of a store on a server: created and migrated on demand, by one process at a time."""
 
 from __future__ import annotations
 

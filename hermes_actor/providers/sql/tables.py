@@ -1,8 +1,8 @@
 """The tables of a store on a server: those of the file, column by column, and some of our own.
 
-``place`` is the order in which sessions were made, which a file knows as ``rowid``. Indexes for
-search are the dialects' own. ``hermes_actor_changes`` is both the receipts, which make a change
-happen once however often it is sent, and what followers read.
+``place`` is the creation order of sessions, which a file knows as ``rowid``. Indexes for search are
+the dialects' own. ``hermes_actor_changes`` holds the receipts, which make a change happen once
+however often it is sent; subscribers read them, too.
 """
 
 from __future__ import annotations

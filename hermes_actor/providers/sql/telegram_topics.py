@@ -1,4 +1,4 @@
-"""Telegram topic mode on a server. Its tables are always there; its version tells if it is used."""
+"""Telegram topic mode on a server. Its tables always exist; its version shows if it is used."""
 
 from __future__ import annotations
 

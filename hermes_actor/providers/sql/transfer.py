@@ -1,6 +1,6 @@
-"""The part of a migration that a store on a server plays: rows as they are, read and written.
+"""A store on a server as one side of a migration: stored rows, read and written unchanged.
 
-What differs between servers is in ``postgresql.bulk`` and ``mysql.bulk``: the fastest way in, the
+Differences between servers are in ``postgresql.bulk`` and ``mysql.bulk``: the fastest way in, the
 identity of the store, and search indexes that are taken away before a copy and built after it.
 """
 

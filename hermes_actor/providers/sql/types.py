@@ -88,7 +88,7 @@ def _as_sqlite_text(value: Any) -> str:
 
 
 class StoredText(TypeDecorator[Any]):
-    """A text column. *length* is needed where MySQL keeps it in an index."""
+    """A text column, with the escapes of this module. MySQL needs *length* to index it."""
 
     impl = Text
     cache_ok = True
@@ -121,7 +121,7 @@ def mysql_collation(dialect: Dialect) -> str:
 
 
 class StoredInteger(TypeDecorator[Any]):
-    """An integer column: numbers and texts that are whole numbers."""
+    """An integer column: takes whole numbers, as text too; raises :class:`BadValue` for others."""
 
     impl = BigInteger
     cache_ok = True
@@ -139,7 +139,7 @@ class StoredInteger(TypeDecorator[Any]):
 
 
 class StoredReal(TypeDecorator[Any]):
-    """A column of floating point numbers; not-a-number is NULL, as in SQLite."""
+    """A floating point column; NaN becomes NULL, as in SQLite."""
 
     impl = Double
     cache_ok = True

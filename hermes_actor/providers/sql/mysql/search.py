@@ -54,7 +54,7 @@ ADD_WORDS = (
 )
 
 messages_with_words = messages.to_metadata(MetaData())
-"""The table as rows are inserted into it."""
+"""The table of messages for inserts: with the column ``words``."""
 messages_with_words.append_column(Column("words", LONGTEXT()))
 _words: ColumnElement[Any] = literal_column("messages.words")
 

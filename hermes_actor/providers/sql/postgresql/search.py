@@ -111,7 +111,7 @@ class _Words(UserDefinedType[Any]):
 
 
 messages_with_words = messages.to_metadata(MetaData())
-"""The table as rows are inserted into it."""
+"""The table of messages for inserts: with the column ``words``."""
 messages_with_words.append_column(Column("words", _Words()))
 
 
