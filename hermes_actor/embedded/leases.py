@@ -29,12 +29,24 @@ class EmbeddedLease:
         return self._job.ended or self._writer.stopped
 
     def execute(self, statement: SqlStatement) -> SqlResult:
+        """Run *statement* in the transaction and return its result.
+
+        Raises its error, which leaves the transaction open; :class:`DeadlineExceeded` if the lease
+        is over, and nothing of it was kept.
+        """
         return cast("SqlResult", self._ask(statement, None))
 
     def commit(self) -> None:
+        """Commit as one change; returns once it is durable.
+
+        Raises :class:`DeadlineExceeded` if the lease had ended before, and otherwise the error that
+        says whether the change was executed.
+        """
+        # Without a ticket: no connection lies between, so nothing is ever sent twice.
         self._end(Request(SqlLease(lease=0)))
 
     def rollback(self) -> None:
+        """End the lease, keep nothing of it. Raises :class:`DeadlineExceeded` if it had ended."""
         self._end(None)
 
     def _end(self, commit: Request | None) -> None:

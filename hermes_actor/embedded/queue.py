@@ -25,6 +25,7 @@ class Completion:
 
     def __init__(self) -> None:
         self._outcome = Outcome()
+        # A lock that is held until the end: cheaper than an Event, and one is made for each change.
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -35,8 +36,10 @@ class Completion:
 
     def poll(self, seconds: float) -> bool:
         """Wait for at most *seconds*; returns True if the job has ended."""
+        # acquire() refuses a time above this one, infinity included.
         if not self._done.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
             return False
+        # Free again: a result can be asked for as often as the caller likes.
         self._done.release()
         return True
 
@@ -55,6 +58,7 @@ class Completion:
         executed then. Once it is taken, its true outcome is waited for (G9).
         """
         began = time.monotonic()
+        # The claim decides, not the clock: if the writer was quicker, the outcome is on its way.
         if not self.poll(job.deadline - began) and job.take():
             raise DeadlineExceeded(
                 f"the writer of this process was busy for {time.monotonic() - began:.3g} s, longer"
@@ -72,13 +76,17 @@ class JobQueue:
 
     # An empty queue is the place where the thread sleeps: outside, as far as forks are concerned.
     def take(self, timeout: float | None) -> list[jobs.Job]:
+        """Return the jobs that wait, in order, up to one batch; empty if none came in time."""
         try:
             taken = [outside(self._jobs.get, timeout=timeout)]
         except queue.Empty:
             return []
+        # What is there makes the batch. No timer: a lone write commits at once, and more gathers by
+        # itself while a commit is synced.
         while len(taken) < limits.BATCH_MAX_OPERATIONS and not self._jobs.empty():
             taken.append(self._jobs.get())
         return taken
 
     def waiting(self) -> bool:
+        """Return True if a job waits. It may have been given up."""
         return not self._jobs.empty()

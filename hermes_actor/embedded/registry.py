@@ -32,6 +32,8 @@ class _Registry(SharedObjects["Path", EmbeddedWriter]):
         """
         with self.lock:
             writer = self.get(paths.db)
+            # While a writer that stopped has users there is no second one; a new user gets its
+            # reason.
             if writer is not None and writer.stopped:
                 raise writer.why_stopped()
             if paths.db in self._replaced:
@@ -41,6 +43,7 @@ class _Registry(SharedObjects["Path", EmbeddedWriter]):
             return self.acquire(paths.db, lambda: EmbeddedWriter(paths, self.end_use))
 
     def end_use(self, writer: EmbeddedWriter) -> None:
+        """End one use of *writer*. With the last one it finishes its work and closes the file."""
         # The lock is held until the writer has stopped: the next one needs its owner lock.
         with self.lock:
             if self.release(writer.paths.db, writer):

@@ -26,7 +26,10 @@ class EmbeddedChanges:
         self._ring = ring
         self._closed = False
         self._awake = threading.Event()
+        # Before the position is taken: a change that comes in between wakes, and is read.
         forget = ring.add_listener(self._awake.set)
+        # For a subscription that is dropped without close(): the ring outlives it. Not at exit,
+        # when the ring goes as well.
         self._forget = weakref.finalize(self, forget)
         self._forget.atexit = False
         self._position, gap = ring.position_after(after)
@@ -40,6 +43,7 @@ class EmbeddedChanges:
         if not self._news:
             # Cleared before reading: what comes after the read wakes again.
             self._awake.clear()
+            # Before the ring is read: what the writer added before it stopped is delivered first.
             stopped = self._writer.stopped
             items, self._position = self._ring.read(self._position, limits.FOLLOWER_CHANGES_AT_ONCE)
             self._news.extend(items)
@@ -52,9 +56,11 @@ class EmbeddedChanges:
         self._awake.wait(seconds)
 
     def wake(self) -> None:
+        """Have :meth:`wait` return, now or with its next call."""
         self._awake.set()
 
     def close(self) -> None:
+        """End it: :meth:`take` raises :class:`Closed` from here on. May be called again."""
         self._closed = True
         self._forget()
         self._awake.set()

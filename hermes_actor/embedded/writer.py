@@ -53,6 +53,7 @@ class EmbeddedWriter:
         self._queue = JobQueue()
         self.lease_holder: tuple[int, EmbeddedLease] | None = None
         self._stopped: BaseException | None = None
+        # In the caller's thread, before anything is started: another owner is its error at once.
         self._lock = OwnerLock.acquire(paths)
         _held.add(self._lock)
         opened = Completion()
@@ -70,29 +71,49 @@ class EmbeddedWriter:
 
     @property
     def stopped(self) -> bool:
+        """True if the writer takes no job any more."""
         return self._stopped is not None
 
     @property
     def files_replaced(self) -> bool:
+        """True if it stopped because its files were replaced (R3)."""
         connection = self._writer.connection
         return connection.broken is not None and connection.exit_code == exit_codes.FILES_REPLACED
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
+        """Have *operation* applied; returns its result once it is committed and synced.
+
+        Raises :class:`DeadlineExceeded` if the writer could not begin within *timeout*, and the
+        error of the change; see :class:`~hermes_actor.client.interfaces.WriterPort`.
+        """
         (answer,) = self.send([operation], timeout)
         return cast("R", answer.result())
 
     def send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
+        """Give several operations to the writer, in order; returns their answers without waiting.
+
+        Raises :class:`NotAllowed` inside a lease of the same thread, :class:`AlreadyOwned` in a
+        forked child.
+        """
         self._check_caller()
+        # One for all: the caller waits for the whole, not for each in turn.
         deadline = time.monotonic() + timeout
         answers: list[Answer] = []
         for operation in operations:
             completion = Completion()
+            # Without a ticket: no connection lies between, so nothing is sent twice, and no receipt
+            # is needed.
             job = jobs.Call(completion.finish, Request(operation, deadline))
             self._queue.put(job)
             answers.append(EmbeddedAnswer(self, completion, job))
         return answers
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
+        """Return when both full-text indexes cover all messages up to *through*.
+
+        *damaged*: rebuild them first, unless the schema has another number by now. Raises
+        :class:`IndexBehind` if *timeout* is too short.
+        """
         completion = Completion()
         deadline = time.monotonic() + timeout
         self._wait(
@@ -100,6 +121,11 @@ class EmbeddedWriter:
         )
 
     def lease(self, timeout: float) -> Lease:
+        """Begin an interactive transaction for the calling thread.
+
+        Raises :class:`DeadlineExceeded` if the writer could not begin within *timeout*, and
+        :class:`NotAllowed` if this thread holds one already.
+        """
         completion = Completion()
         job = jobs.Lease(completion.finish, time.monotonic() + timeout)
         self._wait(completion, job)
@@ -108,16 +134,23 @@ class EmbeddedWriter:
         return lease
 
     def statistics(self) -> dict[str, Any]:
+        """Return what describes this writer, for people."""
         return {"mode": "embedded", "pid": self._pid, "writer": repr(self._writer)}
 
     def subscribe(self, after: int | None, timeout: float) -> EmbeddedChanges:
+        """Return the changes after ``commit_no`` *after*, or from now on.
+
+        *timeout* is for writers in other processes; nothing is waited for here.
+        """
         self._check_caller()
         return EmbeddedChanges(self, self._writer.changes, after)
 
     def release(self) -> None:
+        """End one use. With the last one the writer stops and the file is closed."""
         self._release(self)
 
     def check_process(self) -> None:
+        """Raise :class:`AlreadyOwned` in a forked child: thread, file and lock are the parent's."""
         if self._pid != os.getpid():
             raise AlreadyOwned(
                 f"{self.paths.db} was opened with mode='embedded' by process {self._pid};"
@@ -126,6 +159,7 @@ class EmbeddedWriter:
 
     def _check_caller(self) -> None:
         self.check_process()
+        # The writer serves nothing else during a lease: this thread would wait for itself.
         if self.lease_holder is not None and self.lease_holder[0] == threading.get_ident():
             raise NotAllowed("a call inside _execute_write would wait for its own transaction")
 
@@ -135,6 +169,10 @@ class EmbeddedWriter:
         return self.result_of(completion, job)
 
     def result_of(self, completion: Completion, job: jobs.Job) -> Any:
+        """Wait for the end of *job* and return its result. Raises its error.
+
+        Once the writer has stopped, a job that it has not taken is refused at once.
+        """
         # Checked after the put: a writer that stops reads the queue once more after it is marked.
         if self._stopped is not None and job.take():
             raise self.why_stopped()
@@ -148,9 +186,11 @@ class EmbeddedWriter:
 
     def stop(self) -> None:
         """Finish what has been submitted, close the file, release the lock."""
+        # In a forked child none of this is its own: LOCK_UN would free the lock of the parent.
         if self._pid == os.getpid():
             self._queue.put(jobs.Stop(lambda _outcome: None))
             self._thread.join()
+            # After the thread has closed the file, never before (rule 1 of the owner lock).
             self._lock.unlock()
             _held.discard(self._lock)
 
@@ -158,6 +198,7 @@ class EmbeddedWriter:
         """The writer thread: inside SQLite, as far as forks are concerned, except where it waits
         for jobs, for the commands of a lease, or for a foreign lock."""
         try:
+            # Here and not in __init__: a write connection belongs to the thread that has opened it.
             self._writer = Writer(
                 self.paths, others_wait=self._queue.waiting, on_epoch=self._lock.describe
             )
@@ -175,6 +216,7 @@ class EmbeddedWriter:
             _log.exception("the writer of %s has stopped", self.paths.db)
             self._stopped = ActorBroken(f"the writer has stopped: {error}")
         self._writer.changes.add(())  # wakes subscribers, which then see the end
+        # After the mark is set: a job that is put from now on is refused by its sender (result_of).
         while self._queue.waiting():
             for job in self._queue.take(0):
                 if job.take():
@@ -192,7 +234,9 @@ class EmbeddedAnswer:
         self._job = job
 
     def done(self) -> bool:
+        """Return True if :meth:`result` would not wait."""
         return self._completion.poll(0)
 
     def result(self) -> Any:
+        """Wait for the result and return it, as often as it is called. Raises the error."""
         return self._writer.result_of(self._completion, self._job)
