@@ -89,6 +89,7 @@ def detach(writer: Writer) -> list[str]:
 
     The writer can only be closed after that.
     """
+    # First: without an owner, what is not indexed by then stays so for other programs.
     writer.index.complete()
     connection = writer.connection
     failed = connection.begin(connection.env.monotonic() + limits.OPEN_BUSY_SECONDS)
@@ -111,6 +112,7 @@ def detach(writer: Writer) -> list[str]:
 def copy_to(connection: WriteConnection, target: Path) -> None:
     """Copy everything that is committed to a new, private file. Raises a typed error."""
     try:
+        # Private from the start, and never over a file that is there (G15).
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         with contextlib.closing(sqlite3.connect(target)) as copy:
             connection.conn.backup(copy)
@@ -133,6 +135,7 @@ def vacuum(
     failed = connection.begin(deadline)
     if failed is not None:
         return failed
+    # Only the check of the epoch: VACUUM refuses to run inside a transaction.
     connection.roll_back()
     try:
         with interruptible(connection.conn, partial(_why_leave, connection)):
@@ -153,6 +156,7 @@ def _vacuum(connection: WriteConnection, checkpointer: Checkpointer, deadline: f
     Raises what SQLite raises, after which the file is as it was, unless the writer is broken.
     """
     env = connection.env
+    # VACUUM writes the whole file into the WAL: it begins with an empty one.
     checkpointer.run(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
     try:
         retry_busy(
@@ -240,6 +244,7 @@ def _replace(
             raise  # of the store, and not of the copy
         raise from_sqlite(error, copy) from error
     connection.content_replaced()
+    # All of memory before the checkpoint below: if that fails, the content is a new one anyway.
     writer.receipts.swept_through = connection.swept_through
     writer.index.content_replaced()
     writer.changes.add([Changed(commit_no=connection.commit_no, op="restore")])

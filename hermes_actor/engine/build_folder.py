@@ -106,6 +106,7 @@ class BuildHere:
         self._folder = folder
 
     def wait(self) -> None:
+        """Build everything, in the calling thread. Raises the error of SQLite."""
         build_all(str(self._folder), connect_alone)
 
     def kill(self) -> None:

@@ -65,6 +65,8 @@ class BuildProcess:
         """Raises :class:`BuildFailed` if no process can be started."""
         self._said = b""
         try:
+            # -P and -S: neither the working folder nor site-packages can put a module before those
+            # of the standard library.
             # As a list of words and without any hook: SQLite may be at work in other threads, so
             # nothing of Python may run between fork and exec. A session of its own, because what
             # a terminal sends to an embedding program is not meant for it.
@@ -82,6 +84,7 @@ class BuildProcess:
 
     @property
     def pid(self) -> int:
+        """The id of the process."""
         return self._process.pid
 
     def wait(self) -> None:
@@ -104,6 +107,7 @@ class BuildProcess:
                     data = os.read(output.fileno(), _MOST_SAID_BYTES)
                     if not data:
                         break
+                    # The end counts: the last line is the reason, or the word that all is built.
                     self._said = (self._said + data)[-_MOST_SAID_BYTES:]
                 elif self._process.poll() is not None:
                     break  # a copy of its output is open in another process

@@ -78,6 +78,7 @@ def main() -> int:
 
 
 def _say(text: str) -> None:
+    # Past the buffers of Python, which are written only when the interpreter ends well.
     os.write(1, f"{text}\n".encode())
 
 
@@ -88,6 +89,7 @@ def _end_with(parent: int) -> None:
     """
     while os.getppid() == parent:
         time.sleep(_CHECK_SECONDS)
+    # Not sys.exit(): it would end this thread alone, and FTS5 may be at a row for a minute.
     os._exit(1)
 
 

@@ -50,6 +50,7 @@ class ChangeLog:
         """Add committed changes, in their order. Writer thread only."""
         with self._guard:
             for change in changes:
+                # The oldest falls out with the next append. Foreign commits have no number.
                 if len(self._ring) == self._ring.maxlen:
                     self._floor = self._ring[0].commit_no or self._floor
                 self._ring.append(change)
@@ -65,6 +66,7 @@ class ChangeLog:
         Returns the function that removes it.
         """
         with self._guard:
+            # A new list: add() walks the old one without the lock.
             self._listeners = [*self._listeners, listener]
 
         def remove() -> None:
@@ -89,6 +91,7 @@ class ChangeLog:
                 gap = Gap(after=after, through=self._floor)
                 return Position(self._added - len(self._ring), self._floor), gap
             first = self._added - len(self._ring)
+            # From the newest end: a subscriber that resumes is seldom far behind.
             for back, change in enumerate(reversed(self._ring)):
                 if change.commit_no is not None and change.commit_no <= after:
                     return Position(self._added - back, after), None
@@ -101,6 +104,7 @@ class ChangeLog:
             first, after = self._added - len(self._ring), position.after
             start = position.item
             if start < first:
+                # Nothing with a number was missed if only foreign commits fell out.
                 if after < self._floor:
                     items.append(Gap(after=after, through=self._floor))
                     after = self._floor

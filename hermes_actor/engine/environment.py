@@ -40,6 +40,8 @@ def _identity(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except FileNotFoundError:
+        # Only a missing file is an answer. Any other error leaves the question open, and the commit
+        # that asked it is not acknowledged (R3).
         return None
     return status.st_dev, status.st_ino
 
@@ -52,6 +54,7 @@ def _size(path: str) -> int:
 
 
 def _sleep(seconds: float) -> None:
+    # A fork need not wait for this: SQLite is not being called.
     outside(time.sleep, seconds)
 
 
@@ -71,6 +74,8 @@ def _write_again(path: str) -> None:
     try:
         offset = 0
         while data := os.pread(descriptor, _CHUNK_BYTES, offset):
+            # The same bytes at the same place: for SQLite nothing changes, for the kernel the pages
+            # are dirty again.
             offset += os.pwrite(descriptor, data, offset)
         os.fsync(descriptor)
     finally:
@@ -79,6 +84,8 @@ def _write_again(path: str) -> None:
 
 def _start(work: Callable[[], None]) -> None:
     """Run *work*, which calls SQLite, in a thread that keeps no process alive."""
+    # A daemon: FTS5 cannot be interrupted, and an exit must not wait for a large text. Inside, so
+    # that no fork copies a mutex of SQLite that it holds.
     threading.Thread(target=inside, args=(work,), name="aside", daemon=True).start()
 
 

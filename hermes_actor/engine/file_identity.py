@@ -38,6 +38,7 @@ class FileIdentityGuard:
 
     def intact(self) -> bool:
         """Return True if no file was replaced. Opens nothing: closing it would drop locks (G6)."""
+        # Before recovery there is nothing to compare: WAL and shared memory may not exist yet.
         return self._known is None or self._identities() == self._known
 
     @property
@@ -85,6 +86,8 @@ class FileIdentityGuard:
         """
         db, wal, shm, _ = self._identities()
         known = self._known
+        # Only the very files that were opened here: a WAL that the new database has by now is its
+        # own, and stays (G15).
         if known is not None and db not in (None, known[0]) and (wal, shm) == known[1:3]:
             os.unlink(self._watched[1])
             os.unlink(self._watched[2])
@@ -107,6 +110,7 @@ class FileIdentityGuard:
 
     def _fingerprint(self) -> object:
         with contextlib.suppress(OSError):
+            # Size and time as well: a program that writes in place keeps device and inode.
             status = os.stat(self._paths.db)
             return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         return None
@@ -114,6 +118,8 @@ class FileIdentityGuard:
 
 def descriptor_of(identity: object) -> int | None:
     """Return a descriptor of this process for the file *identity*, where ``/proc`` shows it."""
+    # By search: SQLite does not give out its descriptors, and to open the file again is no way:
+    # closing it would drop SQLite's locks (G6).
     return next((int(name) for name in _descriptors() if _is(name, identity)), None)
 
 

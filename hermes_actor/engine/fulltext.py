@@ -33,6 +33,7 @@ __all__ = [
 
 _EVENTS = ("insert", "delete", "update")
 _SHADOWS = ("data", "idx", "content", "docsize", "config")
+# Rows between two looks at the clock; those of an index itself are pages of some 4 KB.
 _STEP_ROWS = 200
 
 
@@ -44,6 +45,8 @@ def broken_parts(conn: Connection) -> list[str]:
         triggers = {f"{table}_{event}" for event in _EVENTS}
         if triggers <= present and is_usable(conn, table):
             continue
+        # Triggers without a table that works fail every change. A table that is missing matters
+        # only where it can be created.
         if triggers & present or can_serve(conn, table):
             broken.append(table)
     return broken
@@ -60,6 +63,7 @@ def drop_fulltext(conn: Connection, table: str) -> None:
     At once, however large it is: what it kept stays as *leftovers*, see :func:`empty_leftover`.
     """
     drop_triggers(conn, table)
+    # The table stays for an SQLite that has the module; without triggers, no change meets it.
     if not can_serve(conn, table):
         return
     try:
@@ -104,6 +108,7 @@ def empty_leftover(conn: Connection, name: str, go_on: Callable[[], bool]) -> No
     if columns[0] == "id":
         step = f"DELETE FROM {name} WHERE id IN (SELECT id FROM {name} ORDER BY id LIMIT ?)"
         while conn.execute(step, (_STEP_ROWS,)).rowcount:
+            # After a step, so that each slice gives something back.
             if not go_on():
                 return
     conn.execute(f"DROP TABLE {name}")

@@ -41,6 +41,7 @@ class GapScan:
         self._through = None
 
     def notice_foreign_commits(self) -> None:
+        """Have the search run again, when it is time, if other programs have committed since."""
         self.is_due |= self._connection.foreign_commits != self._foreign_seen
         self._foreign_seen = self._connection.foreign_commits
 
@@ -50,16 +51,20 @@ class GapScan:
         Raises :class:`IndexFailed`, the error of SQLite, or the reason for having no transaction.
         """
         connection, env = self._connection, self._connection.env
+        # Memory first: progress that found nothing is not written, or a search of all messages
+        # would be a sync for each of its slices.
         checked = self._through or get_internal(connection.conn, "holes_checked")
         again = self.is_due and env.monotonic() >= self._not_before
         if checked is None or (checked >= current_watermark() and not again):
             return False
+        # Without any wait: a gap that was there for long can wait for a foreign lock.
         failed = connection.begin(env.monotonic())
         if failed is not None:
             raise failed
         # Not before: beginning a transaction may derive the watermark again.
         conn, watermark = connection.conn, current_watermark()
         if checked >= watermark:
+            # From the start: what other programs did may be anywhere.
             checked = mark_gaps_unchecked(conn)
             self.is_due = False
             self._not_before = env.monotonic() + limits.HOLES_AGAIN_SECONDS

@@ -45,6 +45,7 @@ def entries_of(conn: Connection, tables: Iterable[str], message_id: int) -> dict
         with failing_index():
             held = f"SELECT CAST(c0 AS BLOB) FROM {table}_content WHERE id = ?"
             old = scalar(conn, held, (message_id,))
+        # Equal texts become one object: a text of many megabytes is in both tables and the message.
         known.append(old)
         entries[table] = Entry(message_id, known[known.index(old)], new)
     return entries

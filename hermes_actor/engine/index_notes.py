@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["has_notes", "is_noted", "note", "remove_notes", "settle", "take_notes"]
 
+# IS NOT: each of them may be NULL. The id is among them, because an UPDATE can move a row.
 _TEXT_CHANGED = " OR ".join(
     f"old.{column} IS NOT new.{column}" for column in ("id", "content", "tool_name", "tool_calls")
 )
@@ -45,6 +46,7 @@ def take_notes(conn: Connection, prefix: str) -> None:
     for event, when, body in (
         ("insert", "", _noting("new", below)),
         ("delete", "", _noting("old")),
+        # Both rows: under its old id a message that was moved leaves an entry behind.
         ("update", f"WHEN {_TEXT_CHANGED}", _noting("old") + _noting("new")),
     ):
         conn.execute(
@@ -54,20 +56,24 @@ def take_notes(conn: Connection, prefix: str) -> None:
 
 
 def has_notes(conn: Connection, *, aside: bool = False) -> bool:
+    """Return True if there is a note: of a large text if *aside*, else of any other."""
     sql = "SELECT 1 FROM hermes_actor_stale WHERE aside = ? LIMIT 1"
     return bool(scalar(conn, sql, (aside,)))
 
 
 def is_noted(conn: Connection, message_id: int, *, aside: bool) -> bool:
+    """Return True if the message has a note of this kind."""
     sql = "SELECT 1 FROM hermes_actor_stale WHERE aside = ? AND id = ?"
     return bool(scalar(conn, sql, (aside, message_id)))
 
 
 def note(conn: Connection, message_id: int, *, aside: bool) -> None:
+    """Note a message, inside the open transaction. Noting it again changes nothing."""
     conn.execute("INSERT OR IGNORE INTO hermes_actor_stale VALUES (?, ?)", (aside, message_id))
 
 
 def remove_notes(conn: Connection, ids: list[int], *, aside: bool) -> None:
+    """Remove the notes of this kind of *ids*, inside the transaction that has settled them."""
     conn.executemany(
         "DELETE FROM hermes_actor_stale WHERE aside = ? AND id = ?", [(aside, n) for n in ids]
     )
@@ -85,6 +91,7 @@ def settle(conn: Connection, env: Environment, until: float) -> bool:
         while done < len(ids) and size < limits.INDEX_STEP_BYTES:
             size += _settle_one(conn, tables, ids[done])
             done += 1
+        # In the transaction that settles them: after a crash they are there again.
         remove_notes(conn, ids[:done], aside=False)
         if env.monotonic() >= until:
             return bool(conn.execute(first, (1,)).fetchall())
@@ -94,6 +101,7 @@ def settle(conn: Connection, env: Environment, until: float) -> bool:
 def _settle_one(conn: Connection, tables: list[str], message_id: int) -> int:
     """Settle one note; returns how many bytes FTS5 had to read."""
     if is_large(conn, tables, message_id):
+        # Only moved to the other kind: the message stays noted, and searches wait for it.
         note(conn, message_id, aside=True)
         return 0
     size = 0

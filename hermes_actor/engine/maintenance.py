@@ -51,11 +51,13 @@ def run_in_transaction(
         raise failed
     try:
         work(connection.conn)
+        # The owner's own change of the schema is no reason to search for gaps.
         note_schema(connection.conn)
     except (sqlite3.Error, DeadlineExceeded) as error:
         connection.roll_back()
         raise connection.explain(error) from error
     connection.commit(writes=writes)
+    # An index may be new: what is remembered of the schema is compared again.
     connection.conn.layout_checked = False
 
 
@@ -94,10 +96,12 @@ class IdleMaintenance:
         if connection.broken is not None:
             return None
         try:
+            # Without a change, too: so replaced files are noticed within a second (R3).
             connection.verify_files(unless_home_is_gone=True)
             large_text_is_due = index.large_texts.is_due and not index.large_texts.is_delayed
             if self._is_done and not large_text_is_due and not connection.foreign_commit_is_new:
                 return limits.FOREIGN_LOOK_SECONDS
+            # In the order of need: searches wait for indexes, and for nothing else of this.
             if index.run_slice(limits.INDEX_SLICE_IDLE_SECONDS):
                 return 0.0
             pause = index.run_large_text_slice(idle=True)
@@ -116,6 +120,7 @@ class IdleMaintenance:
         if not self._checkpointer.state.truncated or index.gaps.is_due:
             rest = limits.TRUNCATE_AFTER_IDLE_SECONDS
             return rest if pause is None else min(rest, pause)
+        # As a number of commits, not as a flag: whatever commits next makes it untrue.
         self._done_at_commit = connection.commits
         return limits.FOREIGN_LOOK_SECONDS
 
@@ -147,6 +152,8 @@ class IdleMaintenance:
     def _build_index(self, name: str) -> bool:
         """Build one of the extra indexes; False if it was given up because a change came."""
 
+        # In one statement, however large the table is: it cannot be sliced, so it is interrupted
+        # when a change comes and begun again later (G13).
         def build(conn: Connection) -> None:
             with interruptible(conn, lambda: "others wait" if self._others_wait() else None):
                 conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
@@ -171,6 +178,7 @@ class IdleMaintenance:
             through = self._clean_up(
                 lambda: self._receipts.sweep(connection.conn, connection.commit_no)
             )
+            # After the commit: until then the receipts are there, and answer.
             if through is not None:
                 self._receipts.swept(through)
         if self._stage.sweep_is_due(now):
@@ -181,6 +189,7 @@ class IdleMaintenance:
     def _clean_up(self, work: Callable[[], R]) -> R | None:
         """Remove rows of the actor's own tables in a transaction; ``None``: retry later."""
         connection = self._connection
+        # Without any wait: nothing depends on when receipts go.
         if connection.begin(connection.env.monotonic()) is not None:
             return None
         try:

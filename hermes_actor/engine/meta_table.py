@@ -18,6 +18,7 @@ __all__ = [
 
 
 def has_meta_tables(conn: Connection) -> bool:
+    """Return True if an owner has had this file before; an earlier build may have made fewer."""
     return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stage'"))
 
 
@@ -34,14 +35,17 @@ def create_meta_tables(conn: Connection) -> None:
     for key, value in (
         ("format", OWN_FORMAT),
         ("file_id", os.urandom(16)),
+        # Zero is no owner's: start-up recovery raises it before anything is acknowledged (R1).
         ("epoch", 0),
         ("commit_no", 0),
         ("swept_through", 0),
     ):
+        # OR IGNORE: the tables of an earlier build keep what they hold, the file_id above all.
         conn.execute("INSERT OR IGNORE INTO hermes_actor_meta VALUES (?, ?)", (key, value))
 
 
 def get_internal(conn: Connection, key: str) -> int | None:
+    """Return the number under *key*, as the open transaction sees it; ``None`` if there is none."""
     value: int | None = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = ?", (key,))
     return value
 
@@ -53,6 +57,7 @@ def file_id(conn: Connection) -> bytes:
 
 
 def set_internal(conn: Connection, key: str, value: int) -> None:
+    """Store a number under *key*, inside the open transaction."""
     conn.execute(
         "INSERT INTO hermes_actor_meta VALUES (?, ?)"
         " ON CONFLICT (key) DO UPDATE SET value = excluded.value",

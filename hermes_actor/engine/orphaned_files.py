@@ -49,6 +49,7 @@ def save_orphans(
     *changes_in_wal*: acknowledged changes that are not in the database. *rescues*: the whole
     database may be saved. *wal_fits*: the database in its place is the one that the WAL belongs to.
     """
+    # The whole first: database and WAL together are a store, a WAL alone is rows to be salvaged.
     if rescues and guard.has_lost_database():
         saved = _save_database(paths, epoch, guard.db, guard.wal)
         if saved is not None:
@@ -104,6 +105,7 @@ def _save_database(paths: StorePaths, epoch: int, db: object, wal: object) -> Pa
         with contextlib.closing(connect_alone(target)) as conn:
             # Leaving WAL mode checkpoints the copy: one file is harder to lose than two.
             conn.execute("PRAGMA journal_mode = DELETE").fetchall()
+        # Before the path is reported: people will rely on it.
         verify(target)
     except (OSError, sqlite3.Error, HermesActorError) as error:
         _log.error("the removed database of %s could not be saved: %r", paths.db, error)
@@ -154,15 +156,18 @@ def _put_back_wal(saved: Path, paths: StorePaths) -> Path:
 def _copy(source: int, target: Path) -> None:
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         offset = 0
+        # By pread, which leaves the offset of the descriptor alone: it is SQLite's.
         while data := os.pread(source, 1 << 20, offset):
             file.write(data)
             offset += len(data)
         file.flush()
+        # The files that it was copied from are gone when this process ends.
         os.fsync(file.fileno())
 
 
 def _new_file(paths: StorePaths, kind: str, epoch: int) -> Path:
     """Create a private file under a free name: a restored copy has earlier epochs once more."""
+    # Never over a file that is there: it may hold the changes of another accident (G15).
     for ending in ("", *(f".{n}" for n in range(2, 1000))):
         target = paths.db.with_name(f"{paths.db.name}.{kind}.{epoch}{ending}")
         with contextlib.suppress(FileExistsError):

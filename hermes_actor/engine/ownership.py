@@ -54,6 +54,7 @@ class OwnerLock:
         return cls(descriptor)
 
     def fileno(self) -> int:
+        """Return the descriptor, to be passed on; -1 after the release."""
         return self._descriptor
 
     def describe(self, epoch: int) -> None:
@@ -63,6 +64,7 @@ class OwnerLock:
         ).encode()
         # A full disk must not cost the ownership: the content is only information.
         with contextlib.suppress(OSError):
+            # In place, never by a new file with a rename: that would be a second lock (rule 2).
             os.pwrite(self._descriptor, text.ljust(128), 0)
             os.ftruncate(self._descriptor, max(len(text), 128))
 
@@ -87,6 +89,7 @@ def _open_lock_file(paths: StorePaths) -> int:
     check_not_hijacked(paths)
     try:
         paths.folder.mkdir(mode=0o700, exist_ok=True)
+        # O_NOFOLLOW: the name of the holder must not be written to where a link leads (G15).
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(paths.owner_lock, flags, 0o600)
     except OSError as error:

@@ -87,6 +87,8 @@ def run_startup_recovery(
     env.failpoint("barrier.before")
     if after_failure:
         _write_wal_again(conn, env, deadline, paths, leave_by)
+    # TRUNCATE: the commit below begins a WAL of this owner. Checkpoint or commit alone has been
+    # seen to lose acknowledged changes in simulated power cuts.
     moved = run_checkpoint(conn, Action.TRUNCATE, env, budget, leave_by)
     if after_failure and not moved.complete:
         readers = ", ".join(f"pid {pid}" for pid in wal_read_lock_pids(paths.shm)) or "unknown"
@@ -97,6 +99,7 @@ def run_startup_recovery(
     env.failpoint("barrier.after_checkpoint")
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline, leave_by)
     try:
+        # In this transaction: the file needs no other one to be served.
         if lacks_meta_tables(conn):
             create_meta_tables(conn)
         # R5: from this commit on, an owner with an older epoch finds itself fenced.

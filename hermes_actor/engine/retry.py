@@ -19,6 +19,7 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 
 
 def is_busy(error: BaseException) -> bool:
+    """Return True if a lock of another connection is the cause, which may pass."""
     return primary_code(error) in _BUSY
 
 

@@ -17,6 +17,7 @@ __all__ = ["missing_columns", "parse_schema_columns", "stored_version"]
 
 def parse_schema_columns(sql: str) -> dict[str, dict[str, str]]:
     """``{table: {column: "TYPE [NOT NULL] [DEFAULT x]"}}`` of the tables that *sql* creates."""
+    # By SQLite itself, in memory: no parser of ours can disagree with it about a declaration.
     scratch = connect_alone()
     try:
         scratch.executescript(sql)

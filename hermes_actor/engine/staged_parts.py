@@ -29,6 +29,7 @@ def keep_part(conn: Connection, client: bytes, commit_no: int, op: StagePart) ->
         (client, op.key, op.part, commit_no, op.data),
     )
     sql = "SELECT SUM(LENGTH(data)) FROM hermes_actor_stage WHERE client = ? AND key = ?"
+    # At each part, by what is stored: the client's own word about the size is not relied upon.
     if scalar(conn, sql, (client, op.key)) > limits.STAGED_MAX_BYTES:
         raise _too_big()
 
@@ -44,6 +45,7 @@ def take_parts(conn: Connection, client: bytes, op: Staged) -> Operation[Any]:
         whole += data
         parts += 1
     operation = _put_together(whole, parts, op)
+    # In the transaction that applies: after a rollback the parts are there for another try.
     discard_parts(conn, client, op.key)
     return operation
 
@@ -55,6 +57,7 @@ def _put_together(whole: bytes | bytearray, parts: int, op: Staged) -> Operation
         operation = decode_operation(whole)
     except OperationError as error:
         raise BadValue(f"the parts are no operation: {error}") from None
+    # One level: the bound on the size holds for what is put together, not for what that names.
     if isinstance(operation, StagePart | Staged):
         raise BadValue("a staged operation cannot stage another one")
     return operation
@@ -109,14 +112,18 @@ class Stage:
         self._through: int | None = None
 
     def sweep_is_due(self, now: float) -> bool:
+        """Return True if it is time for the next look."""
         return now - self._looked >= limits.STAGE_KEPT_SECONDS
 
     def begin_look(self, now: float, commit_no: int) -> None:
         """Begin a look at *now*, when the newest change is *commit_no*."""
         self._looked = now
+        # By numbers of changes: what is not above the look before this one has been there for a
+        # whole interval.
         self._before, self._through = self._through, commit_no
 
     def has_leftovers(self, conn: Connection) -> bool:
+        """Return True if there are parts that were there at the look before. Takes no lock."""
         return self._before is not None and bool(
             scalar(conn, "SELECT 1 FROM hermes_actor_stage WHERE commit_no <= ?", (self._before,))
         )

@@ -30,6 +30,7 @@ def interruptible(conn: Connection, why_stop: Callable[[], str | None]) -> Itera
     A reason ends the statement: :class:`DeadlineExceeded`. Nothing of it was executed then, and
     SQLite may have rolled back the whole transaction.
     """
+    # Kept aside: an exception of the handler would only be an interrupt, without its reason.
     reasons: list[str] = []
 
     def look() -> bool:
@@ -77,6 +78,7 @@ class StatementLimit:
         if now >= self._end:
             return self._after(now, "its time is over")
         if not self._others_wait():
+            # Counted again from the next one that comes: each waits for no more than the limit.
             self._others_since = None
         elif self._others_since is None:
             self._others_since = now

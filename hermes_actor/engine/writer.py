@@ -75,6 +75,7 @@ class Writer:
         self.checkpointer = Checkpointer(self.connection)
         self.receipts = Receipts(self.connection.swept_through)
         self.changes = changes or ChangeLog()
+        # Empty: a subscriber that asks for what came before this owner gets a gap.
         self.changes.begin(self.connection.commit_no)
         self.index = IndexMaintenance(self.connection, self.checkpointer, others_wait)
         self.held_by: str | None = None
@@ -83,7 +84,11 @@ class Writer:
         """True if anything but the running job waits for the writer. The host may know better."""
         self._transaction = ChangeTransaction(self.connection, self.receipts, self.changes)
         guests = GuestStatements(
-            self.connection, self.index, lambda: self.others_wait(), allowed=private_sql
+            # Looked up at each call: the loop replaces others_wait when it begins.
+            self.connection,
+            self.index,
+            lambda: self.others_wait(),
+            allowed=private_sql,
         )
         self._batches = BatchRunner(
             self.connection,
@@ -115,14 +120,17 @@ class Writer:
 
     @property
     def paths(self) -> StorePaths:
+        """The files of the store."""
         return self.connection.paths
 
     @property
     def epoch(self) -> int:
+        """The epoch of this owner; 0 before start-up recovery."""
         return self.connection.epoch
 
     @property
     def commit_no(self) -> int:
+        """The number of the last change that is in the file."""
         return self.connection.commit_no
 
     def recover(self, seconds: float = limits.OPEN_BUSY_SECONDS) -> bool:
@@ -140,12 +148,14 @@ class Writer:
     def idle_slice(self) -> float | None:
         """Do a bounded piece of maintenance; see :meth:`IdleMaintenance.run_slice`."""
         pause = self.maintenance.run_slice()
+        # A slice may have noticed commits of other programs; subscribers learn of them here.
         self._transaction.publish()
         return pause
 
     def abandon(self) -> None:
         """Leave no transaction open after a lease or an unexpected error, and no part of a
         statement. A broken writer touches nothing."""
+        # In memory, so a broken writer may do that as well.
         self.leases.discard_parts()
         if self.connection.broken is None:
             try:
