@@ -81,9 +81,10 @@ stress-long: $(STAMP) $(PSTAMP) strace servers  ## the same without an end; Ctrl
 stats: $(STAMP)  ## sizes, imports and language of the code, beside the figures of an earlier commit
 	@$(BIN)/python stress/stats.py --beside docs/design/figures/code-2b46512.json
 
-# A fresh Debian ships Python without ensurepip; the second line mends that where it may.
+# A fresh Debian ships Python without ensurepip: the package is installed where that is allowed. An
+# environment that an interrupted run has left half made is made again.
 define make_venv
-	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1) 2>/dev/null || { \
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(1) 2>/dev/null || { \
 	  rm -rf $(1); \
 	  echo "python venv support is missing: installing python3-venv"; \
 	  (apt-get update -qq && apt-get install -y -qq python3-venv) >/dev/null \
