@@ -22,6 +22,7 @@ def is_readable(file: int | _HasDescriptor, seconds: float) -> bool:
 
     By ``poll``: ``select`` takes no descriptor above 1023, and a busy program has more.
     """
+    # A new object each time: several threads wait here, and a poll object takes one at a time.
     ready = select.poll()
     ready.register(file, select.POLLIN)
     return bool(ready.poll(max(0.0, seconds) * 1000))
@@ -33,4 +34,5 @@ def open_private(path: Path) -> FileIO:
 
 
 def _open_private(path: str, flags: int) -> int:
+    # The flags of open() have O_CLOEXEC already: no child inherits the file, and a lock on it.
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -18,11 +18,14 @@ def measure_write_speed(path: Path) -> float:
     A file is written under the new name *path*, and removed. Raises :class:`OSError`, with the name
     of the file.
     """
+    # Random: zeros would measure the file systems that compress, or leave holes.
     block = os.urandom(_SAMPLE_BYTES)
+    # O_EXCL: a file that is there by chance is never overwritten (G15).
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         began = time.perf_counter()
         with open(descriptor, "wb", buffering=0) as file:
+            # Without a buffer one write may take a part only, when the disk fills up.
             while block:
                 block = block[file.write(block) :]
             os.fsync(descriptor)

@@ -31,6 +31,7 @@ class FileSystem(NamedTuple):
 
     @property
     def is_network(self) -> bool:
+        """Return True if it is shared with other machines: the WAL does not work there."""
         return self.kind in _NETWORK
 
     @property
@@ -58,9 +59,14 @@ def from_mountinfo(path: Path, text: str) -> FileSystem:
         fields, kinds = before.split(" "), after.split(" ")
         if len(fields) < 6 or not kinds[0]:
             continue
+        # The kernel writes blanks, tabs, line breaks and backslashes in octal: "\040".
         place = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
+        # The longest place has the file. ">=": the later of two mounts on one place hides the
+        # earlier.
         if path.is_relative_to(place) and len(place) >= best:
             best = len(place)
+            # The options of the mount, not those of the file system behind the dash: a bind mount
+            # may be read-only by itself.
             found = FileSystem(kinds[0], place, "ro" in fields[5].split(","))
     return found
 

@@ -64,11 +64,15 @@ def notify(shared: _Forked) -> None:
 
 def inside(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call *function*, which calls SQLite. Waits while another thread forks."""
+    # Held by this frame alone, the table has a weak reference: if a signal handler raises before
+    # the entry is removed, the mark goes with the frame, and the entry counts no more.
     mark = _Mark(True)
     reference = weakref.ref(mark)
     try:
         # In this order: a thread that begins to fork now sees this mark, or this thread sees it.
         _marks[reference] = None
+        # Without a lock, which a fork could copy while it is held. Each step here is one operation
+        # of a dict or a list, which other threads see whole.
         if _forking:
             _let_forks_pass()
         return function(*args, **kwargs)
@@ -116,13 +120,17 @@ def _is_any_inside() -> bool:
         if mark is None:
             _marks.pop(reference, None)
         else:
+            # Older ones first: an inner call of outside() hides the outer mark of its thread.
             newest[mark.thread] = mark.is_inside
     return any(there for thread, there in newest.items() if thread not in _forking)
 
 
 def _before_fork() -> None:
+    # As in inside(): each side announces itself first and then checks, so one sees the other.
     _forking.append(get_ident())
     give_up = _now() + _FORK_SECONDS
+    # After that the fork goes ahead: a program that hangs in fork() for as long as a query runs is
+    # worse off than one whose child may hang.
     while _is_any_inside() and _now() < give_up:
         time.sleep(_LOOK_SECONDS)
 

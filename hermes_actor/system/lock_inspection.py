@@ -61,6 +61,8 @@ def _lock_holders(shm: Path, marks: range) -> list[int]:
             last = first if fields[7] == "EOF" else int(fields[7])
             if any(first <= mark <= last for mark in marks):
                 pids.add(int(fields[4]))
+    # 0 and -1 are no processes: the kernel has no number for the holder here, for example because
+    # it is in another container.
     return sorted(pids - {os.getpid(), 0, -1})
 
 
@@ -117,6 +119,7 @@ def lock_holder(paths: StorePaths) -> int | None:
 
 def _is_held(descriptor: int) -> bool:
     try:
+        # Shared: two processes that inspect at once do not take each other for the owner.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -159,6 +162,7 @@ def _listed_actors() -> Iterator[tuple[int, Path]]:
     for line in listed.stdout.splitlines():
         pid, _, command = line.strip().partition(" ")
         before, serve, options = command.partition(" serve ")
+        # Without /proc, on macOS. A path with " --" in it is cut short: this list is for people.
         if serve and "hermes" in before and "--db " in options:
             path = options.partition("--db ")[2].partition(" --")[0]
             yield int(pid), Path(path)

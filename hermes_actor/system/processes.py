@@ -34,6 +34,8 @@ def reap_when_ended(pid: int) -> None:
     """Have the end of *pid* noticed, if it has become our child: it has when its parent has ended
     and we are the first process of a container, who inherits all such."""
     try:
+        # (0, 0): it is our child, and lives. One that has ended already is reaped by the call
+        # itself.
         if os.waitpid(pid, os.WNOHANG) == (0, 0):
             threading.Thread(target=_reap, args=(pid,), daemon=True, name=f"end of {pid}").start()
     except ChildProcessError:
@@ -54,6 +56,7 @@ class ProcessEnd:
         if hasattr(os, "pidfd_open"):
             # Gone already, or a kernel without it: then its number is looked at.
             with contextlib.suppress(OSError):
+                # It stays with this process: the number may be given to another one after the end.
                 self._descriptor = os.pidfd_open(pid)
 
     def wait(self, seconds: float) -> bool:
@@ -68,6 +71,7 @@ class ProcessEnd:
         return True
 
     def close(self) -> None:
+        """Release the descriptor. The process is left alone. Harmless a second time."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -28,11 +28,13 @@ class SharedObjects(Generic[K, T]):
 
     def get(self, key: K) -> T | None:
         """Return the object of *key* if it has users. Adds none."""
+        # Without the lock, which a caller may hold for long around its calls: one lookup is whole.
         return self._users.get(key, (None, 0))[0]
 
     def acquire(self, key: K, make: Callable[[], T]) -> T:
         """Return the object of *key* for one more user; the first one gets what *make* returns."""
         with self.lock:
+            # *make* under the lock: two first users would otherwise get two objects.
             shared, users = self._users.get(key) or (make(), 0)
             self._users[key] = (shared, users + 1)
             return shared
@@ -41,6 +43,7 @@ class SharedObjects(Generic[K, T]):
         """Remove one user; return True if it was the last: the caller closes the object then."""
         with self.lock:
             known, users = self._users.get(key, (None, 0))
+            # Cleared meanwhile, and perhaps made again: that one has users of its own.
             if known is not shared:
                 return False
             if users > 1:
@@ -56,5 +59,6 @@ class SharedObjects(Generic[K, T]):
         return [shared for shared, _ in users.values()]
 
     def after_fork(self) -> None:
+        """In a child: replace the lock. The objects stay, and renew themselves."""
         # The lock may be held by a thread of the parent, which is not here to release it.
         self.lock = threading.RLock()

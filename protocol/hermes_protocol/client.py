@@ -80,6 +80,7 @@ class PendingReply:
         self.done = False
 
     def is_done(self) -> bool:
+        """Return True if the reply has arrived, or the ask has failed. Safe in any thread."""
         return self.done
 
 
@@ -98,6 +99,8 @@ class ClientProtocol:
         error_from: Callable[[wire.Failed | wire.Reject], Exception] = PeerError,
         after_welcome: Callable[[ClientProtocol], bytes] = lambda _protocol: b"",
     ) -> None:
+        # Random, so that no registry is needed: receipts are kept under it, and an id that came
+        # twice would answer one client with the results of another.
         self.client_id = os.urandom(16)
         self.welcome: wire.Welcome | None = None
         self.phase = ""
@@ -153,6 +156,7 @@ class ClientProtocol:
 
     def unanswered(self) -> list[tuple[PendingReply, bytes]]:
         """Return the requests without a reply, as they were first sent, in order."""
+        # Sorted: the commit of a lease is opened late, under a number that was taken early.
         return [pending for _, pending in sorted(self._open.items())]
 
     def renew(self, reply: PendingReply) -> bytes:
@@ -193,6 +197,8 @@ class ClientProtocol:
     ) -> tuple[PendingReply, bytes]:
         """Number an encoded operation. Returns its pending reply and the bytes to send."""
         reply = reply or PendingReply()
+        # Taken before the message is made: a number that is lost to an exception leaves a gap,
+        # which is allowed; one that is used twice would be refused.
         number = reply.number = next(self._numbers)
         message = wire.Request(
             seq=number,
@@ -238,6 +244,7 @@ class ClientProtocol:
         """Number an ask; ``make(number)`` returns its message."""
         reply = reply or PendingReply()
         reply.number = next(self._ask_numbers)
+        # Encoded before it is noted: a message that cannot be encoded leaves nothing to wait for.
         data = frame(make(reply.number))
         self._asks[reply.number] = reply
         return reply, data
@@ -283,11 +290,15 @@ class ClientProtocol:
     def _message(self, message: wire.ServerMessage) -> PendingReply | None:
         if isinstance(message, wire.Ok | wire.Failed) and message.seq > 0:
             pending = self._open.get(message.seq)
+            # Its caller has given it up, and the answer comes late.
             if pending is None:
                 return None
             reply = pending[0]
             if isinstance(message, wire.Ok):
+                # Never lower: maintenance is answered with 0, and replies to repeated requests have
+                # old numbers.
                 self._commit_no = max(self._commit_no, message.commit_no)
+                # A copy: the Raw is a view that would keep the whole frame in memory.
                 reply.commit_no, reply.result = message.commit_no, bytes(message.result)
             else:
                 reply.error = self._error_from(message)

@@ -36,6 +36,7 @@ being collected for ever."""
 
 M = TypeVar("M")
 
+# Made once: to build a decoder of a union takes longer than to decode a request.
 _encode = msgspec.msgpack.Encoder().encode
 _client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
 _server: msgspec.msgpack.Decoder[ServerMessage] = msgspec.msgpack.Decoder(ServerMessage)
@@ -55,6 +56,7 @@ class OperationError(Exception):
 def frame(message: msgspec.Struct) -> bytes:
     """*message* as it goes on the wire."""
     body = _encode(message)
+    # OverflowError from 4 GiB on. No frame is cut: the other end could not find the next one.
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
@@ -71,6 +73,8 @@ def decode_server(body: bytes) -> ServerMessage:
 def decode_operation(body: bytes | bytearray | msgspec.Raw) -> Operation[Any]:
     """An operation out of a request. Raises :class:`OperationError`."""
     try:
+        # Apart from the envelope: an operation of a newer client is refused by its number, and the
+        # connection goes on (R4).
         return _operation.decode(body)
     except (ValueError, RecursionError) as error:
         raise OperationError(str(error)) from error
@@ -96,6 +100,7 @@ class FrameBuffer:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
+        """Take bytes of the peer. Nothing is checked here; see :meth:`needed`."""
         self._buffer += data
 
     def needed(self) -> int | None:
@@ -106,6 +111,7 @@ class FrameBuffer:
         if len(self._buffer) < HEADER_BYTES:
             return None
         length = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
+        # By the header alone: waiting for a frame of this length would mean to keep it.
         if length > self._max_bytes:
             raise FrameError(f"a frame of {length} bytes is over the limit of {self._max_bytes}")
         return length
@@ -115,6 +121,7 @@ class FrameBuffer:
         length = self.needed()
         if length is None or len(self._buffer) < HEADER_BYTES + length:
             return None
+        # Copied, because values that are decoded as Raw are views of it, and the buffer moves on.
         return bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + length])
 
     def drop_head(self) -> None:

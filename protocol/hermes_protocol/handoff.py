@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 
+# Fields that this build does not know are ignored, which is the default of msgspec: the other side
+# may be newer.
 class _Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="?"):
     pass
 
@@ -43,6 +45,8 @@ class Ready(_Message, frozen=True, kw_only=True, tag="successor.ready"):
     newest: int = 1
 
 
+# No descriptors among the fields: they travel beside the bytes (SCM_RIGHTS), and their numbers are
+# those of the receiver.
 class TakeOver(_Message, frozen=True, kw_only=True, tag="successor.take-over"):
     """The file is closed. Comes with two descriptors: the listener and the owner lock."""
 
@@ -83,6 +87,7 @@ SuccessorMessage: TypeAlias = Ready | TakingOver | Serving | Settled | CannotTak
 _from_successor: msgspec.msgpack.Decoder[SuccessorMessage] = msgspec.msgpack.Decoder(
     SuccessorMessage
 )
+# One decoder for each direction: a message of the wrong side is an error and not a surprise.
 _take_over: msgspec.msgpack.Decoder[TakeOver] = msgspec.msgpack.Decoder(TakeOver)
 
 

@@ -13,6 +13,7 @@ from hermes_protocol.framing import FrameBuffer, FrameError, decode_client
 
 __all__ = ["ServerProtocol", "State"]
 
+# One length: ids are keys of lanes and receipts, and must not become a way to store data.
 _CLIENT_ID_BYTES = 16
 
 _DEFAULT_FRAME_BYTES = wire.Limits().frame_bytes
@@ -47,6 +48,8 @@ class ServerProtocol:
 
     def next_message(self) -> wire.ClientMessage | None:
         """Return the next message if it is complete. Raises :class:`FrameError`."""
+        # Taken out before it is checked: every error below ends the connection, so none is met
+        # twice.
         body = self._buffer.next_body()
         if body is None:
             return None
@@ -72,6 +75,7 @@ class ServerProtocol:
         For a thread that may handle requests and nothing else. Bytes that cannot be decoded stay as
         well: the owner of the connection finds them, and ends it.
         """
+        # Only looked at: what is not a request must still be there, whole, for next_message().
         body = self._buffer.head()
         if body is None or self.state is not State.OPEN:
             return None
@@ -81,6 +85,7 @@ class ServerProtocol:
             return None
         if not isinstance(message, wire.Request):
             return None
+        # Last, when nothing can be refused any more.
         self._buffer.drop_head()
         return message
 

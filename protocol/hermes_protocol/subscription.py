@@ -41,6 +41,7 @@ class SubscriptionProtocol:
         build: str = "",
         error_from: Callable[[wire.Reject], Exception] = PeerError,
     ) -> None:
+        # An id of its own: under that of a client that writes, it would supersede its connection.
         self.client_id = os.urandom(16)
         self.welcome: wire.Welcome | None = None
         self.phase = ""
@@ -55,6 +56,7 @@ class SubscriptionProtocol:
     def hello(self) -> bytes:
         """Return the first bytes of a new connection. Forgets the Welcome of the last one."""
         self.welcome, self.phase = None, ""
+        # Changes that were not taken yet stay: they have been seen, and are not sent again.
         self._buffer = FrameBuffer(REPLY_MAX_BYTES)
         return frame(
             wire.Hello(
@@ -82,6 +84,8 @@ class SubscriptionProtocol:
 
     def forked(self) -> SubscriptionProtocol:
         """Return a copy at the same position under a new client id, for a child process."""
+        # The new id comes from the constructor: parent and child would supersede each other in
+        # turn.
         copy = SubscriptionProtocol(
             self._name, self._after, build=self._build, error_from=self._error_from
         )
@@ -96,6 +100,7 @@ class SubscriptionProtocol:
             self._after = message.through
             self._changes.append(message)
         elif isinstance(message, wire.Welcome):
+            # One that is not ready has no number yet from which to continue.
             if message.ready:
                 self._welcomed(message)
         elif isinstance(message, wire.Reject):
@@ -106,10 +111,13 @@ class SubscriptionProtocol:
     def _changed(self, change: Changed) -> None:
         number, after = change.commit_no, self._after
         if number is not None and after is not None:
+            # Seen before the reconnection: each change is delivered once.
             if number <= after:
                 return
+            # Numbers have no holes, so something is missing: it is never passed over in silence.
             if number > after + 1:
                 self._changes.append(Gap(after=after, through=number - 1))
+        # A change of a foreign program has no number, and moves nothing.
         self._after = number or after
         self._changes.append(change)
 
@@ -127,4 +135,6 @@ class SubscriptionProtocol:
 
 
 def _is_replaced(last: wire.Welcome, now: wire.Welcome) -> bool:
+    # The epoch of one file only grows: a lower one is an older copy of it that was put in its
+    # place.
     return now.file_id != last.file_id or now.epoch < last.epoch
