@@ -43,7 +43,7 @@ _NAME_LENGTH = 200
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the other end."""
+    """Return (pid, uid) of the other end. Raises :class:`OSError` if it is closed."""
     # By the kernel, at the time of connecting. The pid in Hello is only what the client says.
     if hasattr(socket, "SO_PEERCRED"):
         size = struct.calcsize("3i")
@@ -67,7 +67,7 @@ class Lifecycle(Protocol):
         ...
 
     def remove(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         ...
 
 

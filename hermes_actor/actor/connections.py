@@ -129,7 +129,7 @@ class ConnectionSet:
     # --- out -------------------------------------------------------------------------------------
 
     def remove(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended, unless a newer one of its client stands there."""
         self.connections.discard(connection)
         # Not the entry of the connection that has superseded this one.
         if self._clients.get(connection.client_id) is connection:

@@ -232,15 +232,15 @@ class ReadyPipe:
         self._descriptor = descriptor
 
     def report_phase(self, phase: PhaseReport) -> None:
-        """The opening takes a while."""
+        """Report a phase of an opening that takes a while. May be called any number of times."""
         self._send({"phase": phase.text})
 
     def report_serving(self) -> None:
-        """The actor serves."""
+        """Report that the actor serves. The last report."""
         self._finish({"pid": os.getpid()})
 
     def report_failed(self, error: BaseException) -> None:
-        """The actor will not serve."""
+        """Report that the actor will not serve, and why. The last report."""
         code, words = getattr(error, "code", "error"), getattr(error, "sqlite_message", None)
         self._finish({"pid": os.getpid(), "error": str(error), "code": code, "words": words})
 

@@ -18,15 +18,15 @@ class ReadyListener(Protocol):
     """The process that waits for this actor: a client, a predecessor, or a person."""
 
     def report_phase(self, phase: PhaseReport) -> None:
-        """The opening takes a while."""
+        """Report a phase of an opening that takes a while. May be called any number of times."""
         ...
 
     def report_serving(self) -> None:
-        """The actor serves."""
+        """Report that the actor serves. The last report."""
         ...
 
     def report_failed(self, error: BaseException) -> None:
-        """The actor will not serve."""
+        """Report that the actor will not serve, and why. The last report."""
         ...
 
 

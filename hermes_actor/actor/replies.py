@@ -62,7 +62,10 @@ def reject(error: BaseException) -> bytes:
 
 
 def ok(seq: int, commit_no: int | None, result: Any) -> bytes:
-    """Upkeep has no place in the order of changes; it is answered with number 0."""
+    """Return the good reply to request *seq*, or an error that says that only its result is lost.
+
+    Maintenance (*commit_no* is ``None``) has no place in the order of changes: its number is 0.
+    """
     if commit_no is None:
         return frame(wire.Ok(seq=seq, commit_no=0))
     # The change is committed: whatever happens to its answer, it must not look refused (G9).
@@ -89,7 +92,7 @@ def _or_failed(number: int, make: Callable[[], msgspec.Struct]) -> bytes:
 
 
 def failed(number: int, error: BaseException) -> bytes:
-    """The refusal of a request (by its seq) or of an ask (by its negative number)."""
+    """Return the refusal of a request (by its seq) or of an ask (by its negative number)."""
     message = readable(str(error))
     # With the progress as numbers: a caller can show it, or decide to wait on.
     if isinstance(error, IndexBehind):

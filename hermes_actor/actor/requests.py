@@ -102,7 +102,7 @@ class RequestTracker(Generic[R]):
         self._notify_if_done()
 
     def when_empty(self, call: Callable[[], None]) -> None:
-        """The same when every ask is answered, too."""
+        """Call *call*, in either thread, when every request and every ask is answered."""
         with self._guard:
             self._on_empty = call
         self._notify_if_done()
@@ -196,7 +196,7 @@ class RequestTracker(Generic[R]):
         self._mailbox.put(self.client_id, job)
 
     def maintain(self, message: wire.Maintain, landed: Callable[[], None]) -> None:
-        """A piece of maintenance, behind what this client has sent before."""
+        """Have a piece of maintenance done, behind what this client has sent before."""
         finish = self._asked(message.ask, landed)
         deadline = _deadline(message.timeout)
         if message.task == "hold":
@@ -245,7 +245,7 @@ class RequestTracker(Generic[R]):
     # --- leases ----------------------------------------------------------------------------------
 
     def lease(self, message: LeaseMessage, landed: Callable[[], None]) -> None:
-        """One step of an interactive transaction; counted like an ask, its commit like a request.
+        """Take a step of an interactive transaction; it counts as an ask, its commit as a request.
 
         The holder of a lease has a second window. What it has sent behind the lease waits for the
         lease: if that kept its commands out, the lease could only run out.

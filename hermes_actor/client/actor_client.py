@@ -44,7 +44,10 @@ class ActorClient:
         fork.notify(self)
 
     def connect(self, timeout: float) -> None:
-        """Be sure that the actor serves."""
+        """Return when the actor serves; start one if there is none.
+
+        Raises as :meth:`RetryPolicy.failed`, :class:`DeadlineExceeded`, and :class:`Closed`.
+        """
         self._connection.ensure_connected(time.monotonic() + timeout)
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
@@ -127,7 +130,7 @@ class ActorClient:
         return self._leases.open(timeout)
 
     def statistics(self) -> dict[str, Any]:
-        """The status document of the actor."""
+        """Return the status document. Raises :class:`DeadlineExceeded` if the actor is silent."""
         deadline = time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS
         status = self._ask(lambda ask: wire.StatusRequest(ask=ask), deadline)
         document: dict[str, Any] = msgspec.json.decode(status)
@@ -149,7 +152,7 @@ class ActorClient:
         self._connection.close()
 
     def after_fork(self) -> None:
-        """In a child: another client, without the leases of its parent."""
+        """Become another client, in a child, without the leases of its parent."""
         self._connection.after_fork()
         self._leases = Leases(self._connection)
 

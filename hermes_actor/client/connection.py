@@ -163,7 +163,7 @@ class ActorConnection:
         return withdrawn
 
     def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
-        """See :meth:`Exchange.break_off`."""
+        """Stop sending half-way; see :meth:`Exchange.break_off`."""
         with self.lock:
             return self.exchange.break_off(sendings, error)
 
@@ -358,7 +358,7 @@ class ActorConnection:
             self.exchange.sock.close()
 
     def after_fork(self) -> None:
-        """In a child: another client, with a connection of its own."""
+        """Become another client, in a child, with a connection of its own."""
         sock = self.exchange.sock
         # First new locks and a new id: a lock of the parent may be held by a thread that is not
         # here, and under the old id the child would supersede its parent.

@@ -119,7 +119,7 @@ class Exchange:
         self.frames, self.torn, self.sock = frames, False, sock
 
     def end(self) -> socket.socket | None:
-        """The connection is over; its socket, to be closed."""
+        """Forget the connection, and return its socket, to be closed; ``None`` if there is none."""
         sock, self.sock = self.sock, None
         self.frames, self.torn = deque(), False
         return sock

@@ -88,7 +88,7 @@ class Reader:
         fork.notify(self)
 
     def after_fork(self) -> None:
-        """In a child: begin with an empty pool, and leave the parent's connections alone."""
+        """Begin with an empty pool, in a child, and leave the parent's connections alone."""
         # The connections are the parent's, and the threads that have some in use are not here.
         self._begin()
 
@@ -191,7 +191,7 @@ class Reader:
             del error  # whose traceback holds this frame
 
     def snapshot(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Like :meth:`query`, for several statements: all of them see one state."""
+        """Return what :meth:`query` does, for several statements: all of them see one state."""
         result: R = self.query(_in_snapshot, function, arguments)
         return result
 

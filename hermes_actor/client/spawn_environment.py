@@ -26,7 +26,7 @@ _KEPT = (
 
 
 def actor_environment() -> dict[str, str]:
-    """The variables that an actor is started with."""
+    """Return the variables that an actor is started with."""
     # A list of what is kept, not of what is removed: any program may be the starter, with secrets
     # under any name, and the actor outlives it.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -34,8 +34,8 @@ def actor_environment() -> dict[str, str]:
 
 
 def interpreter_variables() -> dict[str, str]:
-    """The variables without which our interpreter would not start, or would not find this package
-    and what comes with it."""
+    """Return the variables without which this interpreter would not start elsewhere, or would not
+    find this package and what comes with it."""
     found, paths = library_variables(), os.pathsep.join(_module_paths())
     return {**found, "PYTHONPATH": paths} if paths else found
 

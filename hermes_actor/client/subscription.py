@@ -130,7 +130,10 @@ class ActorChangeStream:
         return self._protocol.next_change()
 
     def wait(self, seconds: float | None) -> None:
-        """One step: read what is there, or try once to connect."""
+        """Take one step: read what is there, or try once to connect.
+
+        Raises as :meth:`RetryPolicy.failed` when there is no further try; the next call retries.
+        """
         until = None if seconds is None else _now() + seconds
         try:
             with self._busy:
@@ -222,7 +225,7 @@ class ActorChangeStream:
         return bool(found)
 
     def after_fork(self) -> None:
-        """In a child: go on from the same place, on a connection of its own."""
+        """Go on from the same place, in a child, on a connection of its own."""
         # Copies of the child alone: the parent's connection stays open.
         inherited = (self._sock, self._woken, self._waker)
         self._begin(self._protocol.forked())

@@ -41,7 +41,7 @@ class FileSystem(NamedTuple):
 
 
 def file_system_of(path: Path) -> FileSystem:
-    """That of *path*, or of the nearest folder above it that exists."""
+    """Return the file system of *path*, or of the nearest folder above it that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     try:
@@ -51,7 +51,10 @@ def file_system_of(path: Path) -> FileSystem:
 
 
 def from_mountinfo(path: Path, text: str) -> FileSystem:
-    """The mount that *path* is in, by the table of Linux; the last of several on one place."""
+    """Return the mount that *path* is in, by *text*, the table of Linux.
+
+    Of several on one place the last one counts. ``unknown`` if there is none.
+    """
     found = FileSystem("unknown", "/")
     best = -1
     for line in text.splitlines():

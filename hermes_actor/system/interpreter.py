@@ -12,7 +12,7 @@ _LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def library_variables() -> dict[str, str]:
-    """Variables by which the interpreter finds its libraries, shared ones and those in Python."""
+    """Return the variables by which the interpreter finds its shared and its Python libraries."""
     found = {name: os.environ[name] for name in _LIBRARIES if name in os.environ}
     home = os.environ.get("PYTHONHOME")
     # Only one that this interpreter has itself been started with.

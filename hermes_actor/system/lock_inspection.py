@@ -36,12 +36,12 @@ _WRITE_LOCK = range(120, 121)
 
 
 def wal_read_lock_pids(shm: Path) -> list[int]:
-    """Other processes that hold a snapshot of the WAL."""
+    """Return the other processes that hold a snapshot of the WAL."""
     return _lock_holders(shm, _READ_MARKS)
 
 
 def write_lock_holders(shm: Path) -> list[int]:
-    """Another process that is inside a write transaction, if there is one."""
+    """Return the other process that is inside a write transaction, if there is one."""
     return _lock_holders(shm, _WRITE_LOCK)
 
 
@@ -67,7 +67,7 @@ def _lock_holders(shm: Path, marks: range) -> list[int]:
 
 
 def processes_with_write_fd(db: Path) -> dict[int, str]:
-    """Other processes that have *db* open for writing, with their names."""
+    """Return the other processes that have *db* open for writing, with their names."""
     with contextlib.suppress(OSError):
         wanted = os.stat(db)
         return {
@@ -105,7 +105,10 @@ def _name_of(process: os.DirEntry[str]) -> str:
 
 
 def lock_holder(paths: StorePaths) -> int | None:
-    """The process that owns *place* by its own words in the lock file, if the lock is held."""
+    """Return the process that the owner lock of *paths* names, if it lives and the lock is held.
+
+    ``None`` also if the lock file cannot be read. Never waits.
+    """
     try:
         with paths.owner_lock.open("rb") as lock:
             pid = json.loads(lock.read())["pid"]

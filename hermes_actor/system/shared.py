@@ -59,6 +59,6 @@ class SharedObjects(Generic[K, T]):
         return [shared for shared, _ in users.values()]
 
     def after_fork(self) -> None:
-        """In a child: replace the lock. The objects stay, and renew themselves."""
+        """Replace the lock, in a child. The objects stay, and renew themselves."""
         # The lock may be held by a thread of the parent, which is not here to release it.
         self.lock = threading.RLock()

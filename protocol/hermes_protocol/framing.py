@@ -54,24 +54,24 @@ class OperationError(Exception):
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """*message* as it goes on the wire."""
+    """Return *message* as it goes on the wire. Raises :class:`OverflowError` from 4 GiB on."""
     body = _encode(message)
-    # OverflowError from 4 GiB on. No frame is cut: the other end could not find the next one.
+    # No frame is cut: the other end could not find the next one.
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def decode_client(body: bytes) -> ClientMessage:
-    """A message of a client. Raises :class:`FrameError`."""
+    """Return a message of a client. Raises :class:`FrameError`."""
     return decode(_client, body)
 
 
 def decode_server(body: bytes) -> ServerMessage:
-    """A message of an actor. Raises :class:`FrameError`."""
+    """Return a message of an actor. Raises :class:`FrameError`."""
     return decode(_server, body)
 
 
 def decode_operation(body: bytes | bytearray | msgspec.Raw) -> Operation[Any]:
-    """An operation out of a request. Raises :class:`OperationError`."""
+    """Return the operation of a request. Raises :class:`OperationError`."""
     try:
         # Apart from the envelope: an operation of a newer client is refused by its number, and the
         # connection goes on (R4).
@@ -81,7 +81,7 @@ def decode_operation(body: bytes | bytearray | msgspec.Raw) -> Operation[Any]:
 
 
 def decode(decoder: msgspec.msgpack.Decoder[M], body: bytes) -> M:
-    """One message. Raises :class:`FrameError`, whose text quotes nothing of *body*."""
+    """Return one message. Raises :class:`FrameError`, whose text quotes nothing of *body*."""
     try:
         return decoder.decode(body)
     # Deep nesting is a RecursionError, bad UTF-8 and bad MessagePack are ValueErrors.
@@ -104,7 +104,7 @@ class FrameBuffer:
         self._buffer += data
 
     def needed(self) -> int | None:
-        """The length of the frame at the head, ``None`` while its header is not complete.
+        """Return the length of the frame at the head, ``None`` while its header is not complete.
 
         Raises :class:`FrameError` for a length over the limit, before any of it is kept.
         """
@@ -117,7 +117,7 @@ class FrameBuffer:
         return length
 
     def head(self) -> bytes | None:
-        """The body of the frame at the head if it is complete. It stays there."""
+        """Return the body of the frame at the head if it is complete. It stays there."""
         length = self.needed()
         if length is None or len(self._buffer) < HEADER_BYTES + length:
             return None
@@ -129,7 +129,7 @@ class FrameBuffer:
         del self._buffer[: HEADER_BYTES + (self.needed() or 0)]
 
     def next_body(self) -> bytes | None:
-        """The body of the frame at the head if it is complete, taken out."""
+        """Take out and return the body of the frame at the head if it is complete."""
         body = self.head()
         if body is not None:
             self.drop_head()

@@ -78,17 +78,17 @@ class PredecessorLink:
         return ReceivedDescriptors(socket.socket(fileno=listener), lock, message)
 
     def report_phase(self, phase: PhaseReport) -> None:
-        """The opening takes a while: a sign of life."""
+        """Report that the opening takes a while: a sign of life, which gives it more time."""
         self._send(TakingOver(phase=readable(phase.text)))
 
     def report_serving(self) -> None:
-        """This actor serves."""
+        """Report that this actor serves; the predecessor then watches it for a while."""
         failpoints.hit("successor.serving")
         self._send(Serving(epoch=self._epoch))
         failpoints.hit("successor.notified")
 
     def report_failed(self, error: BaseException) -> None:
-        """This actor will not serve, and has changed nothing."""
+        """Report that this actor will not serve, and has changed nothing."""
         code = getattr(error, "code", "error")
         self._send(CannotTakeOver(code=code, message=readable(error)))
 

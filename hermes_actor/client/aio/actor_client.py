@@ -111,18 +111,18 @@ class AsyncActorClient:
         )
 
     async def statistics(self) -> dict[str, Any]:
-        """The status document of the actor."""
+        """Return the status document. Raises :class:`DeadlineExceeded` if the actor is silent."""
         deadline = time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS
         status = await self._ask(lambda ask: wire.StatusRequest(ask=ask), deadline)
         document: dict[str, Any] = msgspec.json.decode(status)
         return document
 
     async def aclose(self) -> None:
-        """Say good-bye. Calls that still wait end with an error. Calling it again is harmless."""
+        """Send Bye and disconnect. Calls that still wait raise. Calling it again is harmless."""
         self._connection.close()
 
     def after_fork(self) -> None:
-        """In a child: another client, with a connection of its own."""
+        """Become another client, in a child, with a connection of its own."""
         self._connection.after_fork()
 
     async def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
@@ -151,7 +151,7 @@ class AsyncAnswer(Sending):
         self._kind = kind
 
     async def wait(self) -> Any:
-        """The result, or the error raised. Cancelling the wait does not cancel the change."""
+        """Return the result, or raise the error. Cancelling the wait does not cancel the change."""
         if self.error is not None:
             raise self.error
         return decode_result(await self._connection.wait(self.steps), self._kind)

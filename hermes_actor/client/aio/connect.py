@@ -26,7 +26,7 @@ __all__ = ["close_socket", "handshake"]
 
 
 async def handshake(paths: StorePaths, protocol: Handshake, deadline: float) -> socket.socket:
-    """One try: a non-blocking connection on which the actor has said Welcome.
+    """Try once: return a non-blocking connection on which the actor has said Welcome.
 
     Connecting to a local socket does not wait. Starting an actor does, in a worker thread; when
     the caller is cancelled that thread is left alone, and what it has started serves the next.

@@ -122,7 +122,7 @@ class AsyncActorConnection:
         return withdrawn
 
     def break_off(self, sendings: Sequence[Sending], error: BaseException) -> bool:
-        """See :meth:`Exchange.break_off`."""
+        """Stop sending half-way; see :meth:`Exchange.break_off`."""
         some_left = self.exchange.break_off(sendings, error)
         self._wake_for_room()
         return some_left
@@ -316,7 +316,7 @@ class AsyncActorConnection:
             self.exchange.sock.close()
 
     def after_fork(self) -> None:
-        """In a child: another client, with a connection of its own."""
+        """Become another client, in a child, with a connection of its own."""
         sock = self.exchange.sock
         self._begin()
         if sock is not None:

@@ -112,7 +112,10 @@ class AsyncActorChangeStream:
 
     @classmethod
     async def open(cls, paths: StorePaths, after: int | None, timeout: float) -> Self:
-        """Connected: from here on no change is missed."""
+        """Return a stream that is connected: from here on no change is missed.
+
+        Raises as :meth:`wait`.
+        """
         changes = cls(paths, after, timeout)
         # An error here ends it: no caller holds the stream that could retry.
         while changes._sock is None:
@@ -126,7 +129,10 @@ class AsyncActorChangeStream:
         return self._protocol.next_change()
 
     async def wait(self, seconds: float | None) -> None:
-        """One step: read what is there, or try once to connect."""
+        """Take one step: read what is there, or try once to connect.
+
+        Raises as :meth:`RetryPolicy.failed` when there is no further try; the next call retries.
+        """
         # One step, and nothing is returned from it: what was read is in the protocol before the
         # task can be cancelled, and take() does not wait.
         with anyio.move_on_after(seconds) as self._step:
@@ -187,7 +193,7 @@ class AsyncActorChangeStream:
             close_socket(sock)
 
     def after_fork(self) -> None:
-        """In a child: go on from the same place, on a connection of its own."""
+        """Go on from the same place, in a child, on a connection of its own."""
         sock, self._sock, self._step = self._sock, None, None
         self._protocol = self._protocol.forked()
         if sock is not None:
