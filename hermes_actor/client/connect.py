@@ -53,7 +53,7 @@ _NOT_LISTENING = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 # None: the errors that this package raises itself, such as TimeoutError("..."), have no errno.
 _TRANSIENT = frozenset({
     *_NOT_LISTENING, errno.EAGAIN, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EINTR,
-    errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, None,
+    errno.ENOTCONN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, None,
 })  # fmt: skip
 """Errors of connecting after which another try can succeed. Any other one is about the folder or
 the user, and stays."""

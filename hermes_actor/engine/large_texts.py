@@ -370,7 +370,8 @@ class LargeTextIndexer:
         self.forget_failures([n for n in self.failed_ids if not is_noted(conn, n, aside=True)])
         ids, parts = self._next(conn, limits.INDEX_STEP_ROWS)
         if not ids:
-            self._resume_at = min(self._waiting().values())
+            # None are left if a pause has ended since: then the next step finds that text.
+            self._resume_at = min(self._waiting().values(), default=None)
             return False
         # The tables hold the right texts already: a change was undone, or indexed elsewhere.
         if not parts:
