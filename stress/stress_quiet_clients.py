@@ -41,12 +41,16 @@ def main(job: Job) -> None:
                 if not job.more():
                     break
                 with contextlib.ExitStack() as stack:
+                    # A session that is created before the store is restored would be gone.
+                    disturbed = sandbox.folder / "disturbed"
+                    disturbed.touch()
                     fresh = Workload(
                         sandbox, job.rng.randrange(2**32), name=f"n{turn}", writers=4,
-                        quiet=2 * QUIET_SECONDS, pause=QUIET_SECONDS,
+                        quiet=2 * QUIET_SECONDS, quiet_while=str(disturbed), pause=QUIET_SECONDS,
                     )  # fmt: skip
                     stack.callback(fresh.stop)
                     disturb(job, sandbox, turn)
+                    disturbed.unlink()
                     if not sweeps(job, sandbox):
                         break
                     fresh.ready()

@@ -55,6 +55,8 @@ class Options(NamedTuple):
     """More clients in the process of each writer, on the same connection."""
     quiet: float = 0.0
     """Seconds for which a writer is connected before its first change."""
+    quiet_while: str = ""
+    """A file: a quiet writer waits until it is gone, too."""
     descriptors: int = 0
     """Files that the process of a writer has open besides."""
     strikes: str = ""
@@ -82,7 +84,7 @@ def write(worker: Worker) -> None:
     kept_open = many_descriptors(options.descriptors)
     writer = Writer(worker, options, worker.name, rng, worker.record)
     if options.quiet:
-        writer.be_quiet(options.quiet)
+        writer.be_quiet(options.quiet, options.quiet_while)
     writer.create()
     threads = [_beside(worker, options, number) for number in range(options.threads)]
     worker.ready()
@@ -169,10 +171,13 @@ class Writer:
         session = self._operations.SessionCreate(id=self._name, source=SOURCE, started_at=1.0)
         self._channel.submit(session, OPEN_SECONDS)
 
-    def be_quiet(self, seconds: float) -> None:
-        """Be connected, and send nothing that changes anything."""
+    def be_quiet(self, seconds: float, while_there: str) -> None:
+        """Be connected, and send nothing that changes anything: for *seconds*, and while a file is
+        there."""
         self._channel.statistics()
-        self._worker.over(seconds)
+        over = self._worker.over(seconds)
+        while not over and while_there and os.path.exists(while_there):
+            over = self._worker.over(0.05)
 
     def _struck(self) -> AbstractContextManager[None]:
         """A block in which an exception may strike, if the order says so."""
