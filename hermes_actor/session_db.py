@@ -215,7 +215,7 @@ class SessionDB(SessionDBProvider):
 
     @staticmethod
     def _parse_schema_columns(schema_sql: str) -> dict[str, dict[str, str]]:
-        from hermes_actor.engine.schema_columns import parse_schema_columns
+        from hermes_actor.engine.startup.schema_columns import parse_schema_columns
 
         return parse_schema_columns(schema_sql)
 

@@ -27,10 +27,10 @@ from hermes_actor.actor.socket_activation import (
     verify_listener,
 )
 from hermes_actor.build import build_id
+from hermes_actor.engine.ownership import OwnerLock
 
 # Imported now: after an update of the files on disk a running actor must not import a mixture.
-from hermes_actor.engine import migrations  # noqa: F401
-from hermes_actor.engine.ownership import OwnerLock
+from hermes_actor.engine.startup import migrations  # noqa: F401
 from hermes_actor.errors import AlreadyOwned, HermesActorError
 from hermes_actor.paths import check_ownership
 

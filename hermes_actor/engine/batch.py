@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.guest_statements import GuestStatements
-    from hermes_actor.engine.index_maintenance import IndexMaintenance
+    from hermes_actor.engine.index.maintenance import IndexMaintenance
     from hermes_actor.engine.receipts import Receipts
     from hermes_protocol.operations import Operation
 

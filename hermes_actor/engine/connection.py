@@ -19,15 +19,15 @@ from hermes_actor.engine.checkpoint import CheckpointState, checkpoint_whole_wal
 from hermes_actor.engine.file_identity import FileIdentityGuard
 from hermes_actor.engine.health import IndexFailed, StorageHealth, is_index_damage
 from hermes_actor.engine.meta_table import file_id, get_internal, has_meta_tables, set_internal
-from hermes_actor.engine.open_database import open_database
-from hermes_actor.engine.orphaned_files import save_orphans
-from hermes_actor.engine.recovery import (
+from hermes_actor.engine.retry import is_busy, retry_busy
+from hermes_actor.engine.startup.open_database import open_database
+from hermes_actor.engine.startup.orphaned_files import save_orphans
+from hermes_actor.engine.startup.recovery import (
     clear_failed_sync,
     has_failed_sync,
     record_failed_sync,
     run_startup_recovery,
 )
-from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -379,7 +379,7 @@ class WriteConnection:
         return self.recovered
 
     def run_startup_recovery(self, deadline: float) -> None:
-        """Begin the epoch of this connection (R1), once; see :mod:`engine.recovery`.
+        """Begin the epoch of this connection (R1), once; see :mod:`engine.startup.recovery`.
 
         Raises :class:`Busy` or the error of SQLite if that is impossible by *deadline*.
         """

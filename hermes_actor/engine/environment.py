@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_actor import failpoints
-from hermes_actor.engine.build_process import start_builder
+from hermes_actor.engine.index.build_process import start_builder
 from hermes_actor.sqlite import Connection, connect_reader, connect_writer
 from hermes_actor.system.fork import inside, outside
 

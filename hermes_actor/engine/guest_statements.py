@@ -14,7 +14,7 @@ from hermes_actor.store.guest_sql import names_index
 
 if TYPE_CHECKING:
     from hermes_actor.engine.connection import WriteConnection
-    from hermes_actor.engine.index_maintenance import IndexMaintenance
+    from hermes_actor.engine.index.maintenance import IndexMaintenance
     from hermes_protocol.operations import SqlStatement
 
 __all__ = ["GuestStatements"]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.fulltext import abandon_leftover, empty_leftover
-from hermes_actor.engine.indexer import note_schema
+from hermes_actor.engine.index.fulltext import abandon_leftover, empty_leftover
+from hermes_actor.engine.index.indexer import note_schema
 from hermes_actor.engine.staged_parts import Stage
 from hermes_actor.engine.statement_limit import interruptible
 from hermes_actor.errors import Busy, Damaged, DeadlineExceeded, HermesActorError, RequestError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.connection import WriteConnection
-    from hermes_actor.engine.index_maintenance import IndexMaintenance
+    from hermes_actor.engine.index.maintenance import IndexMaintenance
     from hermes_actor.engine.receipts import Receipts
     from hermes_actor.sqlite import Connection
 

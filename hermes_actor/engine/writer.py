@@ -24,7 +24,7 @@ from hermes_actor.engine.checkpoint import Checkpointer
 from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.guest_statements import GuestStatements
-from hermes_actor.engine.index_maintenance import IndexMaintenance
+from hermes_actor.engine.index.maintenance import IndexMaintenance
 from hermes_actor.engine.leases import LeaseRunner
 from hermes_actor.engine.maintenance import IdleMaintenance
 from hermes_actor.engine.receipts import Receipts

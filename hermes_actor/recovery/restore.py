@@ -83,7 +83,7 @@ def prepared_copy(paths: StorePaths, source: Path, step: Step = _silent) -> Iter
     the side folder. Raises the errors of :func:`create_backup` and of a migration.
     """
     from hermes_actor.engine.environment import Environment
-    from hermes_actor.engine.open_database import open_database
+    from hermes_actor.engine.startup.open_database import open_database
 
     with scratch(paths) as ready:
         try:

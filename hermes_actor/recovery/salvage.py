@@ -65,9 +65,9 @@ def salvage(
     :class:`StorageError` if *target* cannot be written; then *target* may exist in part.
     """
     from hermes_actor.engine.environment import Environment
-    from hermes_actor.engine.fulltext import create_fulltext, drop_triggers
+    from hermes_actor.engine.index.fulltext import create_fulltext, drop_triggers
     from hermes_actor.engine.meta_table import set_internal
-    from hermes_actor.engine.open_database import open_database
+    from hermes_actor.engine.startup.open_database import open_database
     from hermes_actor.store.search.coverage import TABLES
 
     try:

@@ -27,9 +27,9 @@ from disks.recording import Recording, Sent
 from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
 from hermes_actor.engine.admin_tasks import vacuum
-from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
+from hermes_actor.engine.index.build_folder import BuildHere
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_actor.engine.writer import Writer

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.engine import connection, open_database, recovery
+from hermes_actor.engine import connection
 from hermes_actor.engine.batch import BatchRunner
 from hermes_actor.engine.checkpoint import Action, run_checkpoint
 from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.receipts import Receipts
+from hermes_actor.engine.startup import open_database, recovery
 
 if TYPE_CHECKING:
     from harness.job import Job

@@ -17,9 +17,9 @@ from pathlib import Path
 from disks.bench import digest_of, request_of
 from disks.power_cuts import Image
 from disks.recording import Promises
-from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.environment import Environment
-from hermes_actor.engine.fulltext import broken_parts
+from hermes_actor.engine.index.build_folder import BuildHere
+from hermes_actor.engine.index.fulltext import broken_parts
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import HermesActorError, OutcomeUnknown

@@ -207,7 +207,7 @@ def _shared_connection() -> None:
 
 def _not_synced() -> None:
     """Commits are left to the kernel."""
-    from hermes_actor.engine import open_database
+    from hermes_actor.engine.startup import open_database
 
     plain = open_database._configure
 
@@ -258,7 +258,7 @@ def _old_floor() -> None:
 
 def _never_rebuilt() -> None:
     """An index that is found damaged stays as it is."""
-    from hermes_actor.engine.index_maintenance import IndexMaintenance
+    from hermes_actor.engine.index.maintenance import IndexMaintenance
 
     def raise_it(_self: IndexMaintenance, error: Exception) -> bool:
         raise error
@@ -270,7 +270,7 @@ def _never_rebuilt() -> None:
 
 def _trusted_watermark() -> None:
     """Nobody looks whether the tables still hold what the watermark says."""
-    from hermes_actor.engine import indexer
+    from hermes_actor.engine.index import indexer
 
     _put(indexer, "covers", lambda *_words: True)
     _put(indexer, "index_gaps", lambda _conn, _above, watermark, *_words: watermark)

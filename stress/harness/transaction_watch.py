@@ -19,7 +19,7 @@ _INDEXED = (
 
 def watch_rows(file: Path) -> None:
     """From now on note every large text that a step of indexing takes into its transaction."""
-    from hermes_actor.engine import indexer
+    from hermes_actor.engine.index import indexer
 
     plain = indexer._index
 

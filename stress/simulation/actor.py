@@ -22,8 +22,8 @@ from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.replies import welcome
 from hermes_actor.actor.requests import RequestTracker
-from hermes_actor.engine.build_folder import BuildHere
 from hermes_actor.engine.environment import Environment
+from hermes_actor.engine.index.build_folder import BuildHere
 from hermes_actor.engine.jobs import Job, Stop
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock

@@ -6,9 +6,9 @@ from typing import Any
 
 from disks.mutations import replace
 
-from hermes_actor.engine import index_maintenance
 from hermes_actor.engine.connection import WriteConnection
-from hermes_actor.engine.indexer import newest_id
+from hermes_actor.engine.index import maintenance
+from hermes_actor.engine.index.indexer import newest_id
 from hermes_actor.engine.meta_table import set_internal
 from hermes_actor.engine.receipts import Receipts
 from hermes_protocol.client import ClientProtocol
@@ -48,7 +48,7 @@ def _index_skips_rows() -> None:
         set_internal(conn, "watermark", newest)
         return newest
 
-    replace(index_maintenance, "index_until", index_until)
+    replace(maintenance, "index_until", index_until)
 
 
 def _reply_before_commit() -> None:

@@ -71,7 +71,7 @@ WRITER = [
     "hermes_actor.engine.writer:Writer.idle_slice",
     "hermes_actor.engine.receipts:Receipts.find",
     "hermes_actor.engine.receipts:Receipts.record",
-    "hermes_actor.engine.index_maintenance:index_until",
+    "hermes_actor.engine.index.maintenance:index_until",
     "hermes_actor.engine.checkpoint:Checkpointer.run_if_due",
     "hermes_actor.engine.loop:maintain",
     "hermes_actor.engine.connection:WriteConnection.begin",

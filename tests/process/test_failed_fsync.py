@@ -169,7 +169,7 @@ def test_embedded_writer_tells_its_callers(path, paths):
 
 # A reader that keeps the WAL from being folded back.
 
-SOON = "from hermes_actor.engine import recovery\nrecovery.BARRIER_SECONDS = 0.2\n"
+SOON = "from hermes_actor.engine.startup import recovery\nrecovery.BARRIER_SECONDS = 0.2\n"
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_actor_that_ends_takes_the_process_along(path, how):
 
 
 FAILING = """
-import hermes_actor.engine.build_process as build_process
+import hermes_actor.engine.index.build_process as build_process
 build_process._address_space = lambda size: 40 << 20
 """
 

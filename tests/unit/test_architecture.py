@@ -182,9 +182,9 @@ def test_every_layer_is_known():
 @pytest.mark.parametrize(
     ("name", "homes"),
     [
-        (r"sqlite3(\.|$)", {"hermes_actor.sqlite", "hermes_actor.engine.build_script"}),
+        (r"sqlite3(\.|$)", {"hermes_actor.sqlite", "hermes_actor.engine.index.build_script"}),
         (r"(_sqlite3|pysqlite3|apsw)(\.|$)", set()),
-        (r"sqlite_utils(\.|$)", {"hermes_actor.engine.migrations", "hermes_actor.cli"}),
+        (r"sqlite_utils(\.|$)", {"hermes_actor.engine.startup.migrations", "hermes_actor.cli"}),
         (r"trio(\.|$)", {"hermes_actor.actor"}),
         (
             r"anyio(\.|$)",

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes_actor.engine import build_process
-from hermes_actor.engine import fts_segments as segments
-from hermes_actor.engine.build_folder import BuildFailed, BuildFolder, BuildHere
-from hermes_actor.engine.build_process import BuildProcess, start_builder
-from hermes_actor.engine.index_entries import Entry
+from hermes_actor.engine.index import build_process, segments
+from hermes_actor.engine.index.build_folder import BuildFailed, BuildFolder, BuildHere
+from hermes_actor.engine.index.build_process import BuildProcess, start_builder
+from hermes_actor.engine.index.entries import Entry
 from hermes_actor.paths import resolve_paths
 from hermes_actor.store.search.coverage import TABLES
 

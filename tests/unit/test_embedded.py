@@ -332,7 +332,7 @@ def test_program_that_forgets_to_close_ends_cleanly(path, ending, code, complain
 
 def test_search_is_complete_after_a_kill(open_embedded, path):
     code = FORGETS.replace(
-        "db = ", "from hermes_actor.engine.index_maintenance import IndexMaintenance\n"
+        "db = ", "from hermes_actor.engine.index.maintenance import IndexMaintenance\n"
         "IndexMaintenance.run_slice = lambda self, seconds: False\ndb = ",
     )  # fmt: skip
     program(code + "import os; os.kill(os.getpid(), 9)", path, -signal.SIGKILL)

@@ -14,11 +14,11 @@ import pytest
 from support.files import FTS_TABLES, query, raw
 
 from hermes_actor import limits
-from hermes_actor.engine import large_texts
-from hermes_actor.engine.build_folder import BuildFailed, BuildHere
-from hermes_actor.engine.build_process import BuildProcess
 from hermes_actor.engine.environment import Environment
-from hermes_actor.engine.fts_segments import _read_structure, is_known_format
+from hermes_actor.engine.index import large_texts
+from hermes_actor.engine.index.build_folder import BuildFailed, BuildHere
+from hermes_actor.engine.index.build_process import BuildProcess
+from hermes_actor.engine.index.segments import _read_structure, is_known_format
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import IndexBehind, StorageError

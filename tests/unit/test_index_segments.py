@@ -7,8 +7,8 @@ import string
 import pytest
 from support.files import raw
 
-from hermes_actor.engine import fts_segments
-from hermes_actor.engine.index_entries import Entry, change
+from hermes_actor.engine.index import segments
+from hermes_actor.engine.index.entries import Entry, change
 from hermes_actor.sqlite import connect_alone
 from hermes_actor.store.schema import statements
 from hermes_actor.store.search.coverage import TABLES
@@ -42,14 +42,14 @@ def plain(path, table):
 
 def put_aside(conn, table, *entries, size=20_000):
     """Build aside and copy in transactions of *size* bytes, as the writer does."""
-    built = fts_segments.build(table, entries)
+    built = segments.build(table, entries)
     conn.execute("BEGIN")
-    number, after = fts_segments.unused_number(conn, table), 0
-    while (after := fts_segments.stage(conn, table, number, built, after, size)) is not None:
+    number, after = segments.unused_number(conn, table), 0
+    while (after := segments.stage(conn, table, number, built, after, size)) is not None:
         conn.execute("COMMIT")
         conn.execute("BEGIN")
-    assert fts_segments.is_staged(conn, table, number, built)
-    fts_segments.place(conn, table, number, built)
+    assert segments.is_staged(conn, table, number, built)
+    segments.place(conn, table, number, built)
     conn.execute("COMMIT")
     built.close()
 
@@ -119,24 +119,24 @@ def test_several_rows_in_one_segment(tmp_path, table):
 
 def test_structure_that_was_remembered_is_read_again(tmp_path, monkeypatch):
     """The reason for one of the steps: without it FTS5 writes what it remembers over the rest."""
-    monkeypatch.setattr(fts_segments, "_forget_structure", lambda _conn, _table: None)
-    fts_segments.is_known_format.cache_clear()
-    assert not fts_segments.is_known_format()
+    monkeypatch.setattr(segments, "_forget_structure", lambda _conn, _table: None)
+    segments.is_known_format.cache_clear()
+    assert not segments.is_known_format()
     monkeypatch.undo()
-    fts_segments.is_known_format.cache_clear()
-    assert fts_segments.is_known_format()
+    segments.is_known_format.cache_clear()
+    assert segments.is_known_format()
 
 
 def test_rolled_back_copy_leaves_no_trace(tmp_path):
     table = "messages_fts"
     conn = plain(tmp_path / "x.db", table)
     change(conn, table, Entry(1, None, b"walrus"))
-    built = fts_segments.build(table, [Entry(2, None, TEXTS["words"])])
+    built = segments.build(table, [Entry(2, None, TEXTS["words"])])
     before = conn.execute(f"SELECT * FROM {table}_data").fetchall()
     conn.execute("BEGIN")
-    number = fts_segments.unused_number(conn, table)
-    fts_segments.stage(conn, table, number, built, 0, 1 << 30)
-    fts_segments.place(conn, table, number, built)
+    number = segments.unused_number(conn, table)
+    segments.stage(conn, table, number, built, 0, 1 << 30)
+    segments.place(conn, table, number, built)
     conn.execute("ROLLBACK")
     assert conn.execute(f"SELECT * FROM {table}_data").fetchall() == before
     assert answers(conn, table)["walrus"] == [(1, pytest.approx(-1e-6))]
@@ -148,13 +148,13 @@ def test_leftovers_are_removed_in_parts_and_nothing_else(tmp_path):
     table = "messages_fts_trigram"
     conn = plain(tmp_path / "x.db", table)
     put_aside(conn, table, Entry(1, None, TEXTS["words"]))
-    built = fts_segments.build(table, [Entry(2, None, TEXTS["base64"])])
-    fts_segments.stage(conn, table, fts_segments.unused_number(conn, table), built, 0, 1 << 30)
+    built = segments.build(table, [Entry(2, None, TEXTS["base64"])])
+    segments.stage(conn, table, segments.unused_number(conn, table), built, 0, 1 << 30)
     found = answers(conn, table)
     count = f"SELECT COUNT(*) FROM {table}_data"
     ((before,),) = conn.execute(count).fetchall()
     rounds = 0
-    while fts_segments.remove_leftovers(conn, table, 16):
+    while segments.remove_leftovers(conn, table, 16):
         rounds += 1
     ((after,),) = conn.execute(count).fetchall()
     assert before - after == built.pages
@@ -178,11 +178,11 @@ def test_other_formats_are_refused(harm):
     conn.execute("CREATE VIRTUAL TABLE t USING fts5(content)")
     conn.execute("INSERT INTO t VALUES ('walrus')")
     conn.execute(harm)
-    with pytest.raises(fts_segments.UnknownFormat):
-        fts_segments.unused_number(conn, "t")
+    with pytest.raises(segments.UnknownFormat):
+        segments.unused_number(conn, "t")
 
 
-SMALL, LARGE = fts_segments._Segment(1, 1, 3), fts_segments._Segment(2, 1, 900)
+SMALL, LARGE = segments._Segment(1, 1, 3), segments._Segment(2, 1, 900)
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,9 @@ SMALL, LARGE = fts_segments._Segment(1, 1, 3), fts_segments._Segment(2, 1, 900)
 )
 def test_place_in_the_structure(before, after):
     """Always the newest, never among the small ones that are merged every few rows."""
-    new = fts_segments._Segment(1999, 1, 500)
-    structure = fts_segments._Structure(
-        b"\0\0\0\0", 7, [fts_segments._Level(*level) for level in before]
-    )
-    found = fts_segments._with_newest(structure, new)
+    new = segments._Segment(1999, 1, 500)
+    structure = segments._Structure(b"\0\0\0\0", 7, [segments._Level(*level) for level in before])
+    found = segments._with_newest(structure, new)
     assert [level.segments for level in found.levels] == [
         [new if one == "new" else one for one in level] for level in after
     ]
@@ -214,7 +212,7 @@ def test_place_in_the_structure(before, after):
 
 
 def test_small_segment_is_placed_as_fts5_does():
-    new = fts_segments._Segment(1999, 1, 2)
-    levels = [fts_segments._Level(1, [SMALL]), fts_segments._Level(0, [LARGE])]
-    found = fts_segments._with_newest(fts_segments._Structure(b"\0\0\0\0", 7, levels), new)
+    new = segments._Segment(1999, 1, 2)
+    levels = [segments._Level(1, [SMALL]), segments._Level(0, [LARGE])]
+    found = segments._with_newest(segments._Structure(b"\0\0\0\0", 7, levels), new)
     assert found.levels == [(1, [SMALL, new]), (0, [LARGE])]

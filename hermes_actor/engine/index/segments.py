@@ -3,7 +3,7 @@
 FTS5 takes a row in one piece: seconds for a message of some megabytes, under the write lock, and
 nothing can interrupt it. An index is a list of segments, though, and a finished segment does not
 care where it was built. So the text is indexed in a private database, in memory or, if it is very
-large, in a file (see :mod:`hermes_actor.engine.build_folder`), and the pages of the one segment
+large, in a file (:mod:`hermes_actor.engine.index.build_folder`), and the pages of the one segment
 that this makes are copied under a number that the index does not use. The index learns of them when
 its structure record names them: a small change, in one transaction with the text, its size and the
 totals. The table stays an ordinary FTS5 table for every other program.
@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_actor.engine.build_script import Step, run_steps
-from hermes_actor.engine.index_entries import Entry, change
+from hermes_actor.engine.index.build_script import Step, run_steps
+from hermes_actor.engine.index.entries import Entry, change
 from hermes_actor.sqlite import connect_alone, sqlite3
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import statements

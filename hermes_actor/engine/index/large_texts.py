@@ -2,9 +2,9 @@
 
 A large text is indexed in a thread, in private databases, one for each full-text table. A very
 large one is indexed in a process that the thread waits for: FTS5 needs up to 120 times the size of
-a row in memory (see :mod:`hermes_actor.engine.build_process`). The writer then copies the result in
-short transactions: pages first, a bounded number in each, and with the last ones what makes them
-part of the index (see :mod:`hermes_actor.engine.fts_segments`). Nothing is held while the thread
+a row in memory (:mod:`hermes_actor.engine.index.build_process`). The writer then copies the result
+in short transactions: pages first, a bounded number in each, and with the last ones what makes them
+part of the index (see :mod:`hermes_actor.engine.index.segments`). Nothing is held while the thread
 works. So at the end the texts are compared with those that it was given; if a message was changed
 or deleted meanwhile, or another program has indexed it, the work is thrown away and begun again. A
 crash leaves pages that no index knows of; they are removed before the next text.
@@ -19,9 +19,12 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
-from hermes_actor.engine.build_folder import BuildFolder
-from hermes_actor.engine.build_folder import remove_leftovers as remove_folders
-from hermes_actor.engine.fts_segments import (
+from hermes_actor.engine.health import failing_index
+from hermes_actor.engine.index.build_folder import BuildFolder
+from hermes_actor.engine.index.build_folder import remove_leftovers as remove_folders
+from hermes_actor.engine.index.entries import Entry, change, entries_of, entry_of
+from hermes_actor.engine.index.notes import has_notes, is_noted, remove_notes
+from hermes_actor.engine.index.segments import (
     Built,
     UnknownFormat,
     build,
@@ -32,9 +35,6 @@ from hermes_actor.engine.fts_segments import (
     stage,
     unused_number,
 )
-from hermes_actor.engine.health import failing_index
-from hermes_actor.engine.index_entries import Entry, change, entries_of, entry_of
-from hermes_actor.engine.index_notes import has_notes, is_noted, remove_notes
 from hermes_actor.errors import StorageError
 from hermes_actor.store.search.coverage import TABLES
 

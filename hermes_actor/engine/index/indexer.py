@@ -5,7 +5,7 @@ cost. They stay in the file for other programs; on the write connection they hav
 rows are indexed in bulk later. The *watermark* is the highest message id that both indexes cover.
 
 Rules. (1) What is changed or deleted is noted in the same transaction, and so is a large text that
-the watermark passes: see :mod:`hermes_actor.engine.index_notes`. (2) Only in files whose tables and
+the watermark passes: see :mod:`hermes_actor.engine.index.notes`. (2) Only in files whose tables and
 triggers have exactly the known shape. (3) Rows that are already indexed, by another program or by
 an update, are skipped by an anti-join on the document sizes, never by OR IGNORE. (4) A file that is
 opened for the first time starts at its newest message if both indexes end there, else at 0; gaps

@@ -4,10 +4,11 @@ FTS5 keeps all terms of a row in memory until the row is complete: up to 120 tim
 text, and nothing can make it write earlier. A process gives all of it back by ending, can be killed
 at any time, and is the first that a system without memory ends.
 
-The process gets a folder (:mod:`hermes_actor.engine.build_folder`) and nothing else: no descriptor
-of the actor, no lock, not the store. It runs :mod:`hermes_actor.engine.build_script` from memory.
-It says ``built`` at the end. That word counts, not the exit code, which another part of an
-embedding program may have collected. It ends with its parent.
+The process gets a folder (:mod:`hermes_actor.engine.index.build_folder`) and nothing else: no
+descriptor of the actor, no lock, not the store. It runs
+:mod:`hermes_actor.engine.index.build_script` from memory. It says ``built`` at the end. That word
+counts, not the exit code, which another part of an embedding program may have collected. It ends
+with its parent.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import sys
 from pathlib import Path
 
 from hermes_actor import limits
-from hermes_actor.engine import build_script
-from hermes_actor.engine.build_folder import BuildFailed, BuildHere
+from hermes_actor.engine.index import build_script
+from hermes_actor.engine.index.build_folder import BuildFailed, BuildHere
 from hermes_actor.system.descriptors import is_readable
 from hermes_actor.system.fork import outside
 from hermes_actor.system.interpreter import library_variables

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.indexer import index_gaps, mark_gaps_unchecked
+from hermes_actor.engine.index.indexer import index_gaps, mark_gaps_unchecked
 from hermes_actor.engine.meta_table import get_internal, set_internal
 
 if TYPE_CHECKING:

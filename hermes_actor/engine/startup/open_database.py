@@ -2,7 +2,7 @@
 
 A file that is not a database, or is damaged, is recognised before a single byte is written. A new
 file and an outdated one are brought to version 11 in one transaction. Start-up recovery (R1)
-follows, before the first acknowledgement: see :mod:`hermes_actor.engine.recovery`.
+follows, before the first acknowledgement: see :mod:`hermes_actor.engine.startup.recovery`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.fulltext import broken_parts, create_fulltext
+from hermes_actor.engine.index.fulltext import broken_parts, create_fulltext
 from hermes_actor.engine.meta_table import create_meta_tables
 from hermes_actor.engine.retry import is_busy, retry_busy
-from hermes_actor.engine.schema_columns import missing_columns, stored_version
+from hermes_actor.engine.startup.schema_columns import missing_columns, stored_version
 from hermes_actor.errors import CannotOpen, DiskFull, DiskIOError, HermesActorError, from_sqlite
 from hermes_actor.journal_mode import apply_wal_with_fallback
 from hermes_actor.sqlite import Connection, sqlite3
@@ -153,7 +153,7 @@ def _prepare(conn: Connection, paths: StorePaths, wait: _Waiting) -> None:
         _in_transaction(conn, wait, _create_schema)
     elif not _is_current(conn):
         # Late import: sqlite-utils costs more than opening a current file.
-        from hermes_actor.engine.migrations import migrate
+        from hermes_actor.engine.startup.migrations import migrate
 
         _log.info("migrating %s", paths.db)
 

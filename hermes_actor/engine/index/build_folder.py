@@ -2,7 +2,7 @@
 
 One database for each full-text table: the texts as they were and as they should be, the statements
 that index them, and in the end the private table with its one segment. The writer's thread puts the
-texts in, another process builds (see :mod:`hermes_actor.engine.build_process`), and the thread
+texts in, another process builds (:mod:`hermes_actor.engine.index.build_process`), and the thread
 opens what was built. The folder is removed in every case; connections that are open by then keep
 their files until they are closed. What a crash leaves is removed by the next owner.
 """
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from hermes_actor.engine.build_script import Step, build_all
-from hermes_actor.engine.fts_segments import Built, UnknownFormat, build_steps, keep_texts
-from hermes_actor.engine.index_entries import Entry
+from hermes_actor.engine.index.build_script import Step, build_all
+from hermes_actor.engine.index.entries import Entry
+from hermes_actor.engine.index.segments import Built, UnknownFormat, build_steps, keep_texts
 from hermes_actor.sqlite import connect_alone
 
 if TYPE_CHECKING:

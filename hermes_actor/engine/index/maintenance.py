@@ -11,17 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.fts_segments import UnknownFormat, is_crowded
-from hermes_actor.engine.fulltext import (
+from hermes_actor.engine.health import IndexFailed, failing_index
+from hermes_actor.engine.index.fulltext import (
     broken_parts,
     create_fulltext,
     drop_fulltext,
     drop_triggers,
 )
-from hermes_actor.engine.gap_scan import GapScan
-from hermes_actor.engine.health import IndexFailed, failing_index
-from hermes_actor.engine.index_notes import has_notes, is_noted, settle, take_notes
-from hermes_actor.engine.indexer import (
+from hermes_actor.engine.index.gap_scan import GapScan
+from hermes_actor.engine.index.indexer import (
     check_watermark,
     forget_index,
     index_until,
@@ -29,7 +27,9 @@ from hermes_actor.engine.indexer import (
     note_schema,
     settle_watermark,
 )
-from hermes_actor.engine.large_texts import LargeTextIndexer
+from hermes_actor.engine.index.large_texts import LargeTextIndexer
+from hermes_actor.engine.index.notes import has_notes, is_noted, settle, take_notes
+from hermes_actor.engine.index.segments import UnknownFormat, is_crowded
 from hermes_actor.errors import IndexBehind, StorageError
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema_features import features_of

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from sqlite_utils import Database
 
 from hermes_actor import limits
-from hermes_actor.engine.fulltext import (
+from hermes_actor.engine.index.fulltext import (
     broken_parts,
     create_fulltext,
     drop_fulltext,
     is_inline,
 )
-from hermes_actor.engine.indexer import forget_index, index_all, newest_id
+from hermes_actor.engine.index.indexer import forget_index, index_all, newest_id
 from hermes_actor.engine.meta_table import create_meta_tables, set_internal
-from hermes_actor.engine.schema_columns import missing_columns, stored_version
+from hermes_actor.engine.startup.schema_columns import missing_columns, stored_version
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VERSION, statements
 from hermes_actor.store.search.coverage import TABLES, is_usable

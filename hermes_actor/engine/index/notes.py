@@ -8,7 +8,7 @@ compare. So it does not matter how often a message is noted, nor what becomes of
 
 Searches join messages, so what is indexed of a deleted one is never found; for any other note they
 wait. A note with ``aside`` set is of a large text, which
-:mod:`hermes_actor.engine.large_texts` settles.
+:mod:`hermes_actor.engine.index.large_texts` settles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.index_entries import change, entry_of, is_large
+from hermes_actor.engine.index.entries import change, entry_of, is_large
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.search.coverage import TABLES, is_usable
 

@@ -1,0 +1,1 @@
+"""Opening a database for its owner: schema, start-up recovery, files left behind."""
