@@ -30,7 +30,7 @@ from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.aio import actor_client
 from hermes_actor.client.aio.subscription import AsyncActorChangeStream, AsyncSubscription
 from hermes_actor.client.aio.thread_adapter import ThreadChangeStream, ThreadPort
-from hermes_actor.pipeline import AsyncPipeline
+from hermes_actor.pipeline import AsyncPipeline, SingleChanges
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _awaitable(
     return call
 
 
-class AsyncSessionDB:
+class AsyncSessionDB(SingleChanges, made_by=_awaitable):
     """Awaitable twin of a SessionDB: the same methods, arguments, results and errors.
 
     Args:
@@ -111,37 +111,6 @@ class AsyncSessionDB:
             if db is not self._given:
                 with anyio.CancelScope(shield=True):
                     await self._run(db.close)
-
-    # --- single changes: messages to the actor, without a thread ------------------------------
-
-    create_session = _awaitable(SessionDB.create_session)
-    ensure_session = _awaitable(SessionDB.ensure_session)
-    continue_session = _awaitable(SessionDB.continue_session)
-    end_session = _awaitable(SessionDB.end_session)
-    reopen_session = _awaitable(SessionDB.reopen_session)
-    update_system_prompt = _awaitable(SessionDB.update_system_prompt)
-    update_token_counts = _awaitable(SessionDB.update_token_counts)
-    set_session_title = _awaitable(SessionDB.set_session_title)
-    move_session_title = _awaitable(SessionDB.move_session_title)
-    queue_title = _awaitable(SessionDB.queue_title)
-    append_message = _awaitable(SessionDB.append_message)
-    replace_messages = _awaitable(SessionDB.replace_messages)
-    clear_messages = _awaitable(SessionDB.clear_messages)
-    set_meta = _awaitable(SessionDB.set_meta)
-    vacuum = _awaitable(SessionDB.vacuum)
-    finalize_orphaned_compression_sessions = _awaitable(
-        SessionDB.finalize_orphaned_compression_sessions
-    )
-    archive_session = _awaitable(SessionDB.archive_session)
-    import_session = _awaitable(SessionDB.import_session)
-    request_handoff = _awaitable(SessionDB.request_handoff)
-    claim_handoff = _awaitable(SessionDB.claim_handoff)
-    complete_handoff = _awaitable(SessionDB.complete_handoff)
-    fail_handoff = _awaitable(SessionDB.fail_handoff)
-    apply_telegram_topic_migration = _awaitable(SessionDB.apply_telegram_topic_migration)
-    enable_telegram_topic_mode = _awaitable(SessionDB.enable_telegram_topic_mode)
-    disable_telegram_topic_mode = _awaitable(SessionDB.disable_telegram_topic_mode)
-    bind_telegram_topic = _awaitable(SessionDB.bind_telegram_topic)
 
     # --- reads, and methods of several steps: in a worker thread --------------------------------
 

@@ -14,14 +14,15 @@ until an answer or :meth:`AsyncPipeline.flush` is awaited, or the block ends.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from hermes_actor.api.change import Change, build, reason_for_all
 from hermes_actor.api.provider import SessionDBProvider
 
 if TYPE_CHECKING:
+    from hermes_actor.async_session_db import AsyncSessionDB
     from hermes_actor.client.interfaces import Answer, AsyncAnswer, AsyncPort
 
 __all__ = ["AsyncPipeline", "AsyncQueuedAnswer", "Pipeline", "QueuedAnswer"]
@@ -33,10 +34,69 @@ _SENT_AT_ONCE = 64
 """Changes that are held back at most: a batch of the writer."""
 
 
+class _Single(Generic[P, R]):
+    """The types of a method that makes a single change, in each class that has it."""
+
+    def __init__(self, method: Callable[Concatenate[SessionDBProvider, P], R]) -> None:
+        self.method = method
+
+    @overload
+    def __get__(self, owner: Pipeline, kind: object) -> Callable[P, QueuedAnswer[R]]: ...
+    @overload
+    def __get__(self, owner: AsyncPipeline, kind: object) -> Callable[P, AsyncQueuedAnswer[R]]: ...
+    @overload
+    def __get__(
+        self, owner: AsyncSessionDB, kind: object
+    ) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, owner: object, kind: object) -> Callable[P, object]:
+        raise NotImplementedError("a subclass of SingleChanges has functions of its own")
+
+
+class SingleChanges:
+    """Base of the classes that send the single changes of a SessionDB in their own way.
+
+    A subclass has a method for each, which *made_by* makes of the method of the SessionDB.
+    """
+
+    def __init_subclass__(cls, made_by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        for name, single in vars(SingleChanges).items():
+            if isinstance(single, _Single):
+                setattr(cls, name, made_by(single.method))
+
+    create_session = _Single(SessionDBProvider.create_session)
+    ensure_session = _Single(SessionDBProvider.ensure_session)
+    continue_session = _Single(SessionDBProvider.continue_session)
+    end_session = _Single(SessionDBProvider.end_session)
+    reopen_session = _Single(SessionDBProvider.reopen_session)
+    update_system_prompt = _Single(SessionDBProvider.update_system_prompt)
+    update_token_counts = _Single(SessionDBProvider.update_token_counts)
+    set_session_title = _Single(SessionDBProvider.set_session_title)
+    move_session_title = _Single(SessionDBProvider.move_session_title)
+    queue_title = _Single(SessionDBProvider.queue_title)
+    append_message = _Single(SessionDBProvider.append_message)
+    replace_messages = _Single(SessionDBProvider.replace_messages)
+    clear_messages = _Single(SessionDBProvider.clear_messages)
+    set_meta = _Single(SessionDBProvider.set_meta)
+    vacuum = _Single(SessionDBProvider.vacuum)
+    finalize_orphaned_compression_sessions = _Single(
+        SessionDBProvider.finalize_orphaned_compression_sessions
+    )
+    archive_session = _Single(SessionDBProvider.archive_session)
+    import_session = _Single(SessionDBProvider.import_session)
+    request_handoff = _Single(SessionDBProvider.request_handoff)
+    claim_handoff = _Single(SessionDBProvider.claim_handoff)
+    complete_handoff = _Single(SessionDBProvider.complete_handoff)
+    fail_handoff = _Single(SessionDBProvider.fail_handoff)
+    apply_telegram_topic_migration = _Single(SessionDBProvider.apply_telegram_topic_migration)
+    enable_telegram_topic_mode = _Single(SessionDBProvider.enable_telegram_topic_mode)
+    disable_telegram_topic_mode = _Single(SessionDBProvider.disable_telegram_topic_mode)
+    bind_telegram_topic = _Single(SessionDBProvider.bind_telegram_topic)
+
+
 class _ChangesOnly:
     if not TYPE_CHECKING:  # a checker must find these calls, and would take them for valid
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> None:
             raise AttributeError(f"{name} cannot be part of a pipeline")
 
 
@@ -66,54 +126,25 @@ class QueuedAnswer(Generic[R]):
         return self._change.outcome(self._answer.result())
 
 
-def _queued(
-    method: Callable[Concatenate[SessionDBProvider, P], R],
-) -> Callable[Concatenate[Pipeline, P], QueuedAnswer[R]]:
+def _queued(method: Callable[..., R]) -> Callable[..., QueuedAnswer[R] | AsyncQueuedAnswer[R]]:
     """Make the method of a pipeline that queues the change that *method* makes."""
 
     @wraps(method)
-    def queue(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> QueuedAnswer[R]:
+    def queue(
+        self: Pipeline | AsyncPipeline, /, *args: Any, **kwargs: Any
+    ) -> QueuedAnswer[R] | AsyncQueuedAnswer[R]:
         return self._add(build(method, self._db, *args, **kwargs))
 
     return queue
 
 
-class Pipeline(_ChangesOnly):
+class Pipeline(_ChangesOnly, SingleChanges, made_by=_queued):
     """A queue of changes, made by :meth:`SessionDB.pipeline`. Not safe to share between threads."""
 
     def __init__(self, db: SessionDBProvider) -> None:
         self._db = db
         self._queued: list[QueuedAnswer[Any]] = []
         self._answers: list[QueuedAnswer[Any]] = []
-
-    create_session = _queued(SessionDBProvider.create_session)
-    ensure_session = _queued(SessionDBProvider.ensure_session)
-    continue_session = _queued(SessionDBProvider.continue_session)
-    end_session = _queued(SessionDBProvider.end_session)
-    reopen_session = _queued(SessionDBProvider.reopen_session)
-    update_system_prompt = _queued(SessionDBProvider.update_system_prompt)
-    update_token_counts = _queued(SessionDBProvider.update_token_counts)
-    set_session_title = _queued(SessionDBProvider.set_session_title)
-    move_session_title = _queued(SessionDBProvider.move_session_title)
-    queue_title = _queued(SessionDBProvider.queue_title)
-    append_message = _queued(SessionDBProvider.append_message)
-    replace_messages = _queued(SessionDBProvider.replace_messages)
-    clear_messages = _queued(SessionDBProvider.clear_messages)
-    set_meta = _queued(SessionDBProvider.set_meta)
-    vacuum = _queued(SessionDBProvider.vacuum)
-    finalize_orphaned_compression_sessions = _queued(
-        SessionDBProvider.finalize_orphaned_compression_sessions
-    )
-    archive_session = _queued(SessionDBProvider.archive_session)
-    import_session = _queued(SessionDBProvider.import_session)
-    request_handoff = _queued(SessionDBProvider.request_handoff)
-    claim_handoff = _queued(SessionDBProvider.claim_handoff)
-    complete_handoff = _queued(SessionDBProvider.complete_handoff)
-    fail_handoff = _queued(SessionDBProvider.fail_handoff)
-    apply_telegram_topic_migration = _queued(SessionDBProvider.apply_telegram_topic_migration)
-    enable_telegram_topic_mode = _queued(SessionDBProvider.enable_telegram_topic_mode)
-    disable_telegram_topic_mode = _queued(SessionDBProvider.disable_telegram_topic_mode)
-    bind_telegram_topic = _queued(SessionDBProvider.bind_telegram_topic)
 
     def _add(self, change: Change[R]) -> QueuedAnswer[R]:
         answer = QueuedAnswer(self, change)
@@ -209,19 +240,7 @@ class AsyncQueuedAnswer(Generic[R]):
         self._error, self._settled = error, True
 
 
-def _queued_async(
-    method: Callable[Concatenate[SessionDBProvider, P], R],
-) -> Callable[Concatenate[AsyncPipeline, P], AsyncQueuedAnswer[R]]:
-    """Make the method of an asynchronous pipeline that queues the change that *method* makes."""
-
-    @wraps(method)
-    def queue(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> AsyncQueuedAnswer[R]:
-        return self._add(build(method, self._db, *args, **kwargs))
-
-    return queue
-
-
-class AsyncPipeline(_ChangesOnly):
+class AsyncPipeline(_ChangesOnly, SingleChanges, made_by=_queued):
     """A queue of changes, made by :meth:`AsyncSessionDB.pipeline`, for an ``async with`` block."""
 
     def __init__(
@@ -230,35 +249,6 @@ class AsyncPipeline(_ChangesOnly):
         self._opened = opened
         self._queued: list[AsyncQueuedAnswer[Any]] = []
         self._answers: list[AsyncQueuedAnswer[Any]] = []
-
-    create_session = _queued_async(SessionDBProvider.create_session)
-    ensure_session = _queued_async(SessionDBProvider.ensure_session)
-    continue_session = _queued_async(SessionDBProvider.continue_session)
-    end_session = _queued_async(SessionDBProvider.end_session)
-    reopen_session = _queued_async(SessionDBProvider.reopen_session)
-    update_system_prompt = _queued_async(SessionDBProvider.update_system_prompt)
-    update_token_counts = _queued_async(SessionDBProvider.update_token_counts)
-    set_session_title = _queued_async(SessionDBProvider.set_session_title)
-    move_session_title = _queued_async(SessionDBProvider.move_session_title)
-    queue_title = _queued_async(SessionDBProvider.queue_title)
-    append_message = _queued_async(SessionDBProvider.append_message)
-    replace_messages = _queued_async(SessionDBProvider.replace_messages)
-    clear_messages = _queued_async(SessionDBProvider.clear_messages)
-    set_meta = _queued_async(SessionDBProvider.set_meta)
-    vacuum = _queued_async(SessionDBProvider.vacuum)
-    finalize_orphaned_compression_sessions = _queued_async(
-        SessionDBProvider.finalize_orphaned_compression_sessions
-    )
-    archive_session = _queued_async(SessionDBProvider.archive_session)
-    import_session = _queued_async(SessionDBProvider.import_session)
-    request_handoff = _queued_async(SessionDBProvider.request_handoff)
-    claim_handoff = _queued_async(SessionDBProvider.claim_handoff)
-    complete_handoff = _queued_async(SessionDBProvider.complete_handoff)
-    fail_handoff = _queued_async(SessionDBProvider.fail_handoff)
-    apply_telegram_topic_migration = _queued_async(SessionDBProvider.apply_telegram_topic_migration)
-    enable_telegram_topic_mode = _queued_async(SessionDBProvider.enable_telegram_topic_mode)
-    disable_telegram_topic_mode = _queued_async(SessionDBProvider.disable_telegram_topic_mode)
-    bind_telegram_topic = _queued_async(SessionDBProvider.bind_telegram_topic)
 
     def _add(self, change: Change[R]) -> AsyncQueuedAnswer[R]:
         answer = AsyncQueuedAnswer(self, change)
