@@ -20,15 +20,13 @@ from hermes_actor.client.reader import Reader
 from hermes_actor.compat.connection import ConnectionShim, Parameters
 from hermes_actor.compat.init_errors import record_init_error
 from hermes_actor.errors import BadConfig, HermesActorError
-from hermes_actor.paths import check_not_hijacked, default_db_path, resolve_paths
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.paths import StorePaths, check_not_hijacked, default_db_path, resolve_paths
+from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.guest_sql import names_index
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import WriterPort
-    from hermes_actor.paths import StorePaths
     from hermes_actor.providers.resolve import StoreSpec
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["DEFAULT_DB_PATH", "SessionDB"]
 

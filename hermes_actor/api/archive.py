@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.change import Change, change
 from hermes_actor.api.maintenance import MaintenanceMethods
 from hermes_actor.store import queries, titles
-
-if TYPE_CHECKING:
-    from hermes_protocol.operations import Imported, MessageRow, SessionRow
+from hermes_protocol.operations import Imported, MessageRow, SessionRow
 
 __all__ = ["ArchiveMethods"]
 

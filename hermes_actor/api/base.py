@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from hermes_actor.errors import Closed
+from hermes_actor.store.queries import Query
 from hermes_actor.store.surrogates import without_surrogates
+from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import ReaderPort, WriterPort
-    from hermes_actor.store.queries import Query
-    from hermes_protocol.operations import Operation
 
 __all__ = ["Methods"]
 

@@ -16,10 +16,10 @@ import msgspec
 
 from hermes_actor.errors import OutcomeUnknown
 from hermes_actor.store.surrogates import without_surrogates
+from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
     from hermes_actor.api.base import Methods
-    from hermes_protocol.operations import Operation
 
 __all__ = ["Change", "build", "change", "is_one_change", "no_result", "reason_for_all"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
 from hermes_actor.api.change import Change, change
 from hermes_actor.store import message_codec as _codec
 from hermes_actor.store import queries, replay
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
+from hermes_actor.store.rows import Row
 
 __all__ = ["MessageMethods"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from hermes_actor.api.archive import ArchiveMethods
 from hermes_actor.api.gateway import GatewayMethods
@@ -25,8 +25,6 @@ from hermes_actor.api.queries import QueryMethods
 from hermes_actor.api.sessions import SessionMethods
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from hermes_actor.client.subscription import Subscription
     from hermes_actor.pipeline import Pipeline
 

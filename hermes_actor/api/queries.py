@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hermes_actor.api.base import Methods
 from hermes_actor.store import queries
 from hermes_actor.store.listing import Page
+from hermes_actor.store.rows import Row
 from hermes_actor.store.search import query as _query_text
 from hermes_actor.store.search.matches import Filters
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
 
 __all__ = ["QueryMethods"]
 

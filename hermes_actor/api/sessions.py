@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods
@@ -11,9 +11,7 @@ from hermes_actor.api.change import Change, change, no_result
 from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
 from hermes_actor.store import message_codec, queries, titles
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
+from hermes_actor.store.rows import Row
 
 __all__ = ["SessionMethods"]
 

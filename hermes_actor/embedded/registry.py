@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import atexit
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hermes_actor.embedded.writer import EmbeddedWriter, close_inherited_locks
 from hermes_actor.errors import ActorBroken
+from hermes_actor.paths import StorePaths
 from hermes_actor.system.shared import SharedObjects
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hermes_actor.paths import StorePaths
 
 __all__ = ["share"]
 

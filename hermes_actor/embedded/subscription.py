@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.errors import Closed
+from hermes_protocol.messages import Changed, Gap
 
 if TYPE_CHECKING:
     from hermes_actor.embedded.writer import EmbeddedWriter
     from hermes_actor.engine.change_log import ChangeLog
-    from hermes_protocol.messages import Changed, Gap
 
 __all__ = ["EmbeddedChanges"]
 

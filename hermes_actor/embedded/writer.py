@@ -19,12 +19,12 @@ from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, AlreadyOwned, Closed, HermesActorError, NotAllowed
+from hermes_actor.paths import StorePaths
 from hermes_actor.system.fork import inside
+from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import Answer, Lease
-    from hermes_actor.paths import StorePaths
-    from hermes_protocol.operations import Operation
 
 __all__ = ["EmbeddedWriter", "close_inherited_locks"]
 

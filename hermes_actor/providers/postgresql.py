@@ -10,11 +10,10 @@ from hermes_actor.providers.sql.postgresql.connection import engine_of_pool
 from hermes_actor.providers.sql.postgresql.dialect import PostgreSQLDialect
 from hermes_actor.providers.sql.search import search_similar
 from hermes_actor.providers.sql.session_db import ServerSessionDB
+from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-
-    from hermes_actor.store.rows import Row
 
 __all__ = ["PostgreSQLSessionDBProvider"]
 

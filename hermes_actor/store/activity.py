@@ -16,14 +16,12 @@ import heapq
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.lineage import continuations, continued
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["Listed", "by_activity"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from hermes_actor.errors import Unsupported
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.deletion import removable, remove_slice
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.messages import insert_all
@@ -22,9 +23,6 @@ from hermes_protocol.operations import (
     SessionRow,
     SessionsRemove,
 )
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["is_archived"]
 

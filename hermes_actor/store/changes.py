@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_protocol.messages import Changed
-
-if TYPE_CHECKING:
-    from hermes_protocol.operations import Operation
+from hermes_protocol.operations import Operation
 
 __all__ = ["change_of"]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "ConversationCounts", "StoreCounts", "conversation_counts", "last_active", "store_counts",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.filters import SELECT_FOUND
 from hermes_actor.store.registry import answers, applies
@@ -18,9 +19,6 @@ from hermes_protocol.operations import (
     SessionsPrune,
     SessionsPruneGhosts,
 )
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["delegates_of", "removable", "remove", "remove_slice", "with_delegates"]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import Row, dicts
 from hermes_actor.store.schema_features import features_of
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["FILTERS", "SELECT_FOUND", "MissingColumn", "matching"]
 

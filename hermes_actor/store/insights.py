@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import Row, scalar
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["Window", "message_counts", "sessions_in", "skill_calls", "tool_calls"]
 

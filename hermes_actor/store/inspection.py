@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import (
     DEFERRED_INDEX_SQL,
@@ -16,9 +17,6 @@ from hermes_actor.store.schema import (
     statements,
 )
 from hermes_protocol.operations import MessageRow, SessionRow
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "Identity", "PageUsage", "SchemaObject", "create_schema", "has_column", "identify",

@@ -8,15 +8,12 @@ that mark branches and delegates, that is every child without a mark and of anot
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "compression_lineage",

@@ -6,8 +6,9 @@ Pages are cut before anything is computed for their rows, so a list costs what i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.activity import Listed, by_activity
 from hermes_actor.store.lineage import compression_tip
@@ -15,9 +16,6 @@ from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, chunks, dicts, placeholders
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.telegram_topics import has_topics
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "PREVIEW_CUT",

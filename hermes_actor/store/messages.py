@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES
 from hermes_actor.store.message_codec import decode_content, decode_json
@@ -15,9 +16,6 @@ from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions import get_session
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["export_session", "get_messages", "insert_all", "message_count"]
 

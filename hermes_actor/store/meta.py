@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["content_bytes", "get_meta", "handoff_state", "pending_handoffs"]
 

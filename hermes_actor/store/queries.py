@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
+from hermes_actor.store.rows import Row
+
 if TYPE_CHECKING:
     from hermes_actor.store.listing import Page
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
-    from hermes_actor.store.rows import Row
     from hermes_actor.store.search.matches import Filters
 
 __all__ = ["Query"]

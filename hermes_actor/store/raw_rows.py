@@ -6,24 +6,20 @@ whatever the rows are. Every column of the file format is in a row, in its order
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from hermes_actor.sqlite import connect_alone
+from hermes_actor.sqlite import Connection, connect_alone
 from hermes_actor.store import queries
 from hermes_actor.store.registry import answers
 from hermes_actor.store.row_transfer import COPIED_TABLES, resume_token_of
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import OWN_SQL, SCHEMA_SQL, TOPICS_SQL
 from hermes_actor.store.schema_features import features_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "LOWEST", "PAGE_BYTES", "PAGE_ROWS", "StoreSummary", "StoredRow",

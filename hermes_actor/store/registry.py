@@ -8,13 +8,11 @@ So a batch of operations can share one transaction, and a replay gives the same 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hermes_actor.sqlite import Connection
+from hermes_actor.store.queries import Query
 from hermes_protocol.operations import Operation
-
-if TYPE_CHECKING:
-    from hermes_actor.store.queries import Query
 
 __all__ = ["ANSWER", "APPLY", "Registry", "answers", "applies"]
 

@@ -7,9 +7,10 @@ columns come from outside, so they are looked up and never trusted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_actor.errors import BadValue, ConstraintFailed
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.deletion import remove
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import placeholders, scalar
@@ -17,9 +18,6 @@ from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.telegram_topics import migrate as make_topics
 from hermes_protocol.operations import RowsCopy, TopicsMigrate
 from hermes_protocol.values import from_value
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["BOOKMARK", "COPIED_TABLES", "TOPIC_TABLES", "check_resume_token", "resume_token_of"]
 

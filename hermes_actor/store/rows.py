@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
+from hermes_actor.sqlite import Connection
 
 __all__ = [
     "Row",

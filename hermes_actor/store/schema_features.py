@@ -6,12 +6,10 @@ taken back, sessions that were archived). The features are read once per schema 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.schema import FTS_SHAPE, FTS_TRIGGERS, LEFTOVER, OWN_INDEXES, canonical
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["SchemaFeatures", "features_of"]
 

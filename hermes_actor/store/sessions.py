@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hermes_actor.errors import SessionEnded, UnknownSession
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.registry import answers, applies
@@ -20,9 +19,6 @@ from hermes_protocol.operations import (
     SessionReopen,
     SessionTokens,
 )
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["get_session", "ids_with_prefix", "resolve_id", "session_count"]
 

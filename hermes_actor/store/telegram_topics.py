@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from hermes_actor.errors import TopicLinked
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store import queries
 from hermes_actor.store.meta import get_meta, set_meta
 from hermes_actor.store.registry import answers, applies
@@ -19,9 +19,6 @@ from hermes_protocol.operations import (
     TopicsEnable,
     TopicsMigrate,
 )
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["binding", "has_topics", "is_linked", "mode_enabled"]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_actor.errors import TitleInUse
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "MAX_TITLE_LENGTH",

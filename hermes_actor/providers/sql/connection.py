@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, CursorResult, Executable
+from sqlalchemy import Connection, CursorResult, Executable
 
+from hermes_actor.store.rows import Row
+
+if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
-    from hermes_actor.store.rows import Row
 
 __all__ = ["ServerConnection"]
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -29,8 +30,6 @@ from hermes_actor.system import fork
 from hermes_actor.system.shared import SharedObjects
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
     from hermes_actor.providers.sql.dialect import ServerDialect
 
 __all__ = ["Database", "Outcome"]

@@ -11,19 +11,16 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
-from sqlalchemy import func, select
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, func, select
 
-from hermes_actor.errors import Unsupported
+from hermes_actor.errors import HermesActorError, Unsupported
 from hermes_actor.providers.sql.tables import changes
 from hermes_actor.providers.sql.types import encode_text
 
 if TYPE_CHECKING:
     import threading
 
-    from sqlalchemy import Column, ColumnElement, Connection, Engine, Table
-
     from hermes_actor.api.provider import Capabilities
-    from hermes_actor.errors import HermesActorError
     from hermes_actor.providers.sql.connection import ServerConnection
     from hermes_actor.providers.sql.query_tree import Node
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from hermes_actor.errors import DeadlineExceeded, Unsupported
 from hermes_actor.providers.sql.change_stream import ServerChanges
 from hermes_actor.providers.sql.database import Database, release
+from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import Answer
     from hermes_actor.providers.sql.receipts import Ticket
-    from hermes_protocol.operations import Operation
 
 __all__ = ["ServerPort", "no_private_sql"]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, Engine, insert, select, update
 
 from hermes_actor.errors import IncompatibleFormat
 from hermes_actor.providers.sql.tables import FORMAT, own_meta
 from hermes_actor.providers.sql.word_column import IS_WORDLESS, fill_words
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
     from hermes_actor.providers.sql.dialect import ServerDialect
 
 __all__ = ["MIGRATIONS", "ensure_schema"]

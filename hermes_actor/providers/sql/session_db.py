@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
+from sqlalchemy import Engine
+
 from hermes_actor.api.provider import Capabilities, SessionDBProvider
 from hermes_actor.config import Config
 from hermes_actor.errors import Closed
@@ -40,11 +42,9 @@ from hermes_actor.settings import (
     STORE_STATEMENT_TIMEOUT,
     STORE_SYNCHRONOUS_COMMIT,
 )
+from hermes_actor.store.queries import Query
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from hermes_actor.store.queries import Query
     from hermes_actor.store.raw_rows import StoreSummary
 
 __all__ = ["ServerSessionDB"]

@@ -7,9 +7,10 @@ identity of the store, and search indexes that are taken away before a copy and 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, func, select, update
 
 from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql import tables
@@ -23,10 +24,6 @@ from hermes_protocol.operations import RowsCopy
 from hermes_protocol.values import Blob, from_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlalchemy import Connection, Select, Table
-
     from hermes_actor.providers.sql.database import Database
     from hermes_actor.providers.sql.dialect import ServerDialect
 

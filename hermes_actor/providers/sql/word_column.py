@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, bindparam, literal_column, select, update
+from sqlalchemy import ColumnElement, Engine, bindparam, literal_column, select, update
 
 from hermes_actor.providers.sql.tables import messages
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from hermes_actor.providers.sql.dialect import ServerDialect
 
 __all__ = ["IS_WORDLESS", "fill_words"]

@@ -6,15 +6,10 @@ program empties, drops or replaces the tables; a look at a few rows shows whethe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store.rows import placeholders, scalar
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 from hermes_actor.store.schema_features import features_of
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = [
     "TABLES",

@@ -8,9 +8,9 @@ asked, the search covers the rest by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store import queries
 from hermes_actor.store.message_codec import decode_content
 from hermes_actor.store.registry import answers
@@ -22,9 +22,6 @@ from hermes_actor.store.search.query import Plan, Route, plan_query
 from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank
 from hermes_actor.store.search.temp_index import unindexed
 from hermes_actor.store.titles import escape_like
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["Filters", "index_lag", "search_messages", "short_text", "term_snippet"]
 

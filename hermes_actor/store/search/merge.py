@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hermes_actor.errors import BadValue
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import scalar
 from hermes_protocol.operations import IndexMerge
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["fulltext_tables"]
 

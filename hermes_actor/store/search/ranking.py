@@ -8,12 +8,10 @@ tried: SQLite's allocator serialises the threads, and the gain did not show.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import Row, chunks, dicts, lenient_text, placeholders, scalar
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["COLUMNS", "Condition", "by_rank"]
 

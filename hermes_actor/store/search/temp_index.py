@@ -9,17 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.errors import IndexBehind
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import INDEXED_TEXT
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.search.coverage import last_of_next
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["unindexed"]
 

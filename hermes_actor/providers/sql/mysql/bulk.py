@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Connection, Table, text
 from sqlalchemy import insert as insert_into
-from sqlalchemy import text
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.mysql import search as searching
 from hermes_actor.providers.sql.tables import messages
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Table
-
     from hermes_actor.providers.sql.database import Database
 
 __all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]

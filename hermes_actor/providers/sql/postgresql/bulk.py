@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
-from sqlalchemy import text
+from sqlalchemy import Connection, Engine, Executable, Table, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -22,8 +22,6 @@ from hermes_actor.providers.sql.types import (
 from hermes_actor.providers.sql.word_column import IS_WORDLESS, fill_words
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Executable, Table
-
     from hermes_actor.providers.sql.database import Database
     from hermes_actor.providers.sql.postgresql.dialect import PostgreSQLDialect
 
