@@ -15,95 +15,41 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor._version import __version__
-from hermes_actor.cli.lazy import LazyCommand, LazyGroup
+from hermes_actor.cli.lazy import LazyGroup
 
 __all__ = ["COMMANDS", "run"]
 
 COMMANDS = {
-    "backup": LazyCommand(
-        "hermes_actor.cli.backup:backup",
-        "Make a verified backup of a store, even while it is in use.",
-    ),
-    "completion": LazyCommand(
-        "hermes_actor.cli.completion:completion", "Print a completion script for bash, zsh or fish."
-    ),
-    "demo": LazyCommand(
-        "hermes_actor.cli.demo:demo",
-        "Watch processes write while their actor is updated and killed.",
-    ),
-    "detach": LazyCommand(
-        "hermes_actor.cli.detach:detach", "Remove everything that hermes-actor added to the file."
-    ),
-    "doctor": LazyCommand(
-        "hermes_actor.cli.doctor.command:doctor",
-        "Check the store and its environment, and say what to fix.",
-    ),
-    "drain": LazyCommand(
-        "hermes_actor.cli.drain:drain",
-        "Stop the actor after it has answered all admitted requests.",
-    ),
-    "export-schema": LazyCommand(
-        "hermes_actor.cli.export_schema:export_schema",
-        "Print the SQL of every table, index and trigger.",
-    ),
-    "handoff": LazyCommand(
-        "hermes_actor.cli.handoff:handoff",
-        "Switch the actor to new code without interrupting writers.",
-    ),
-    "insights": LazyCommand(
-        "hermes_actor.cli.insights:insights", "Show usage figures and charts of the last days."
-    ),
-    "logs": LazyCommand("hermes_actor.cli.logs:logs", "Show the log of the actor."),
-    "migrate": LazyCommand(
-        "hermes_actor.cli.migrate:migrate",
-        "Copy all sessions to another provider, and verify the copy.",
-    ),
-    "ps": LazyCommand("hermes_actor.cli.ps:ps", "List all actors of this user."),
-    "repair": LazyCommand(
-        "hermes_actor.cli.repair:repair", "Find damage in the store and repair it."
-    ),
-    "restart": LazyCommand(
-        "hermes_actor.cli.restart:restart", "Stop the actor and start it again."
-    ),
-    "restore": LazyCommand(
-        "hermes_actor.cli.restore:restore", "Restore a backup, even while the store is in use."
-    ),
-    "resume": LazyCommand(
-        "hermes_actor.cli.resume:resume", "Find the session to continue, and show where it stopped."
-    ),
-    "search": LazyCommand("hermes_actor.cli.search:search", "Search the text of all messages."),
-    "serve": LazyCommand(
-        "hermes_actor.cli.serve:serve", "Run the actor of a store in the foreground."
-    ),
-    "service": LazyCommand(
-        "hermes_actor.cli.service.command:service",
-        "Run the actor under systemd, or launchd on macOS.",
-    ),
-    "sessiondb": LazyCommand(
-        "hermes_actor.cli.migrate:sessiondb", "Manage where sessions are stored."
-    ),
-    "sessions": LazyCommand(
-        "hermes_actor.cli.sessions:sessions", "List, show, export, import and delete sessions."
-    ),
-    "status": LazyCommand(
-        "hermes_actor.cli.status:status", "Show whether an actor is running, and its state."
-    ),
-    "stop": LazyCommand(
-        "hermes_actor.cli.stop:stop", "Stop the actor and wait until its process has exited."
-    ),
-    "title": LazyCommand(
-        "hermes_actor.cli.title:title", "Show, set or clear the title of a session."
-    ),
-    "tool": LazyCommand("hermes_actor.cli.tool:tool", "Tools for agents, with JSON in and out."),
-    "top": LazyCommand("hermes_actor.cli.top:top", "Watch the actor live."),
-    "update": LazyCommand(
-        "hermes_actor.cli.update:update", "Run an update without interrupting writers."
-    ),
-    "vacuum": LazyCommand(
-        "hermes_actor.cli.vacuum:vacuum",
-        "Shrink the file by rewriting it without its unused pages.",
-    ),
+    "backup": "Make a verified backup of a store, even while it is in use.",
+    "completion": "Print a completion script for bash, zsh or fish.",
+    "demo": "Watch processes write while their actor is updated and killed.",
+    "detach": "Remove everything that hermes-actor added to the file.",
+    "doctor": "Check the store and its environment, and say what to fix.",
+    "drain": "Stop the actor after it has answered all admitted requests.",
+    "export-schema": "Print the SQL of every table, index and trigger.",
+    "handoff": "Switch the actor to new code without interrupting writers.",
+    "insights": "Show usage figures and charts of the last days.",
+    "logs": "Show the log of the actor.",
+    "migrate": "Copy all sessions to another provider, and verify the copy.",
+    "ps": "List all actors of this user.",
+    "repair": "Find damage in the store and repair it.",
+    "restart": "Stop the actor and start it again.",
+    "restore": "Restore a backup, even while the store is in use.",
+    "resume": "Find the session to continue, and show where it stopped.",
+    "search": "Search the text of all messages.",
+    "serve": "Run the actor of a store in the foreground.",
+    "service": "Run the actor under systemd, or launchd on macOS.",
+    "sessiondb": "Manage where sessions are stored.",
+    "sessions": "List, show, export, import and delete sessions.",
+    "status": "Show whether an actor is running, and its state.",
+    "stop": "Stop the actor and wait until its process has exited.",
+    "title": "Show, set or clear the title of a session.",
+    "tool": "Tools for agents, with JSON in and out.",
+    "top": "Watch the actor live.",
+    "update": "Run an update without interrupting writers.",
+    "vacuum": "Shrink the file by rewriting it without its unused pages.",
 }
+"""Every command, with the first sentence of its help."""
 
 
 class _Program(LazyGroup):
@@ -123,10 +69,9 @@ class _Program(LazyGroup):
 
 
 @click.group(
-    cls=_Program,
-    table=COMMANDS,
+    cls=_Program, package=__name__, table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
+)  # fmt: skip
 @click.version_option(__version__, prog_name="hermes-actor")
 def main() -> None:
     """One writer for every process of an agent.

@@ -14,7 +14,6 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.lazy import LazyCommand, LazyGroup
 from hermes_actor.cli.options import dry_run_option, force_option, json_option, yes_option
 from hermes_actor.cli.output import confirm, print_result, waiting
 from hermes_actor.cli.output_files import Output, checked_output
@@ -30,20 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["migrate", "sessiondb"]
 
 
-@click.group(
-    cls=LazyGroup,
-    table={
-        "migrate": LazyCommand(
-            "hermes_actor.cli.migrate:migrate",
-            "Copy all sessions to another provider, and verify the copy.",
-        )
-    },
-)
+@click.group()
 def sessiondb() -> None:
     """Manage where sessions are stored."""
 
 
-@click.command()
+@sessiondb.command()
 @click.option("--to", required=True, metavar="URL", help="Target store: a URL or a path.")
 @click.option(
     "--from", "from_", metavar="URL",

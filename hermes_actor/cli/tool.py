@@ -13,30 +13,21 @@ from hermes_actor import exit_codes
 from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.errors import CommandError
 from hermes_actor.cli.formatting import print_json
-from hermes_actor.cli.lazy import LazyCommand, LazyGroup
 from hermes_actor.cli.options import db_option
 from hermes_actor.config import load
 from hermes_actor.settings import SEARCH_MAX_CONCURRENCY, SEARCH_TIMEOUT
 from hermes_actor.tools.search_schema import SCHEMA
 from hermes_actor.tools.session_search import session_search
 
-__all__ = ["session_search_command", "tool"]
+__all__ = ["tool"]
 
 
-@click.group(
-    cls=LazyGroup,
-    table={
-        "session-search": LazyCommand(
-            "hermes_actor.cli.tool:session_search_command",
-            "Search earlier conversations.",
-        )
-    },
-)
+@click.group()
 def tool() -> None:
     """Tools for agents, with JSON in and out."""
 
 
-@click.command("session-search")
+@tool.command("session-search")
 @click.argument("arguments", required=False)
 @click.option("--schema", is_flag=True, help="Print the schema for function calling.")
 @click.option(

@@ -57,7 +57,7 @@ def groups(group=main):
 def test_the_help_of_a_group_says_what_its_commands_say():
     """The lines stand in a table, so that `--help` imports no command."""
     for group in groups():
-        for name, (_, line) in group.table.items():
+        for name, line in group.table.items():
             found = group.get_command(click.Context(group), name)
             assert line == found.get_short_help_str(200), name
             assert len(line) <= 80 - 2 - max(map(len, group.table)) - 2, name

@@ -311,20 +311,19 @@ def test_modules_of_commands_are_named_like_the_commands():
     """Others begin with an underscore, or are the helpers of all commands."""
     helpers = {"command_store", "errors", "formatting", "lazy", "options", "output"}
     helpers |= {"output_files", "store", "checks", "systemd", "launchd"}
-    for group, folder in ((cli.COMMANDS, ""), (sessions.COMMANDS, "sessions.")):
-        named = {one.location.partition(":")[0].split(".")[-1] for one in group.values()}
-        named |= {one.location.partition(":")[0].split(".")[2] for one in group.values()}
-        found = {
+    for group, package in (
+        (cli.COMMANDS, "hermes_actor.cli"),
+        (sessions.COMMANDS, "hermes_actor.cli.sessions"),
+    ):
+        named = {name.replace("-", "_") for name in group} - {"sessiondb", "import"}
+        there = {
             name
             for module in modules()
-            if module.startswith(f"hermes_actor.cli.{folder}")
-            and "." not in (name := module.removeprefix(f"hermes_actor.cli.{folder}"))
+            if module.startswith(f"{package}.")
+            and "." not in (name := module.removeprefix(f"{package}."))
         }
-        assert {name for name in found if not name.startswith("_")} - helpers <= named
-        for name, one in group.items():
-            words = {name.replace("-", "_"), name.replace("-", "_") + "_"}
-            module = one.location.partition(":")[0]
-            assert words & set(module.split(".")) or name == "sessiondb", name
+        found = {name for name in there if not name.startswith("_")} - helpers
+        assert found == named | ({"import_"} & found)
 
 
 def test_sqlite3_is_imported_somewhere():

@@ -460,7 +460,7 @@ class Fake:
 def fake(tmp_path, monkeypatch):
     fake = Fake(tmp_path)
     monkeypatch.setenv("PATH", str(fake.folder))
-    monkeypatch.setattr("hermes_actor.cli.service.command._STARTED_SECONDS", 0.0)
+    monkeypatch.setattr("hermes_actor.cli.service._STARTED_SECONDS", 0.0)
     return fake
 
 

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.lazy import LazyCommand, LazyGroup
+from hermes_actor.cli.lazy import LazyGroup
 
 __all__ = ["sessions"]
 
 COMMANDS = {
-    "archive": LazyCommand(
-        "hermes_actor.cli.sessions.archive:archive", "Hide ended sessions from lists."
-    ),
-    "browse": LazyCommand(
-        "hermes_actor.cli.sessions.browse:browse",
-        "Pick a session on the full screen and resume it.",
-    ),
-    "delete": LazyCommand(
-        "hermes_actor.cli.sessions.delete:delete", "Delete a session and its messages."
-    ),
-    "export": LazyCommand("hermes_actor.cli.sessions.export:export", "Write sessions to a file."),
-    "import": LazyCommand(
-        "hermes_actor.cli.sessions.import_:import_", "Load the sessions of an export."
-    ),
-    "list": LazyCommand("hermes_actor.cli.sessions.list:list_", "List the newest sessions."),
-    "optimize": LazyCommand(
-        "hermes_actor.cli.sessions.optimize:optimize",
-        "Merge the full-text indexes and shrink the file.",
-    ),
-    "prune": LazyCommand("hermes_actor.cli.sessions.prune:prune", "Delete old ended sessions."),
-    "rename": LazyCommand("hermes_actor.cli.sessions.rename:rename", "Give a session a title."),
-    "show": LazyCommand(
-        "hermes_actor.cli.sessions.show:show", "Show one session: facts, relatives and messages."
-    ),
-    "stats": LazyCommand(
-        "hermes_actor.cli.sessions.stats:stats",
-        "Count sessions and messages, and show the file size.",
-    ),
+    "archive": "Hide ended sessions from lists.",
+    "browse": "Pick a session on the full screen and resume it.",
+    "delete": "Delete a session and its messages.",
+    "export": "Write sessions to a file.",
+    "import": "Load the sessions of an export.",
+    "list": "List the newest sessions.",
+    "optimize": "Merge the full-text indexes and shrink the file.",
+    "prune": "Delete old ended sessions.",
+    "rename": "Give a session a title.",
+    "show": "Show one session: facts, relatives and messages.",
+    "stats": "Count sessions and messages, and show the file size.",
 }
+"""Every command, with the first sentence of its help."""
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, no_args_is_help=False, invoke_without_command=True)
+@click.group(
+    cls=LazyGroup, package=__name__, table=COMMANDS, no_args_is_help=False,
+    invoke_without_command=True,
+)  # fmt: skip
 @click.pass_context
 def sessions(context: click.Context) -> None:
     """List, show, export, import and delete sessions.
