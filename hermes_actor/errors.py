@@ -43,57 +43,22 @@ from typing import ClassVar, Literal
 from hermes_actor.sqlite import primary_code, sqlite3
 
 __all__ = [
-    "ActorBroken",
-    "AlreadyOwned",
-    "BadConfig",
-    "BadValue",
-    "Busy",
-    "CannotMigrate",
-    "CannotOpen",
-    "CannotRead",
-    "Closed",
-    "ConstraintFailed",
-    "Damaged",
-    "DeadlineExceeded",
-    "DiskFull",
-    "DiskIOError",
-    "Executed",
-    "HandoffFailed",
-    "HermesActorError",
-    "IncompatibleFormat",
-    "IncompatibleProtocol",
-    "IndexBehind",
-    "KeyReused",
-    "MissingDriver",
-    "NotADatabase",
-    "NotAllowed",
-    "NotRunning",
-    "OpenError",
-    "OutcomeUnknown",
-    "PermissionDenied",
-    "ReadOnly",
-    "RequestError",
-    "SessionEnded",
-    "SpawnFailed",
-    "SqlError",
-    "StateChanged",
-    "StorageError",
-    "TitleInUse",
-    "TopicLinked",
-    "UnknownProvider",
-    "UnknownSession",
-    "Unreachable",
-    "Unsupported",
-    "ValueTooLarge",
-    "by_code",
-    "cannot_use",
-    "from_sqlite",
-    "is_storage_failure",
-    "missing_session",
-    "without_origin",
-]
+    "ActorBroken", "AlreadyOwned", "BadConfig", "BadValue", "Busy", "CannotMigrate",
+    "CannotOpen", "CannotRead", "Closed", "ConstraintFailed", "Damaged", "DeadlineExceeded",
+    "DiskFull", "DiskIOError", "Executed", "HandoffFailed", "HermesActorError",
+    "IncompatibleFormat", "IncompatibleProtocol", "IndexBehind", "KeyReused", "MissingDriver",
+    "NotADatabase", "NotAllowed", "NotRunning", "OpenError", "OutcomeUnknown",
+    "PermissionDenied", "ReadOnly", "RequestError", "SessionEnded", "SpawnFailed", "SqlError",
+    "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "UnknownProvider",
+    "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge", "by_code", "cannot_use",
+    "from_sqlite", "is_storage_failure", "missing_session", "without_origin",
+]  # fmt: skip
 
 Executed = Literal["no", "yes", "unknown"]
+
+
+by_code: dict[str, type[HermesActorError]] = {}
+"""Every code of the wire, and the class of its error."""
 
 
 class HermesActorError(Exception):
@@ -108,6 +73,11 @@ class HermesActorError(Exception):
     executed: Executed = "no"
     sqlite_message: str
 
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        if code:
+            cls.code = code
+            by_code[code] = cls
+
     def __init__(
         self, message: str, *, sqlite_message: str | None = None, executed: Executed | None = None
     ) -> None:
@@ -117,242 +87,177 @@ class HermesActorError(Exception):
             self.executed = executed
 
 
-class OpenError(HermesActorError):
+by_code[HermesActorError.code] = HermesActorError
+
+
+class OpenError(HermesActorError, code="open"):
     """The store cannot be opened. Not for a damaged file: see :class:`StorageError`."""
 
-    code = "open"
 
-
-class AlreadyOwned(OpenError, sqlite3.OperationalError):
+class AlreadyOwned(OpenError, sqlite3.OperationalError, code="owned"):
     """Another process owns the store and serves no clients: a program in embedded mode.
 
     ``pid`` names it, if known. Not while an actor owns the store, and not for reads. End that
     program, or have it use the actor.
     """
 
-    code = "owned"
     pid: int | None = None
 
 
-class NotRunning(OpenError):
+class NotRunning(OpenError, code="not-running"):
     """There is no actor, and this call starts none: status, stop, hand-off. Nothing was done."""
 
-    code = "not-running"
 
-
-class SpawnFailed(OpenError):
+class SpawnFailed(OpenError, code="spawn-failed"):
     """An actor was started and did not come up, several times. Nothing was executed.
 
     The message ends with the last line of its log, or with how it exited.
     """
 
-    code = "spawn-failed"
 
-
-class PermissionDenied(OpenError, PermissionError):
+class PermissionDenied(OpenError, PermissionError, code="permission"):
     """The store belongs to another user. Run the program as that user, or use another store."""
 
-    code = "permission"
 
-
-class IncompatibleProtocol(OpenError):
+class IncompatibleProtocol(OpenError, code="protocol"):
     """Client and actor have no protocol in common: one of the two must be updated."""
 
-    code = "protocol"
 
-
-class IncompatibleFormat(OpenError):
+class IncompatibleFormat(OpenError, code="format"):
     """The tables were made by a newer version. Update this program; the store is untouched."""
 
-    code = "format"
 
-
-class Unreachable(OpenError, sqlite3.OperationalError):
+class Unreachable(OpenError, sqlite3.OperationalError, code="unreachable"):
     """The database server did not answer, or closed every connection, until the timeout ended."""
 
-    code = "unreachable"
 
-
-class MissingDriver(OpenError, ImportError):
+class MissingDriver(OpenError, ImportError, code="missing-driver"):
     """A provider needs a Python package that is not installed. The message names the extra."""
 
-    code = "missing-driver"
 
-
-class UnknownProvider(OpenError, ValueError):
+class UnknownProvider(OpenError, ValueError, code="unknown-provider"):
     """No provider of that name is installed. The message lists those that are."""
 
-    code = "unknown-provider"
 
-
-class StorageError(HermesActorError):
+class StorageError(HermesActorError, code="storage"):
     """The file, or the disk under it, failed. Not for an error in the change itself."""
 
-    code = "storage"
 
-
-class NotADatabase(StorageError, sqlite3.DatabaseError):
+class NotADatabase(StorageError, sqlite3.DatabaseError, code="not-a-database"):
     """The file exists and is something else. It was left untouched."""
 
-    code = "not-a-database"
 
-
-class Damaged(StorageError, sqlite3.DatabaseError):
+class Damaged(StorageError, sqlite3.DatabaseError, code="damaged"):
     """SQLite found the file malformed. Copy it aside, then run ``hermes-actor repair``."""
 
-    code = "damaged"
 
-
-class ReadOnly(StorageError, sqlite3.OperationalError):
+class ReadOnly(StorageError, sqlite3.OperationalError, code="read-only"):
     """The file, its WAL or its folder is not writable. ``hermes-actor doctor`` names which."""
 
-    code = "read-only"
 
-
-class DiskFull(StorageError, sqlite3.OperationalError):
+class DiskFull(StorageError, sqlite3.OperationalError, code="disk-full"):
     """No room for the change. Nothing of it is in the file; retry when there is room."""
 
-    code = "disk-full"
 
-
-class DiskIOError(StorageError, sqlite3.OperationalError):
+class DiskIOError(StorageError, sqlite3.OperationalError, code="io"):
     """The operating system refused a read, a write or a sync.
 
     ``executed`` is ``"unknown"`` if it was the sync of a commit: the change may be in the file.
     """
 
-    code = "io"
 
-
-class CannotOpen(StorageError, sqlite3.OperationalError):
+class CannotOpen(StorageError, sqlite3.OperationalError, code="cannot-open"):
     """The path cannot be opened as a file: a folder, no rights, no such parent."""
 
-    code = "cannot-open"
 
-
-class CannotRead(StorageError, sqlite3.OperationalError):
+class CannotRead(StorageError, sqlite3.OperationalError, code="cannot-read"):
     """A reader of this process cannot use the file, although its owner may."""
 
-    code = "cannot-read"
 
-
-class RequestError(HermesActorError):
+class RequestError(HermesActorError, code="request"):
     """The change was refused for a reason in the change itself. A retry fails again."""
 
-    code = "request"
 
-
-class ConstraintFailed(RequestError, sqlite3.IntegrityError):
+class ConstraintFailed(RequestError, sqlite3.IntegrityError, code="constraint"):
     """A rule of the schema forbids the change."""
 
-    code = "constraint"
 
-
-class SqlError(RequestError, sqlite3.OperationalError):
+class SqlError(RequestError, sqlite3.OperationalError, code="sql"):
     """SQLite refused the statement: syntax, an unknown table, or interrupted by its limits."""
 
-    code = "sql"
 
-
-class ValueTooLarge(RequestError, sqlite3.DataError):
+class ValueTooLarge(RequestError, sqlite3.DataError, code="too-big"):
     """A value is larger than SQLite stores, or an operation larger than an actor takes."""
 
-    code = "too-big"
 
-
-class NotAllowed(RequestError, sqlite3.DatabaseError):
+class NotAllowed(RequestError, sqlite3.DatabaseError, code="not-allowed"):
     """A statement that no client may run (transaction control, ATTACH, most pragmas), or a call
     that would wait for the transaction of its own thread."""
 
-    code = "not-allowed"
 
-
-class BadValue(RequestError, sqlite3.ProgrammingError):
+class BadValue(RequestError, sqlite3.ProgrammingError, code="bad-value"):
     """A value of a type that cannot be stored."""
 
-    code = "bad-value"
 
-
-class TitleInUse(RequestError, ValueError):
+class TitleInUse(RequestError, ValueError, code="title-in-use"):
     """Another session has this title."""
 
-    code = "title-in-use"
 
-
-class TopicLinked(RequestError, ValueError):
+class TopicLinked(RequestError, ValueError, code="topic-linked"):
     """The session is bound to another topic."""
 
-    code = "topic-linked"
 
-
-class UnknownSession(RequestError, LookupError):
+class UnknownSession(RequestError, LookupError, code="unknown-session"):
     """No session has this id."""
 
-    code = "unknown-session"
 
-
-class KeyReused(RequestError):
+class KeyReused(RequestError, code="key-reused"):
     """The number of this request was used for another one. A fault of a client, not of data."""
 
-    code = "key-reused"
 
-
-class Unsupported(RequestError):
+class Unsupported(RequestError, code="unsupported"):
     """The other side does not know this operation; one of the two is older."""
 
-    code = "unsupported"
 
-
-class StateChanged(RequestError):
+class StateChanged(RequestError, code="state-changed"):
     """The content has changed since the state that a replacement expects: copy it again."""
 
-    code = "state-changed"
 
-
-class SessionEnded(RequestError, ValueError):
+class SessionEnded(RequestError, ValueError, code="session-ended"):
     """The session has ended for another reason and cannot be continued."""
 
-    code = "session-ended"
 
-
-class Busy(HermesActorError, sqlite3.OperationalError):
+class Busy(HermesActorError, sqlite3.OperationalError, code="busy"):
     """A foreign program held SQLite's write lock for longer than the caller's timeout.
 
     The message names the process if it can be found. Never for another client of the actor: their
     changes wait for each other. Nothing was executed; retry, or end that program.
     """
 
-    code = "busy"
 
-
-class DeadlineExceeded(HermesActorError, TimeoutError):
+class DeadlineExceeded(HermesActorError, TimeoutError, code="deadline"):
     """The timeout ended before the actor began with the change: it was not executed and never will
     be. Not when the change had begun: that is its result, or :class:`OutcomeUnknown`.
 
     The message names the time waited and the process that did not answer. Retry at will.
     """
 
-    code = "deadline"
 
-
-class OutcomeUnknown(HermesActorError):
+class OutcomeUnknown(HermesActorError, code="unknown"):
     """The change was sent and no answer came: it may have been made, or be made yet.
 
     The only error with this outcome besides a failed sync. Not for a lost connection alone: the
     request is sent again, and its receipt answers. Read the store before a retry.
     """
 
-    code = "unknown"
     executed = "unknown"
 
 
-class IndexBehind(HermesActorError, TimeoutError):
+class IndexBehind(HermesActorError, TimeoutError, code="index-behind"):
     """The full-text indexes could not be brought up to date within the timeout of a search.
 
     ``done`` of ``total`` messages were indexed; the work continues, so a retry gets further.
     """
-
-    code = "index-behind"
 
     def __init__(self, message: str, *, done: int = 0, total: int = 0) -> None:
         super().__init__(message)
@@ -360,46 +265,29 @@ class IndexBehind(HermesActorError, TimeoutError):
         self.total = total
 
 
-class CannotMigrate(HermesActorError):
+class CannotMigrate(HermesActorError, code="cannot-migrate"):
     """A store cannot be moved as requested; the source is untouched."""
 
-    code = "cannot-migrate"
 
-
-class HandoffFailed(HermesActorError):
+class HandoffFailed(HermesActorError, code="handoff-failed"):
     """The successor could not take over, or may not. The old actor continues to serve."""
 
-    code = "handoff-failed"
 
-
-class BadConfig(HermesActorError, ValueError):
+class BadConfig(HermesActorError, ValueError, code="config"):
     """A setting, or the file it is in, cannot be understood. Nothing was done with it."""
 
-    code = "config"
 
-
-class ActorBroken(HermesActorError):
+class ActorBroken(HermesActorError, code="broken"):
     """The writer has stopped for good; the message names the first cause.
 
     Whatever was acknowledged is in the file. A restart of the actor, or of a program in embedded
     mode, recovers the rest.
     """
 
-    code = "broken"
 
-
-class Closed(HermesActorError, AttributeError):
+class Closed(HermesActorError, AttributeError, code="closed"):
     """The object was closed by its owner, before this call or during it."""
 
-    code = "closed"
-
-
-def _tree(cls: type[HermesActorError]) -> list[type[HermesActorError]]:
-    return [cls, *(found for child in cls.__subclasses__() for found in _tree(child))]
-
-
-by_code: dict[str, type[HermesActorError]] = {cls.code: cls for cls in _tree(HermesActorError)}
-"""Every code of the wire, and the class of its error."""
 
 _FAULTS: dict[int, tuple[type[HermesActorError], str]] = {
     sqlite3.SQLITE_NOTADB: (NotADatabase, "{path} is not an SQLite database; it was not changed"),
