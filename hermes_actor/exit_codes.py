@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
-    "ALREADY_RUNNING",
-    "BROKEN",
-    "FENCED",
-    "FILES_REPLACED",
-    "FSYNC_FAILED",
-    "INTERRUPTED",
-    "NOT_RUNNING",
-    "NOT_SERVING",
-    "OK",
-    "REFUSED",
-    "USAGE",
-]
+    "ALREADY_RUNNING", "BROKEN", "FENCED", "FILES_REPLACED", "FSYNC_FAILED", "INTERRUPTED",
+    "NOT_RUNNING", "NOT_SERVING", "OK", "REFUSED", "USAGE",
+]  # fmt: skip
 
 OK = 0
 REFUSED = 1

@@ -15,20 +15,10 @@ from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, SCHEMA_SQL, SCHEMA_VERSION
 
 __all__ = [
-    "DEFAULT_DB_PATH",
-    "FTS_SQL",
-    "FTS_TRIGRAM_SQL",
-    "SCHEMA_SQL",
-    "SCHEMA_VERSION",
-    "_WAL_INCOMPAT_MARKERS",
-    "SessionDB",
-    "_set_last_init_error",
-    "_wal_fallback_warned_paths",
-    "apply_wal_with_fallback",
-    "format_session_db_unavailable",
-    "get_last_init_error",
-    "logger",
+    "DEFAULT_DB_PATH", "FTS_SQL", "FTS_TRIGRAM_SQL", "SCHEMA_SQL", "SCHEMA_VERSION",
+    "_WAL_INCOMPAT_MARKERS", "SessionDB", "_set_last_init_error", "_wal_fallback_warned_paths",
+    "apply_wal_with_fallback", "format_session_db_unavailable", "get_last_init_error", "logger",
     "sqlite3",
-]
+]  # fmt: skip
 
 logger = logging.getLogger("hermes_state")

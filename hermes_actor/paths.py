@@ -12,18 +12,9 @@ from typing import NamedTuple
 from hermes_actor.errors import CannotOpen, PermissionDenied
 
 __all__ = [
-    "StorePaths",
-    "check_not_hijacked",
-    "check_ownership",
-    "columns_of_orphan",
-    "default_db_path",
-    "default_home",
-    "is_gone",
-    "readable",
-    "resolve_paths",
-    "socket_address",
-    "socket_path",
-]
+    "StorePaths", "check_not_hijacked", "check_ownership", "columns_of_orphan", "default_db_path",
+    "default_home", "is_gone", "readable", "resolve_paths", "socket_address", "socket_path",
+]  # fmt: skip
 
 
 def default_home() -> Path:

@@ -21,15 +21,9 @@ if TYPE_CHECKING:
     from hermes_actor.store.schema_features import SchemaFeatures
 
 __all__ = [
-    "WAL_RESET_FIXED",
-    "Connection",
-    "connect_alone",
-    "connect_reader",
-    "connect_writer",
-    "primary_code",
-    "sqlite3",
-    "wal_reset_safe",
-]
+    "WAL_RESET_FIXED", "Connection", "connect_alone", "connect_reader", "connect_writer",
+    "primary_code", "sqlite3", "wal_reset_safe",
+]  # fmt: skip
 
 WAL_RESET_FIXED = (3, 51, 3)
 """First release without the WAL-reset race (it needs two writing connections to bite)."""

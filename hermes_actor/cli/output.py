@@ -14,16 +14,9 @@ from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "confirm",
-    "confirm_or_fail",
-    "describe_wait",
-    "print_error",
-    "print_result",
-    "progress",
-    "size_text",
-    "waiting",
-    "waiting_for",
-]
+    "confirm", "confirm_or_fail", "describe_wait", "print_error", "print_result", "progress",
+    "size_text", "waiting", "waiting_for",
+]  # fmt: skip
 
 _QUIET_SECONDS = 1.0
 """Wait before the first message."""

@@ -30,15 +30,9 @@ from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlit
 from hermes_actor.store.inspection import Identity, create_schema, identify
 
 __all__ = [
-    "ReadOnlyStore",
-    "closing_store",
-    "creatable_paths",
-    "database_file",
-    "existing_paths",
-    "fail_no_store",
-    "open_read_only",
-    "paths_for",
-]
+    "ReadOnlyStore", "closing_store", "creatable_paths", "database_file", "existing_paths",
+    "fail_no_store", "open_read_only", "paths_for",
+]  # fmt: skip
 
 R = TypeVar("R")
 S = TypeVar("S", bound="ReadOnlyStore")

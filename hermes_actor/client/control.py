@@ -38,14 +38,9 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "ControlConnection",
-    "ask_status",
-    "call",
-    "has_owner",
-    "request_handoff",
-    "running_actor",
+    "ControlConnection", "ask_status", "call", "has_owner", "request_handoff", "running_actor",
     "stop_actor",
-]
+]  # fmt: skip
 
 _STATUS_SECONDS = 5.0
 """Longest wait for a status: the event loop of the actor answers it, whatever the writer does."""

@@ -32,17 +32,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 __all__ = [
-    "NEVER",
-    "RULES",
-    "Answer",
-    "Read",
-    "Row",
-    "Violation",
-    "Write",
-    "check",
-    "check_cut",
+    "NEVER", "RULES", "Answer", "Read", "Row", "Violation", "Write", "check", "check_cut",
     "digest_of",
-]
+]  # fmt: skip
 
 RULES = (
     "lost", "doubled", "phantom", "resurrected", "altered", "mismatch", "torn", "gap",

@@ -30,19 +30,9 @@ import msgspec
 from hermes_actor.testing.history import NEVER, Answer, Read, Row, Violation, Write, check
 
 __all__ = [
-    "SOURCE",
-    "Final",
-    "Look",
-    "Recorded",
-    "Recorder",
-    "RecordReader",
-    "checksum",
-    "final_state",
-    "judge",
-    "load",
-    "rows_by_id",
-    "without_places",
-]
+    "SOURCE", "Final", "Look", "Recorded", "Recorder", "RecordReader", "checksum", "final_state",
+    "judge", "load", "rows_by_id", "without_places",
+]  # fmt: skip
 
 SOURCE = "testing"
 """The source of every session of a history."""

@@ -12,13 +12,8 @@ from typing import Any, NamedTuple
 from hermes_actor.tools.transcript import call_names, text_of
 
 __all__ = [
-    "SummaryRequest",
-    "TooSlow",
-    "extract",
-    "query_terms",
-    "register_summarizer",
-    "summarize_all",
-]
+    "SummaryRequest", "TooSlow", "extract", "query_terms", "register_summarizer", "summarize_all",
+]  # fmt: skip
 
 _PICKED = 6
 _EXCERPT = 240
