@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.actor_process import served
 from support.actors import contents, own, wait_for
-from support.files import raw
+from support.files import raw, write_lock
 from support.fsync_shim import prelude, sign_for
 from support.processes import run_python
 from support.wire import Wire, admitted, append, create, request, status
@@ -232,7 +232,7 @@ def test_drain_after_a_failed_sync_does_not_wait_for_the_reader(path, paths, pin
     """Nor for as long as the caller of a change would wait, which is admitted and not taken."""
     paths.fsync_failed.touch()
     with served(path, SOON) as actor, Wire(path) as wire:
-        wire.send(request(1, append("s", "too late"), patience=3600.0))
+        wire.send(request(1, append("s", "too late"), timeout=3600.0))
         wait_for(lambda: admitted(path) == 1)
         os.kill(actor.pid, signal.SIGTERM)
         assert actor.exit_code() == 0
@@ -240,6 +240,34 @@ def test_drain_after_a_failed_sync_does_not_wait_for_the_reader(path, paths, pin
         assert told["failed"].get("executed", "no") == "no"
         assert paths.fsync_failed.exists()
     assert contents(path, "s") == [*OURS, "last"]
+
+
+def test_drain_ends_the_wait_of_the_wal_rewrite_for_a_foreign_lock(path, paths):
+    """Nothing is rewritten and nothing applied: the mark stays for the next owner."""
+    with served(path) as actor, Wire(path) as wire:
+        fill(wire)
+        os.kill(actor.pid, signal.SIGKILL)
+        actor.exit_code()
+    paths.fsync_failed.touch()
+    with write_lock(path):
+        wal = paths.wal.stat()
+        with served(path, SOON) as actor, Wire(path) as wire:
+            wire.send(request(1, append("s", "too late"), timeout=3600.0))
+            wait_for(lambda: admitted(path) == 1)
+            assert status(path).phase is Phase.RECOVERING
+            os.kill(actor.pid, signal.SIGTERM)
+            assert actor.exit_code() == 0
+            answers = {message["t"]: message for message in wire.until_end()}
+            assert answers["failed"].get("executed", "no") == "no"
+        assert (paths.wal.stat().st_mtime_ns, paths.wal.stat().st_size) == (
+            wal.st_mtime_ns,
+            wal.st_size,
+        )
+        assert paths.fsync_failed.exists()
+    with served(path):
+        wait_for(lambda: status(path).is_serving)
+        assert not paths.fsync_failed.exists()
+    assert contents(path, "s") == OURS
 
 
 def test_owner_after_a_mere_kill_serves_at_once_and_names_the_reader(path, paths, client, pinned):

@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import string
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from support.files import FTS_TABLES, query
 from support.processes import run_python
 
 from hermes_actor import SessionDB
-from hermes_actor.client.control import ask_status
+from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import IndexBehind
 from hermes_actor.paths import resolve_paths
 
@@ -169,6 +170,30 @@ def test_actor_that_ends_takes_the_process_along(path, how):
         wait_gone(builder, 10)
         assert ids(db, "walrus") == [large]
     assert_whole(path, 1)
+
+
+def test_handoff_while_a_text_is_built_leaves_it_to_the_successor(path):
+    """The process of the old owner ends with it; the next one builds the text from the start."""
+    with closing(SessionDB(path, timeout=300)) as db, closing(SessionDB(path)) as other:
+        db.create_session("s", "cli")
+        small = db.append_message("s", "user", "heron")
+        large = db.append_message("s", "user", text("walrus", size=4 * SIZE))
+        (builder,) = wait_for(lambda: builders(path))
+        old = actor_pid(path)
+        # Stopped, it is at work for as long as the hand-off takes.
+        os.kill(builder, signal.SIGSTOP)
+        new = request_handoff(resolve_paths(path), sys.executable)["pid"]
+        assert new != old
+        after = other.append_message("s", "user", "walrus heron")
+        wait_gone(builder)
+        assert [row["id"] for row in db.get_messages("s")] == [small, large, after]
+        assert ids(db, "walrusend") == [large]
+        assert ids(db, "walrus") == [large, after]
+        assert ids(db, "heron") == [small, after]
+        assert actor_pid(path) == new
+        assert aside(path) == "none"
+        assert status(path).degraded == []
+    assert_whole(path, 3)
 
 
 FAILING = """
