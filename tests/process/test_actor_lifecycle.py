@@ -23,6 +23,7 @@ from support.actors import (
 )
 from support.files import query, write_lock
 from support.wire import Wire, append, request
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
 from hermes_actor.errors import HermesActorError
@@ -234,61 +235,15 @@ def test_drain_is_not_cut_short_by_more_signals(path):
     assert wal_bytes(path) == 0
 
 
-CLIENT = """
-import json, sys
-from pathlib import Path
-from hermes_actor import SessionDB
-
-path, name = Path(sys.argv[1]), sys.argv[2]
-db = SessionDB(path, mode="actor")
-db.create_session(name, "cli")
-print("ready", flush=True)
-acknowledged = []
-while not path.with_name("stop").exists():
-    acknowledged.append(db.append_message(name, "user", str(len(acknowledged))))
-db.close()
-print(json.dumps(acknowledged), flush=True)
-"""
-
-
-@contextmanager
-def writing(path, count):
-    """So many processes that write until a file named ``stop`` is there."""
-    words = [sys.executable, "-c", CLIENT, str(path)]
-    clients = {
-        f"c{n}": subprocess.Popen([*words, f"c{n}"], stdout=subprocess.PIPE, text=True)
-        for n in range(count)
-    }
-    try:
-        for client in clients.values():
-            assert client.stdout.readline() == "ready\n"
-        yield clients
-    finally:
-        for client in clients.values():
-            client.kill()
-            client.communicate()
-
-
-def test_clients_go_on_by_themselves_through_three_drains(path):
-    def work():
-        reached = own(path, "commit_no")
-        wait_for(lambda: own(path, "commit_no") > reached + 100)
-
-    with writing(path, 4) as clients:
+def test_writers_go_on_by_themselves_through_three_drains(path):
+    with writer_load(path, 4) as load:
         for _ in range(3):
-            work()
+            load.goes_on(100)
             pid = actor_pid(path)
             os.kill(pid, signal.SIGTERM)
             wait_gone(pid)
             wait_for(lambda pid=pid: actor_pid(path) not in (None, pid))
-        work()
-        path.with_name("stop").touch()
-        told = {name: client.communicate(timeout=60)[0] for name, client in clients.items()}
-        assert [client.returncode for client in clients.values()] == [0] * 4
-    for name, text in told.items():
-        sql = "SELECT id, content FROM messages WHERE session_id = ? ORDER BY id"
-        acknowledged = [(number, str(n)) for n, number in enumerate(json.loads(text))]
-        assert query(path, sql, name) == acknowledged
+        load.goes_on(100)
     assert own(path, "epoch") == 4
 
 

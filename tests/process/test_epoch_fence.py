@@ -1,15 +1,14 @@
 """R5: somebody else has taken the file over. The old owner acknowledges nothing more and ends."""
 
 import json
-import subprocess
-import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 import pytest
 from support.actor_process import served
 from support.actors import actor_pid, contents, own, wait_for, wait_gone
 from support.files import query, raw
 from support.wire import Wire, append, create, request, select
+from support.writer_load import writer_load
 
 from hermes_actor import SessionDB, exit_codes
 from hermes_actor.errors import ActorBroken
@@ -112,44 +111,13 @@ def test_embedded_writer_is_fenced_too(path):
     assert contents(path, "s") == ["walrus", "after"]
 
 
-CLIENT = """
-import json, sys
-from pathlib import Path
-from hermes_actor import SessionDB
-
-path, name = Path(sys.argv[1]), sys.argv[2]
-db = SessionDB(path, mode="actor")
-db.create_session(name, "cli")
-print("ready", flush=True)
-acknowledged = []
-while not path.with_name("stop").exists():
-    text = f"{name} {len(acknowledged)}"
-    acknowledged.append([db.append_message(name, "user", text), text])
-db.close()
-print(json.dumps(acknowledged), flush=True)
-"""
-
-
 def test_takeovers_under_load_lose_and_double_nothing(path):
-    with ExitStack() as stack:
-        clients = {}
-        for name in ("a", "b", "c", "d"):
-            command = [sys.executable, "-c", CLIENT, str(path), name]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            clients[name] = stack.enter_context(process)
-            stack.callback(process.kill)
-        for process in clients.values():
-            assert process.stdout.readline() == "ready\n"
+    with writer_load(path, 4) as load:
         for _ in range(5):
+            load.goes_on()
             pid = actor_pid(path)
             take_over(path)
             wait_gone(pid)
             # An actor that is only coming up would take our epoch for that of a dead one.
             wait_for(lambda gone=pid: actor_pid(path) not in (None, gone) and epoch_of(path) > 0)
-        path.with_name("stop").touch()
-        told = {name: json.loads(process.communicate()[0]) for name, process in clients.items()}
-    for name, acknowledged in told.items():
-        sql = "SELECT id, content FROM messages WHERE session_id = ? ORDER BY id"
-        assert [list(row) for row in query(path, sql, name)] == acknowledged
-        assert acknowledged
-    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+        load.pool.wait_for_more()

@@ -32,13 +32,14 @@ from support.actors import (
 )
 from support.files import write_lock
 from support.processes import SCRIPTS, run_python
-from support.wire import Wire, append, request
+from support.wire import Wire, append, request, status
 
 from hermes_actor import SessionDB
 from hermes_actor import limits as client_limits
 from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import AlreadyOwned
 from hermes_actor.paths import resolve_paths
+from hermes_actor.testing.writer_pool import WriterPool, check
 
 # --- the manager that the test plays -------------------------------------------------------------
 
@@ -301,29 +302,20 @@ def test_socket_of_the_manager_is_served_and_stays(path, manager):
     service.terminate()
     assert service.wait(60) == 0
     assert (folder_of(path) / "sock").stat().st_ino == inode
-    # Who comes while nobody serves waits in the manager's socket, and starts nobody.
-    waiting = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    with waiting:
-        manager.listener.settimeout(30)
+    # A client that comes while no actor serves waits in the socket of the manager, and starts none.
+    with WriterPool(path, path.with_name("records")) as pool:
+        pool.add(1, mode="actor").spawn()
         wait_for(lambda: pending(manager.listener))
         assert actors_of(path) == set()
         second = manager.start(path)
-        assert int(waiting.communicate(timeout=60)[0]) == second.pid
-    assert contents(path, "s") == ["a", "b"]
-
-
-CLIENT = """
-import sys
-from pathlib import Path
-from hermes_actor import SessionDB
-
-db = SessionDB(Path(sys.argv[1]), mode="actor")
-db.append_message("s", "user", "b")
-print(db._port.statistics()["pid"])
-db.close()
-"""
+        pool.wait_ready()
+        pool.go()
+        pool.wait_for_more()
+        assert status(path).pid == second.pid
+        assert pool.stop() == 0
+        assert check(path, pool.recorded).faults == []
+    assert actors_of(path) == {second.pid}
+    assert contents(path, "s") == ["a"]
 
 
 def pending(listener):
