@@ -1,46 +1,41 @@
-"""Many writer processes on one file: start them together, collect, and check the file they leave.
+"""Rounds of a benchmark: many writers on one store, and the check of what they leave.
 
-Nothing started here outlives its block: workers end by themselves at the end of their time, are
-terminated by their id if they do not, and the actor of a file is told to end by its own.
+The writers are those of :class:`~hermes_actor.testing.writer_pool.WriterPool`, at the work of
+:mod:`writers`; neither they nor the actor of a file outlive their block.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import select
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import writers
-from peer import say
-from writers import Order, Report
+from writers import Report
+
+from hermes_actor.paths import resolve_paths
+from hermes_actor.testing.scenario import end_actors
+from hermes_actor.testing.writer_pool import WriterPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WORKER = Path(__file__).with_name("writers.py")
 READY_SECONDS = 120.0  # imports of 64 processes on two cores take a while
 HEAD_START = 0.25  # between the word to go and the common start
-DRAIN_SECONDS = 15.0
 ROLES = ("user", "assistant", "tool")  # by the number of a message, modulo the turn
+PREFIX = "20260101_000000_0000"
 
 
 def session_id(worker: int) -> str:
-    """The session that one worker writes to."""
-    return f"20260101_000000_{worker:06x}"
+    """The session that one worker writes to, which is the worker's name."""
+    return f"{PREFIX}{worker}"
 
 
 class Run(NamedTuple):
-    """One round of one side: what the workers tell, and what the file says against it."""
+    """One round of one side: the reports of its workers, and what the file says against them."""
 
     reports: list[Report]
     faults: list[str]
@@ -48,83 +43,33 @@ class Run(NamedTuple):
     seconds: float
 
 
-def write_together(kind: str, path: Path, workers: int, seconds: float, seed: str) -> Run:
-    """Let *workers* processes write to *path* at one time; sessions must exist."""
-    orders = [
-        Order(kind, str(path), session_id(n), f"{seed}-{n}", seconds, f"{path}.report-{n}")
-        for n in range(workers)
-    ]
+def write_together(
+    kind: str, store: Path | str, folder: Path, workers: int, seconds: float, seed: str
+) -> Run:
+    """Let *workers* processes write to *store* at one time; sessions must exist.
+
+    Their records go to *folder*.
+    """
     faults: list[str] = []
-    with contextlib.ExitStack() as stack:
-        crew = [stack.enter_context(_started(order)) for order in orders]
-        deadline = time.monotonic() + READY_SECONDS
-        for process in crew:
-            _await_word(process, b"ready", path, deadline)
+    pool = WriterPool(
+        store, folder / "records", seed=seed, path=(Path(__file__).parent,),
+        lifetime=seconds + 2 * writers.OVERTIME,
+    )  # fmt: skip
+    with pool.add(workers, writers.WORK, prefix=PREFIX, kind=kind, seconds=seconds):
+        pool.start(READY_SECONDS)
         start = time.monotonic() + HEAD_START
-        for process in crew:
-            assert process.stdin is not None
-            process.stdin.write(f"{start!r}\n".encode())
-            process.stdin.flush()
+        pool.go(repr(start))
         last = start + seconds + writers.OVERTIME
         try:
-            for process in crew:
-                _await_word(process, b"done", path, last)
-        except (TimeoutError, RuntimeError) as error:
+            pool.wait_done(last - time.monotonic())
+        except TimeoutError as error:
             faults.append(str(error))
         spent = time.monotonic() - start
-        for process in crew:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in crew:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(1.0, last - time.monotonic()))
-    return Run([_report(order, faults) for order in orders], faults, start, spent)
-
-
-def _report(order: Order, faults: list[str]) -> Report:
-    try:
-        return Report(**json.loads(Path(order.report).read_bytes()))
-    except FileNotFoundError:
-        faults.append(f"no report of {order.session}")
-        return Report()
-
-
-@contextlib.contextmanager
-def _started(order: Order) -> Iterator[subprocess.Popen[bytes]]:
-    with open(f"{order.path}.stderr", "ab") as errors:
-        process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(asdict(order))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            with contextlib.suppress(OSError):
-                stream.close()
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _await_word(process: subprocess.Popen[bytes], word: bytes, path: Path, deadline: float) -> None:
-    assert process.stdout is not None
-    timeout = max(0.0, deadline - time.monotonic())
-    if not select.select([process.stdout], [], [], timeout)[0]:
-        raise TimeoutError(f"worker {process.pid} has not said {word.decode()} in time")
-    if process.stdout.readline().strip() != word:
-        raise RuntimeError(f"worker {process.pid} ended before {word!r}: {_last_words(path)}")
-
-
-def _last_words(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"{path}.stderr").read_text(errors="replace")[-300:]
-    return ""
+        if code := pool.stop(max(1.0, last - time.monotonic())):
+            faults.append(f"a worker has ended with {code}: {pool.last_words()[-300:]}")
+    reports = pool.recorded.reports
+    faults += [f"no report of {name}" for name in pool.names if name not in reports]
+    return Run([Report(**reports.get(name, {})) for name in pool.names], faults, start, spent)
 
 
 # --- the actor of a file -------------------------------------------------------------------------
@@ -133,38 +78,13 @@ def _last_words(path: Path) -> str:
 @contextlib.contextmanager
 def actor_on(path: Path) -> Iterator[Any]:
     """Our `SessionDB` with a running actor, which is gone when the block ends."""
-    db = writers.open_store("ours", path)
-    pid = db._port.statistics()["pid"]
+    db = writers.open_store("ours", str(path))
     try:
         yield db
     finally:
         with contextlib.suppress(Exception):
             db.close()
-        stop_actor(pid)
-
-
-def stop_actor(pid: int) -> None:
-    """Have one actor drain; insist if it does not. Returns when it is gone."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while time.monotonic() < deadline:
-            if _is_gone(pid):
-                return
-            time.sleep(0.01)
-        say(f"actor {pid} is still there {DRAIN_SECONDS:g} s after {number.name}")
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    with contextlib.suppress(OSError):
-        # Nobody may have collected it yet.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False
+        end_actors(resolve_paths(path))
 
 
 def index_lag(db: Any, path: Path) -> int:

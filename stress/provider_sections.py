@@ -9,7 +9,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,23 +83,12 @@ class Bench:
         count, seconds = self.options.writers, self.options.seconds
         if side != "server":
             return writer_table.measure(side, place / "state.db", count, seconds)
-        address = place / "address"
-        address.write_text(self.new_store())
-        with contextlib.closing(writers.open_store(side, address)) as db:
-            for number in range(count):
-                db.create_session(crew.session_id(number), "cli", model="hermes-4-405b")
-            run = crew.write_together(side, address, count, seconds, f"{peer.SEED}-{count}")
-            faults = [*run.faults, *_check(db, run)]
-        latency = sorted(1e3 * value for report in run.reports for value in report.latency)
-        return Round(
-            rate=sum(report.in_time for report in run.reports) / seconds,
-            p50=percentile(latency, 0.5), p99=percentile(latency, 0.99),
-            max=latency[-1] if latency else 0.0,
-            errors=sum((Counter(r.errors) for r in run.reports), Counter()),
-            sample=next((report.sample for report in run.reports if report.sample), ""),
-            faults=[f"postgresql: {fault}" for fault in faults],
-            synchronous=set(), sustained=None, status={},
-        )  # fmt: skip
+        url = self.new_store()
+        with contextlib.closing(writers.open_store(side, url)) as db:
+            writer_table.create_sessions(db, count)
+            run = crew.write_together(side, url, place, count, seconds, f"{peer.SEED}-{count}")
+            faults = [f"postgresql: {fault}" for fault in (*run.faults, *_check(db, run))]
+        return writer_table.round_of(run, seconds, faults)
 
     # --- moving ------------------------------------------------------------------------------
 

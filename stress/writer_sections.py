@@ -42,7 +42,7 @@ def memory(folder: Path, seconds: float, clients: int = CLIENTS) -> Section:
         for number in range(clients):
             db.create_session(crew.session_id(number), "cli")
         before = _resident_mb(db)
-        run = crew.write_together("rows", path, clients, seconds, f"{peer.SEED}-rows")
+        run = crew.write_together("rows", path, folder, clients, seconds, f"{peer.SEED}-rows")
         loaded = _resident_mb(db)
         left = crew.await_index(db, path, 2 * seconds + 5)
         indexed = _resident_mb(db)

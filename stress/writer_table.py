@@ -35,8 +35,8 @@ class Round(NamedTuple):
     sample: str
     faults: list[str]
     synchronous: set[int | None]
-    sustained: float | None
-    status: dict[str, Any]
+    sustained: float | None = None
+    status: dict[str, Any] | None = None
 
 
 Table = dict[tuple[int, str], list[Round]]
@@ -51,37 +51,41 @@ def measure(side: str, path: Path, count: int, seconds: float) -> Round:
     """Run one round of one side on a file that does not exist yet."""
     # The same text for both sides and in every round.
     seed = f"{peer.SEED}-{count}"
-    sustained, status = None, {}
+    sustained, status = None, None
     if side == "peer":
         db = peer.open_peer(path)
-        _create_sessions(db, count)
+        create_sessions(db, count)
         db.close()
-        run = crew.write_together(side, path, count, seconds, seed)
+        run = crew.write_together(side, path, path.parent, count, seconds, seed)
     else:
         with crew.actor_on(path) as db:
-            _create_sessions(db, count)
-            run = crew.write_together(side, path, count, seconds, seed)
+            create_sessions(db, count)
+            run = crew.write_together(side, path, path.parent, count, seconds, seed)
             status = db._port.statistics()
             if count == CROWD and crew.await_index(db, path, 60) == 0:
                 kept = sum(len(report.acked) + report.tokens for report in run.reports)
                 sustained = kept / (time.monotonic() - run.start)
+    faults = [f"{side} N={count}: {fault}" for fault in crew.check(path, run)]
+    return round_of(run, seconds, faults)._replace(sustained=sustained, status=status)
+
+
+def round_of(run: crew.Run, seconds: float, faults: list[str]) -> Round:
+    """The figures of one round, from the reports of its workers."""
     latency = sorted(1e3 * value for report in run.reports for value in report.latency)
-    errors: Counter[str] = sum((Counter(r.errors) for r in run.reports), Counter())
     return Round(
         rate=sum(report.in_time for report in run.reports) / seconds,
         p50=percentile(latency, 0.5),
         p99=percentile(latency, 0.99),
         max=latency[-1] if latency else 0.0,
-        errors=errors,
+        errors=sum((Counter(report.errors) for report in run.reports), Counter()),
         sample=next((report.sample for report in run.reports if report.sample), ""),
-        faults=[f"{side} N={count}: {fault}" for fault in crew.check(path, run)],
+        faults=faults,
         synchronous={report.synchronous for report in run.reports},
-        sustained=sustained,
-        status=status,
     )
 
 
-def _create_sessions(db: Any, count: int) -> None:
+def create_sessions(db: Any, count: int) -> None:
+    """Create the sessions of so many writers."""
     for number in range(count):
         db.create_session(crew.session_id(number), "cli", model="hermes-4-405b")
 

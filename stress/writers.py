@@ -1,20 +1,15 @@
-"""One writer process of a benchmark: opens a store, waits for the common start, writes, tells.
+"""Work of the writers of a benchmark: open a store, wait for the common start, write, report.
 
-`crew.py` starts it with one JSON argument (`Order`). It says "ready" on stdout when its store is
-open and its text is made, reads the time of the start (of `time.monotonic`, which all processes of
-a machine share) from stdin, says "done" after its last write, and at the end of stdin leaves a
-`Report` in the file that the order names. Every message carries its number in the order of sending,
-so that the file itself tells what was kept and how.
+A worker is ready when its store is open and its text is made. The word to go is the time of the
+start, of `time.monotonic`, which all processes of a machine share. After its last write it is done,
+and once the pool is stopped it leaves a `Report`. Every message carries its number in the order of
+sending, so that the file itself shows what was kept and how.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import random
-import signal
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from hermes_actor.testing.worker import Worker
+
+WORK = "writers:write_turns"
 
 TURN = 4  # writes of a turn: user, assistant with a tool call, tool result, token counts
 SIZES = {"user": 200, "assistant": 800, "tool": 2000}  # bytes of text
@@ -31,24 +30,12 @@ POOL = 48  # turns of ready-made text; used in a circle, so that making text is 
 ROW_BYTES = 2_000_000  # text of one row in the memory test: just under two megabytes
 INPUT_TOKENS, OUTPUT_TOKENS = 3_100, 240
 MARK = 9  # "#0000017 " at the head of every text
-OVERTIME = 90  # seconds after which a worker that was forgotten ends by itself
-
-
-@dataclass(slots=True)
-class Order:
-    """What one worker is told. `kind` is peer, ours, pipeline, rows or server."""
-
-    kind: str
-    path: str
-    session: str
-    seed: str
-    seconds: float
-    report: str
+OVERTIME = 90  # seconds that the last calls of a round may take
 
 
 @dataclass(slots=True)
 class Report:
-    """What one worker has to tell: all writes in the order of sending."""
+    """All writes of one worker, in the order of sending."""
 
     acked: list[tuple[int, int | None]] = field(default_factory=list)
     """Number of each acknowledged message and the id that the store gave it."""
@@ -74,14 +61,12 @@ class Write(NamedTuple):
     arguments: dict[str, Any]
 
 
-def open_store(kind: str, path: Path) -> Any:
-    """The store of one side."""
+def open_store(kind: str, store: str) -> Any:
+    """Open the store of one side: that of the peer, of a server by its URL, or else ours."""
     if kind == "peer":
-        return importlib.import_module("hermes_state").SessionDB(path)
-    if kind == "server":
-        # The file holds the address of the store.
-        return importlib.import_module("hermes_actor").SessionDB(path.read_text())
-    return importlib.import_module("hermes_actor").SessionDB(path, mode="actor")
+        return importlib.import_module("hermes_state").SessionDB(Path(store))
+    ours = importlib.import_module("hermes_actor").SessionDB
+    return ours(store) if kind == "server" else ours(Path(store), mode="actor")
 
 
 def _text(rng: random.Random, role: str) -> str:
@@ -129,29 +114,32 @@ def numbered(turns: list[list[Write]]) -> Iterator[list[tuple[int, Write]]]:
     number = 0
     while True:
         for turn in turns:
-            told = []
+            sent = []
             for method, arguments in turn:
                 if method == "append_message":
                     text = f"#{number:07d} {arguments['content']}"
-                    told.append((number, Write(method, {**arguments, "content": text})))
+                    sent.append((number, Write(method, {**arguments, "content": text})))
                 else:
-                    told.append((number, Write(method, arguments)))
+                    sent.append((number, Write(method, arguments)))
                 number += 1
-            yield told
+            yield sent
 
 
-class Worker:
-    """Writes until the time is over and keeps the books."""
+class Writer:
+    """Writes to one session until the time is over and keeps the books."""
 
-    def __init__(self, order: Order, db: Any) -> None:
-        self.order, self.db = order, db
+    def __init__(self, db: Any, session: str, seconds: float) -> None:
+        self._db, self._session, self._seconds = db, session, seconds
         self.report = Report()
         self.end = 0.0
 
-    def run(self, turns: list[list[Write]], start: float) -> None:
-        """Begin at *start*, end at the first write after the agreed time."""
-        self.end = start + self.order.seconds
-        step = self._pipeline if self.order.kind == "pipeline" else self._one_by_one
+    def run(self, turns: list[list[Write]], start: float, *, in_blocks: bool) -> None:
+        """Begin at *start*, end at the first write after the agreed time.
+
+        With *in_blocks* a turn is one block of a pipeline.
+        """
+        self.end = start + self._seconds
+        step = self._pipeline if in_blocks else self._one_by_one
         flow = numbered(turns)
         time.sleep(max(0.0, start - time.monotonic()))
         while time.monotonic() < self.end:
@@ -161,10 +149,10 @@ class Worker:
         for number, write in turn:
             if time.monotonic() >= self.end:
                 return
-            call = getattr(self.db, write.method)
+            call = getattr(self._db, write.method)
             begun = time.monotonic()
             try:
-                result = call(self.order.session, **write.arguments)
+                result = call(self._session, **write.arguments)
             except Exception as error:
                 self.report.latency.append(time.monotonic() - begun)
                 self._failed(error, [number])
@@ -178,10 +166,10 @@ class Worker:
         begun = time.monotonic()
         futures: list[Any] = []
         try:
-            with self.db.pipeline() as line:
+            with self._db.pipeline() as line:
                 for _, write in turn:
                     call = getattr(line, write.method)
-                    futures.append(call(self.order.session, **write.arguments))
+                    futures.append(call(self._session, **write.arguments))
         except Exception as error:
             # The block raises the first error of several; each write knows its own.
             self.report.latency.append(time.monotonic() - begun)
@@ -218,31 +206,25 @@ def _can_tell(future: Any) -> bool:
     return hasattr(future, "result")
 
 
-def main() -> int:
-    """Obey one order."""
-    order = Order(**json.loads(sys.argv[1]))
-    signal.alarm(int(order.seconds) + 2 * OVERTIME)
-    rng = random.Random(order.seed)
-    make: Callable[[random.Random], list[list[Write]]]
-    make = big_rows if order.kind == "rows" else pool
-    turns = make(rng)
-    worker = Worker(order, open_store(order.kind, Path(order.path)))
-    if order.kind == "peer":
-        worker.report.synchronous = worker.db._conn.execute("PRAGMA synchronous").fetchone()[0]
-    print("ready", flush=True)
-    told = sys.stdin.readline()
-    if not told:
-        return 1
-    worker.run(turns, float(told))
+def write_turns(worker: Worker) -> None:
+    """Write turns from the common start for so many seconds, and report.
+
+    Options: ``kind`` of the store and of the calls, see `open_store`; ``seconds``.
+    """
+    kind = worker.options["kind"]
+    make = big_rows if kind == "rows" else pool
+    turns = make(worker.rng)
+    db = open_store(kind, worker.store)
+    writer = Writer(db, worker.name, worker.options["seconds"])
+    if kind == "peer":
+        writer.report.synchronous = db._conn.execute("PRAGMA synchronous").fetchone()[0]
+    start = worker.ready()
+    if not start:
+        return
+    writer.run(turns, float(start), in_blocks=kind == "pipeline")
     # Closing and reporting cost time that would count as the last calls of slower workers.
-    print("done", flush=True)
-    sys.stdin.read()
-    worker.db.close()
-    draft = Path(order.report + ".draft")
-    draft.write_text(json.dumps(asdict(worker.report)))
-    os.replace(draft, order.report)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    worker.done()
+    while not worker.over(OVERTIME):
+        pass  # until the pool is stopped
+    db.close()
+    worker.report(asdict(writer.report))

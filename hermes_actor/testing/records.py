@@ -11,6 +11,7 @@ Every client appends to a file of its own, named after its session. A line is a 
 | ``l`` | began, ended, compared, missing changes as JSON | a search for acknowledged changes |
 | ``k`` | began | a call has returned |
 | ``e`` | time, text | something is wrong, as the client saw it |
+| ``j`` | JSON | a report of the work's own |
 
 Times are of ``time.monotonic``. A line is one call of ``write``, so that a client that is killed
 leaves whole lines.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +75,8 @@ class Recorded(NamedTuple):
     refusals: list[str]
     """Changes that have failed, with the words of their errors."""
     looks: Sequence[Look] = ()
+    reports: Mapping[str, Any] = {}
+    """Last report of each client, by its name."""
 
 
 class Final(NamedTuple):
@@ -93,7 +96,8 @@ class RecordReader:
         self._read: dict[str, int] = {}
         self._writes: dict[tuple[str, int], Write] = {}
         self._looks: list[Look] = []
-        self._rest = Recorded([], [], [], [], [], self._looks)
+        self._reports: dict[str, Any] = {}
+        self._rest = Recorded([], [], [], [], [], self._looks, self._reports)
 
     @property
     def recorded(self) -> Recorded:
@@ -136,6 +140,8 @@ class RecordReader:
             self._looks.append(Look(int(words[2]), missing, float(words[0]), float(words[1])))
         elif kind == "e":
             rest.errors.append(f"{name} at {line.removeprefix('e ')}")
+        elif kind == "j":
+            self._reports[name] = json.loads(line.removeprefix("j "))
 
     def _ended(
         self, name: str, kind: str, number: int, words: list[str], ended: list[Write]

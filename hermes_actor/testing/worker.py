@@ -8,6 +8,7 @@ here append messages and look for them; a harness brings its own.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -97,6 +98,10 @@ class Worker:
     def done(self) -> None:
         """Report that the work is done: see :meth:`WriterPool.wait_done`."""
         os.write(1, b".")
+
+    def report(self, value: Any) -> None:
+        """Leave a value of JSON for the pool: see :attr:`Recorded.reports`."""
+        self.record("j", json.dumps(value))
 
     def over(self, seconds: float) -> bool:
         """Pause for *seconds*; return True at once when it is time to end."""
@@ -229,6 +234,9 @@ def main() -> int:
     if order.setup:
         _named(order.setup)()
     work = {group.work: _named(group.work) for group in order.groups}  # imported once
+    # The collector of a worker leaves alone what all of them share: its passes would copy those
+    # pages, and charge the work of one for the imports of another.
+    gc.freeze()
     gate, opener = os.pipe()
     children: dict[int, str] = {}
     for group in order.groups:
