@@ -11,6 +11,7 @@
     │   ├── Unreachable       the database server does not answer
     │   ├── MissingDriver     the provider needs a package that is not installed (names it)
     │   ├── UnknownProvider   no provider of that name is installed
+    │   ├── WrongKind         the file is of another kind than the caller needs (names both)
     │   ├── IncompatibleFormat  the store was made by a newer version
     │   └── IncompatibleProtocol
     ├── StorageError          the file or the disk under it
@@ -50,8 +51,9 @@ __all__ = [
     "NotADatabase", "NotAllowed", "NotRunning", "OpenError", "OutcomeUnknown",
     "PermissionDenied", "ReadOnly", "RequestError", "SessionEnded", "SpawnFailed", "SqlError",
     "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "UnknownProvider",
-    "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge", "by_code", "cannot_use",
-    "from_sqlite", "is_storage_failure", "missing_session", "without_origin",
+    "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge", "WrongKind", "by_code",
+    "cannot_use", "from_sqlite", "is_storage_failure", "missing_session", "without_origin",
+    "wrong_kind",
 ]  # fmt: skip
 
 Executed = Literal["no", "yes", "unknown"]
@@ -125,6 +127,13 @@ class IncompatibleProtocol(OpenError, code="protocol"):
 
 class IncompatibleFormat(OpenError, code="format"):
     """The tables were made by a newer version. Update this program; the store is untouched."""
+
+
+class WrongKind(OpenError, sqlite3.DatabaseError, code="wrong-kind"):
+    """The file holds something else than the caller needs: a plain file has no sessions.
+
+    The message names the file and both kinds. Use another file, or ``connect()``, which takes any.
+    """
 
 
 class Unreachable(OpenError, sqlite3.OperationalError, code="unreachable"):
@@ -345,6 +354,14 @@ def missing_session(session_id: object, store: object = "this store") -> Constra
     words = "FOREIGN KEY constraint failed"
     return ConstraintFailed(
         f"{words}: there is no session {session_id!r} in {store}", sqlite_message=words
+    )
+
+
+def wrong_kind(db: object, found: str, wanted: str) -> WrongKind:
+    """Return the error for *db*, whose kind is *found*, of a caller that needs *wanted*."""
+    return WrongKind(
+        f"{db} is a file of kind {found!r}, and {wanted!r} is needed: name another file, or use"
+        f" hermes_actor.connect(), which takes any kind"
     )
 
 

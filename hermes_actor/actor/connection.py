@@ -26,6 +26,7 @@ from hermes_actor.actor.replies import done, failed
 from hermes_actor.actor.requests import RequestTracker
 from hermes_actor.errors import Closed, HandoffFailed
 from hermes_actor.paths import readable
+from hermes_protocol.features import kind_in
 from hermes_protocol.framing import FrameError, frame
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Connection:
         self.pid, self.uid = peer_credentials(sock)
         self.name = ""
         self.build = ""
+        self.needed_kind: str | None = None
+        """The only kind of file that is of use to the client; ``None``: any."""
         self.since = time.time()
         self._more_to_send = trio.Event()
         # Three ends: *_scope* is at once; *_reading* takes nothing more and still answers;
@@ -171,6 +174,7 @@ class Connection:
         self.requests.client_id = hello.client_id
         # Kept for as long as the connection lives, and shown to people.
         self.name, self.build = hello.name[:_NAME_LENGTH], hello.build[:_NAME_LENGTH]
+        self.needed_kind = kind_in(hello.features)
         if not await self._lifecycle.welcome(self, hello, nursery):
             return
         while True:

@@ -13,7 +13,8 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.connection import Connection
 from hermes_actor.actor.replies import reject, welcome
-from hermes_actor.errors import IncompatibleProtocol
+from hermes_actor.errors import IncompatibleProtocol, wrong_kind
+from hermes_protocol.features import kind_feature
 
 if TYPE_CHECKING:
     from hermes_actor.actor.interfaces import Controls, Ownership, Resources
@@ -101,8 +102,8 @@ class ConnectionSet:
             if not ownership.opened.is_set() and ownership.phase != reported:
                 reported = ownership.phase
                 connection.send_frame(welcome(reported.text, ready=False))
-        if ownership.writer is not None:
-            self._send_welcome(connection)
+        if ownership.writer is not None and not self._send_welcome(connection):
+            connection.end()
 
     def _send_welcome(self, connection: Connection) -> bool:
         writer, failure = self._ownership.writer, self._ownership.failure
@@ -110,6 +111,10 @@ class ConnectionSet:
             # The predecessor takes back: to its clients the failed hand-off is invisible.
             if not self._ownership.predecessor_continues:
                 connection.send_frame(reject(failure or RuntimeError("the file is not open")))
+            return False
+        kind, needed = writer.kind.name, connection.needed_kind
+        if needed not in (None, kind):
+            connection.send_frame(reject(wrong_kind(writer.paths.db, kind, str(needed))))
             return False
         # What this client sends for the first time from here on knows at least this number, however
         # old the last reply that it has seen. So it is never taken for a repetition (G2).
@@ -121,6 +126,7 @@ class ConnectionSet:
                 epoch=epoch,
                 file_id=file_id,
                 commit_no=commit_no,
+                features=[kind_feature(kind)],
                 ready=True,
             )
         )

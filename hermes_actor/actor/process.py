@@ -33,6 +33,7 @@ from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.startup import migrations  # noqa: F401
 from hermes_actor.errors import AlreadyOwned, HermesActorError
 from hermes_actor.paths import check_ownership
+from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
     from hermes_actor.actor.readiness import ReadyListener
@@ -54,6 +55,8 @@ class Settings:
     private_sql: bool = True
     rescue: bool = True
     """Save the store when its home is deleted. A successor reads this setting for itself."""
+    kind: str = SESSIONS
+    """The kind of a file that does not say its own."""
 
     def options(self) -> Sequence[str]:
         """Return the same as options of a command line."""
@@ -61,6 +64,8 @@ class Settings:
             "--idle-exit", str(self.idle_exit or 0),
             "--drain-seconds", str(self.drain_seconds),
             *(() if self.private_sql else ("--no-private-sql",)),
+            # Left out where an earlier build, which does not know the option, may take over.
+            *(() if self.kind == SESSIONS else ("--kind", self.kind)),
         )  # fmt: skip
 
 
@@ -184,6 +189,7 @@ def _run(
         drain_seconds=settings.drain_seconds,
         private_sql=settings.private_sql,
         rescue=settings.rescue,
+        kind=settings.kind,
         on_status=on_status,
     )
     code = server.run()

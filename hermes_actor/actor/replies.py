@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +25,13 @@ _log = logging.getLogger("hermes_actor.actor")
 
 
 def welcome(
-    phase: str, *, epoch: int = 0, file_id: bytes = b"", commit_no: int = 0, ready: bool
+    phase: str,
+    *,
+    epoch: int = 0,
+    file_id: bytes = b"",
+    commit_no: int = 0,
+    features: Sequence[str] = (),
+    ready: bool,
 ) -> bytes:
     """Return the answer to Hello; one that is not *ready* has the phase, and another follows."""
     # Every text goes through readable(): a path that is not UTF-8 has surrogates, which the encoder
@@ -41,6 +47,7 @@ def welcome(
             schema_version=SCHEMA_VERSION,
             build=build_id(),
             pid=os.getpid(),
+            features=list(features),
             commit_no=commit_no,
             ready=ready,
         )

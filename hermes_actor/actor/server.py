@@ -51,6 +51,7 @@ from hermes_actor.engine.change_log import ChangeLog
 from hermes_actor.engine.jobs import Outcome
 from hermes_actor.errors import ActorBroken, HandoffFailed, OutcomeUnknown
 from hermes_actor.recovery.scratch import remove_leftovers
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Server:
         drain_seconds: float = limits.DRAIN_SECONDS,
         private_sql: bool = True,
         rescue: bool = True,
+        kind: str = SESSIONS,
         on_status: Callable[[Status], None] | None = None,
     ) -> None:
         """*listener* came from *predecessor*, or from a service manager, which then owns its path
@@ -101,6 +103,7 @@ class Server:
         command line of a successor. *idle_exit* seconds without connections end the actor;
         ``None``: never.
 
+        *kind* is that of a file that does not say its own.
         *readiness* is set when the actor serves, and failed if the file cannot be opened.
         *on_status* gets the status now and then, in a thread of its own: a terminal that blocks
         must not stop the event loop.
@@ -108,6 +111,7 @@ class Server:
         self.paths = paths
         self._private_sql = private_sql
         self._rescue = rescue
+        self._kind = kind
         self._drain_seconds = drain_seconds
         self._started = time.time()
         self._metrics = Metrics()
@@ -336,6 +340,7 @@ class Server:
             measured=self._metrics.batch,
             rescues=self._rescue,
             private_sql=self._private_sql,
+            kind=self._kind,
         )
         self._writer_thread.start()
         self._nursery.start_soon(self._drain_on_writer_failure, self._writer_thread)

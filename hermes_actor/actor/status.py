@@ -21,7 +21,6 @@ from hermes_actor.system.lock_inspection import processes_with_write_fd, wal_rea
 from hermes_protocol.status import (
     ConnectionStatus,
     ForeignWriter,
-    IndexStatus,
     QueueStatus,
     SQLiteStatus,
     Status,
@@ -138,13 +137,8 @@ class StatusReporter:
             checkpoints=dict(checkpoints.outcomes),
             wal_frames=checkpoints.frames,
             wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
-            index=IndexStatus(
-                watermark=writer.index.watermark,
-                newest=writer.index.newest,
-                lag=max(0, writer.index.newest - writer.index.watermark),
-                rebuilds=writer.index.rebuilds,
-                aside=writer.index.large_texts.state,
-            ),
+            kind=writer.kind.name,
+            index=writer.index.status(),
             foreign_commits=writer.connection.foreign_commits,
             degraded=self._degraded(writer, pinned),
             # In the order of causes: an actor that is broken, or damaged, fails elsewhere soon
@@ -170,8 +164,8 @@ class StatusReporter:
             found.append(f"update failed, still serving: {self.handoffs.failed_update}")
         if writer.connection.health.passing is not None:
             found.append(writer.connection.health.passing)
-        if writer.index.large_texts.failure is not None:
-            found.append(writer.index.large_texts.failure)
+        if writer.index.failure is not None:
+            found.append(writer.index.failure)
         if writer.maintenance.error is not None:
             found.append(f"maintenance fails: {writer.maintenance.error}")
         return found

@@ -20,6 +20,7 @@ from hermes_actor.engine import jobs
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import HermesActorError
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class WriterThread:
         measured: Callable[[int, float], None],
         rescues: bool = True,
         private_sql: bool = True,
+        kind: str = SESSIONS,
     ) -> None:
         """*unflushed* is flushed after each batch; *readiness* is set when the file is open."""
         self.paths = paths
@@ -68,6 +70,7 @@ class WriterThread:
         self._measured = measured
         self._rescues = rescues
         self._private_sql = private_sql
+        self._kind = kind
         self._phase = PhaseReport(Phase.OPENING)
         # A daemon: if the event loop itself fails, the interpreter must not wait for a thread that
         # has no stop in its mailbox. In good order stop() joins it.
@@ -116,6 +119,7 @@ class WriterThread:
                 anchored=True,
                 rescues=self._rescues,
                 private_sql=self._private_sql,
+                kind=self._kind,
             )
             self._set_phase(PhaseReport(Phase.RECOVERING))
             self._recover(writer)

@@ -24,6 +24,7 @@ from hermes_actor.settings import (
     ACTOR_RESCUE,
     Setting,
 )
+from hermes_protocol.features import KINDS, SESSIONS
 
 if TYPE_CHECKING:
     from hermes_actor.actor.process import Settings
@@ -38,6 +39,13 @@ _log = logging.getLogger("hermes_actor.actor")
 
 @click.command()
 @db_option
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    default=SESSIONS,
+    show_default=True,
+    help="What a file holds that does not say so itself.",
+)
 @click.option(
     "--idle-exit",
     type=click.FloatRange(min=0),
@@ -61,6 +69,7 @@ _log = logging.getLogger("hermes_actor.actor")
 )
 def serve(
     db: Path | None,
+    kind: str,
     idle_exit: float | None,
     drain_seconds: float | None,
     no_private_sql: bool,
@@ -81,6 +90,7 @@ def serve(
     Examples:
       hermes-actor serve
       hermes-actor serve --db ~/.hermes/state.db --plain
+      hermes-actor serve --db ~/.hermes/kanban.db --kind plain
     """
     if detach and os.fork():
         # The starter waits for this half only; init adopts the actor.
@@ -90,11 +100,11 @@ def serve(
 
     # A client or an actor that starts this one knows the store, and may have to make its home.
     by_hand = not detach and successor_fd is None
-    paths = creatable_paths(db) if by_hand else paths_for(db)
+    paths = creatable_paths(db, kind) if by_hand else paths_for(db)
     # A slip in a file that many programs share must not cost a client its changes. A person who
     # starts a service is there to correct it.
     read = _Reader(paths, forgiving=not by_hand)
-    settings = _settings(read, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
+    settings = _settings(read, kind, idle_exit, drain_seconds, no_private_sql, on_demand=detach)
     if successor_fd is not None:
         return succeed(paths, settings, successor_fd)
     with contextlib.ExitStack() as stack:
@@ -159,6 +169,7 @@ class _Reader:
 
 def _settings(
     read: _Reader,
+    kind: str,
     idle_exit: float | None,
     drain_seconds: float | None,
     no_private_sql: bool,
@@ -181,4 +192,5 @@ def _settings(
         drain_seconds=drain_seconds,
         private_sql=read(ACTOR_PRIVATE_SQL) and not no_private_sql,
         rescue=read(ACTOR_RESCUE),
+        kind=kind,
     )

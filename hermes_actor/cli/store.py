@@ -28,6 +28,7 @@ from hermes_actor.errors import (
 from hermes_actor.paths import StorePaths, check_not_hijacked, default_db_path, resolve_paths
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 from hermes_actor.store.inspection import Identity, create_schema, identify
+from hermes_protocol.features import PLAIN, SESSIONS
 
 __all__ = [
     "ReadOnlyStore", "closing_store", "creatable_paths", "database_file", "existing_paths",
@@ -83,15 +84,15 @@ def existing_paths(db: Path | None) -> StorePaths:
     return paths
 
 
-def creatable_paths(db: Path | None) -> StorePaths:
-    """Return the paths of a store that exists or may be created.
+def creatable_paths(db: Path | None, kind: str = SESSIONS) -> StorePaths:
+    """Return the paths of a store of *kind* that exists or may be created.
 
     The folder of a path given with ``--db`` must exist: a path that was typed may be mistyped,
     while the home of this user is known.
     """
     paths = paths_for(db)
     if _is_file(paths):
-        _identify_file(paths)
+        _identify_file(paths, kind)
     elif db is not None and not paths.db.parent.is_dir():
         fail(f"cannot create {paths.db}: there is no folder {paths.db.parent}; create it first")
     return paths
@@ -126,16 +127,17 @@ def _is_file(paths: StorePaths) -> bool:
     return True
 
 
-def _identify_file(paths: StorePaths) -> Identity:
+def _identify_file(paths: StorePaths, kind: str = SESSIONS) -> Identity:
     try:
         with contextlib.closing(connect_reader(paths.db)) as conn:
-            return _checked(identify(conn), paths)
+            return _checked(identify(conn), paths, kind)
     except sqlite3.Error:
         return Identity()
 
 
-def _checked(identity: Identity, paths: StorePaths) -> Identity:
-    if identity.missing_table is not None:
+def _checked(identity: Identity, paths: StorePaths, kind: str = SESSIONS) -> Identity:
+    # Whatever runs on a plain file runs on any other.
+    if kind != PLAIN and identity.missing_table is not None:
         fail(
             f"{paths.db} is not a store: it has no table {identity.missing_table} with our columns;"
             " it was not changed"

@@ -17,10 +17,11 @@ from hermes_actor.client.connection import ActorConnection
 from hermes_actor.client.exchange import Sending, actor_timeout
 from hermes_actor.client.leases import Leases
 from hermes_actor.client.protocol import encode, stages
-from hermes_actor.errors import HermesActorError
+from hermes_actor.errors import HermesActorError, wrong_kind
 from hermes_actor.system import fork
 from hermes_actor.system.shared import SharedObjects
 from hermes_protocol.client import PendingReply, decode_result
+from hermes_protocol.features import PLAIN, SESSIONS, kind_in
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ R = TypeVar("R")
 class ActorClient:
     """The client of one actor, for all threads of a process. Get it with :func:`acquire`."""
 
-    def __init__(self, paths: StorePaths) -> None:
+    def __init__(self, paths: StorePaths, kind: str = SESSIONS) -> None:
         self.paths = paths
-        self._connection = ActorConnection(paths)
+        self._connection = ActorConnection(paths, kind)
         self._leases = Leases(self._connection)
         # Also after its last release: a call may be under way, whose connection lives on.
         fork.notify(self)
@@ -49,6 +50,21 @@ class ActorClient:
         Raises as :meth:`RetryPolicy.failed`, :class:`DeadlineExceeded`, and :class:`Closed`.
         """
         self._connection.ensure_connected(time.monotonic() + timeout)
+
+    def need(self, kind: str) -> None:
+        """Have the actor take this client, from here on, only if the file is of *kind*.
+
+        Raises :class:`WrongKind` if it is not. Another user of the client, which takes any kind,
+        goes on in either case.
+        """
+        connection = self._connection
+        with connection.lock:
+            welcome = connection.protocol.welcome
+            found = kind_in(welcome.features) if welcome is not None else None
+            if kind != PLAIN and found not in (None, kind):
+                raise wrong_kind(self.paths.db, str(found), kind)
+            if kind != PLAIN:
+                connection.kind = connection.protocol.kind = kind
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
         """Have *operation* applied; return its result once it is committed and synced (G1).
@@ -191,15 +207,18 @@ class _Answer(Sending):
 _clients: SharedObjects[Path, ActorClient] = SharedObjects()
 
 
-def acquire(paths: StorePaths, timeout: float) -> ActorClient:
+def acquire(paths: StorePaths, timeout: float, kind: str = SESSIONS) -> ActorClient:
     """Return the client of *paths* that this process shares, connected to its actor.
 
-    An actor is started if there is none. Raises what :meth:`ActorClient.connect` raises. The caller
-    ends its use with :meth:`ActorClient.release`.
+    *kind* is the kind of file whose operations the caller uses; ``plain``: only those that every
+    kind knows. An actor is started if there is none, and gives a new file that kind. Raises what
+    :meth:`ActorClient.connect` raises, and :class:`WrongKind`. The caller ends its use with
+    :meth:`ActorClient.release`.
     """
-    client = _clients.acquire(paths.db, lambda: ActorClient(paths))
+    client = _clients.acquire(paths.db, lambda: ActorClient(paths, kind))
     try:
         client.connect(timeout)  # outside of the lock: stores of other files do not wait for it
+        client.need(kind)
     except BaseException:
         client.release()
         raise

@@ -26,6 +26,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import socket_address
 from hermes_actor.system.lock_inspection import lock_holder
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
@@ -77,6 +78,11 @@ class Handshake(Protocol):
     @property
     def phase(self) -> str:
         """The phase that the actor has reported."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """The kind of a file that does not say its own."""
         ...
 
     def hello(self) -> bytes:
@@ -188,8 +194,10 @@ def is_not_listening(error: OSError) -> bool:
     return error.errno in _NOT_LISTENING
 
 
-def ensure_actor_running(paths: StorePaths, deadline: float) -> None:
+def ensure_actor_running(paths: StorePaths, deadline: float, kind: str = SESSIONS) -> None:
     """Start an actor, unless another process has meanwhile. Blocks until one serves.
+
+    *kind* is that of a file that does not say its own.
 
     Raises the typed error of the file if the actor cannot open it, :class:`SpawnFailed` if it does
     not come up, and :class:`DeadlineExceeded`.
@@ -204,7 +212,7 @@ def ensure_actor_running(paths: StorePaths, deadline: float) -> None:
         return True
 
     try:
-        start_actor(paths, deadline, is_serving)
+        start_actor(paths, deadline, is_serving, kind=kind)
     except AlreadyOwned as error:
         # As a failed start, which is tried again: the owner may be about to listen.
         raise SpawnFailed(str(error)) from error
@@ -246,7 +254,7 @@ def handshake(
     except OSError as error:
         if not is_not_listening(error):
             raise
-        ensure_actor_running(paths, deadline)
+        ensure_actor_running(paths, deadline, protocol.kind)
         sock = connect_once(paths)
     try:
         # Taken after connecting: a start may have used up the caller's time.

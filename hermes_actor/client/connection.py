@@ -98,14 +98,17 @@ class ActorConnection:
     Hold *lock* to use ``protocol`` or ``exchange``, and for every method that says so.
     """
 
-    def __init__(self, paths: StorePaths) -> None:
+    def __init__(self, paths: StorePaths, kind: str) -> None:
         self.paths = paths
+        self.kind = kind
         self.closed = False
         self._begin()
 
     def _begin(self) -> None:
         self.lock = threading.RLock()
-        self.protocol = client_protocol(program_name(), partial(handoff_request, self.paths))
+        self.protocol = client_protocol(
+            program_name(), partial(handoff_request, self.paths), kind=self.kind
+        )
         self.exchange = Exchange(self.paths, self.protocol)
         # Apart from *lock*: connecting waits, and nothing may wait inside *lock*.
         self._connecting = ConnectLock()

@@ -18,6 +18,7 @@ from hermes_actor.errors import (
     by_code,
 )
 from hermes_protocol.client import ClientProtocol
+from hermes_protocol.features import PLAIN, SESSIONS
 
 if TYPE_CHECKING:
     from hermes_protocol.operations import Operation
@@ -29,19 +30,27 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def client_protocol(
-    name: str, after_welcome: Callable[[ClientProtocol], bytes] = lambda _protocol: b""
+    name: str,
+    after_welcome: Callable[[ClientProtocol], bytes] = lambda _protocol: b"",
+    *,
+    kind: str = PLAIN,
 ) -> ClientProtocol:
-    """Make the client's end of a connection, for a program that the actor's status calls *name*."""
+    """Make the client's end of a connection, for a program that the actor's status calls *name*.
+
+    *kind* is the kind of file whose operations it uses.
+    """
     return ClientProtocol(
-        name, build=__version__, error_from=error_from, after_welcome=after_welcome
+        name, build=__version__, kind=kind, error_from=error_from, after_welcome=after_welcome
     )
 
 
-def subscription_protocol(name: str, after: int | None) -> SubscriptionProtocol:
+def subscription_protocol(
+    name: str, after: int | None, *, kind: str = SESSIONS
+) -> SubscriptionProtocol:
     """Make the subscriber's end of a connection: the changes after ``commit_no`` *after*."""
     from hermes_protocol.subscription import SubscriptionProtocol  # few programs subscribe
 
-    return SubscriptionProtocol(name, after, build=__version__, error_from=error_from)
+    return SubscriptionProtocol(name, after, build=__version__, kind=kind, error_from=error_from)
 
 
 def error_from(message: wire.Failed | wire.Reject) -> HermesActorError:

@@ -37,6 +37,7 @@ from hermes_actor.errors import (
 from hermes_actor.paths import check_not_hijacked, check_ownership
 from hermes_actor.system.descriptors import is_readable, open_private
 from hermes_actor.system.processes import reap_when_ended
+from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
@@ -62,13 +63,14 @@ def start_actor(
     deadline: float,
     is_serving: Callable[[], bool],
     *,
+    kind: str = SESSIONS,
     idle_exit: float | None = None,
 ) -> None:
     """Start an actor, unless one runs. *is_serving* is asked once the start lock is held, and now
     and then while others hold it: an actor that serves by then may have another starter.
 
-    *idle_exit*: seconds without connections after which it ends, instead of what the environment
-    or the default says.
+    *kind* is that of a file that does not say its own. *idle_exit*: seconds without connections
+    after which it ends, instead of what the environment or the default says.
 
     Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
     """
@@ -83,7 +85,7 @@ def start_actor(
     with start_lock(paths, deadline, is_serving) as held:
         # Asked once more under the lock: another client may have started one in between.
         if held and not is_serving():
-            _spawn(paths, deadline, idle_exit)
+            _spawn(paths, deadline, kind, idle_exit)
 
 
 def _check_user(paths: StorePaths) -> None:
@@ -130,7 +132,7 @@ def start_lock(
         yield held
 
 
-def _spawn(paths: StorePaths, deadline: float, idle_exit: float | None) -> None:
+def _spawn(paths: StorePaths, deadline: float, kind: str, idle_exit: float | None) -> None:
     # Objects from the first moment, not numbers: what an interrupt loses is closed with them.
     ready, child_end = socket.socketpair()
     with ready:
@@ -138,7 +140,7 @@ def _spawn(paths: StorePaths, deadline: float, idle_exit: float | None) -> None:
             command = [
                 # -P: with -m, the present folder would come first in sys.path.
                 sys.executable or "", "-P", "-m", "hermes_actor", "serve", "--detach",
-                "--db", str(paths.db), "--ready-fd", str(child_end.fileno()),
+                "--db", str(paths.db), "--ready-fd", str(child_end.fileno()), "--kind", kind,
                 *([] if idle_exit is None else ["--idle-exit", str(idle_exit)]),
             ]  # fmt: skip
             how: dict[str, Any] = {

@@ -6,9 +6,10 @@ import atexit
 from pathlib import Path
 
 from hermes_actor.embedded.writer import EmbeddedWriter, close_inherited_locks
-from hermes_actor.errors import ActorBroken
+from hermes_actor.errors import ActorBroken, wrong_kind
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.shared import SharedObjects
+from hermes_protocol.features import PLAIN, SESSIONS
 
 __all__ = ["share"]
 
@@ -20,10 +21,11 @@ class _Registry(SharedObjects["Path", EmbeddedWriter]):
         super().__init__()
         self._replaced: set[Path] = set()
 
-    def share(self, paths: StorePaths) -> EmbeddedWriter:
+    def share(self, paths: StorePaths, kind: str = SESSIONS) -> EmbeddedWriter:
         """Return the writer of *paths*, started if this process has none yet.
 
-        Raises :class:`ActorBroken` if the files were replaced while an earlier writer of this
+        *kind*: see :func:`hermes_actor.client.actor_client.acquire`. Raises :class:`WrongKind`,
+        :class:`ActorBroken` if the files were replaced while an earlier writer of this
         process had them open, and the reason why a writer has stopped.
         """
         with self.lock:
@@ -36,7 +38,12 @@ class _Registry(SharedObjects["Path", EmbeddedWriter]):
                 raise ActorBroken(
                     f"the files of {paths.db} were replaced under this process; restart it"
                 )
-            return self.acquire(paths.db, lambda: EmbeddedWriter(paths, self.end_use))
+            writer = self.acquire(paths.db, lambda: EmbeddedWriter(paths, self.end_use, kind))
+            found = writer.kind
+            if kind not in (PLAIN, found):
+                self.end_use(writer)
+                raise wrong_kind(paths.db, found, kind)
+            return writer
 
     def end_use(self, writer: EmbeddedWriter) -> None:
         """End one use of *writer*. With the last one it finishes its work and closes the file."""

@@ -21,6 +21,7 @@ from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, AlreadyOwned, Closed, HermesActorError, NotAllowed
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.fork import inside
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
@@ -45,10 +46,14 @@ def close_inherited_locks() -> None:
 class EmbeddedWriter:
     """One writer thread, shared by its users. Get it with :func:`hermes_actor.embedded.share`."""
 
-    def __init__(self, paths: StorePaths, release: Callable[[EmbeddedWriter], None]) -> None:
-        """*release* is called when one of its users leaves."""
+    def __init__(
+        self, paths: StorePaths, release: Callable[[EmbeddedWriter], None], kind: str = SESSIONS
+    ) -> None:
+        """*release* is called when one of its users leaves. *kind* is that of a file that does not
+        say its own."""
         self.paths = paths
         self._release = release
+        self._kind = kind
         self._pid = os.getpid()
         self._queue = JobQueue()
         self.lease_holder: tuple[int, EmbeddedLease] | None = None
@@ -73,6 +78,11 @@ class EmbeddedWriter:
     def stopped(self) -> bool:
         """True if the writer takes no job any more."""
         return self._stopped is not None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the file."""
+        return self._writer.kind.name
 
     @property
     def files_replaced(self) -> bool:
@@ -200,7 +210,10 @@ class EmbeddedWriter:
         try:
             # Here and not in __init__: a write connection belongs to the thread that has opened it.
             self._writer = Writer(
-                self.paths, others_wait=self._queue.waiting, on_epoch=self._lock.describe
+                self.paths,
+                others_wait=self._queue.waiting,
+                on_epoch=self._lock.describe,
+                kind=self._kind,
             )
         except BaseException as error:
             self._stopped = error

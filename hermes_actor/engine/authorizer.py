@@ -14,21 +14,23 @@ names that cannot be guessed.
 from __future__ import annotations
 
 import secrets
+from typing import NamedTuple
 
 from hermes_actor.errors import NotAllowed
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.guest_sql import first_word
 
-__all__ = ["Authorizer"]
+__all__ = ["Authorizer", "GuestRules"]
 
 _GUEST_WORDS = frozenset({
     "SELECT", "VALUES", "WITH", "INSERT", "REPLACE", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER",
     "EXPLAIN", "ANALYZE", "REINDEX",
 })  # fmt: skip
 
+_SAVEPOINT_WORDS = frozenset({"SAVEPOINT", "RELEASE", "ROLLBACK"})
+
 _GUEST_DENIED = frozenset({
     sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_TRANSACTION,
-    sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_PRAGMA,
 })  # fmt: skip
 
 _CREATES_TEMPORARY = frozenset({
@@ -53,23 +55,50 @@ _DEFERRED = {
 _OURS = "hermes_actor_"
 
 
+class GuestRules(NamedTuple):
+    """SQL that guests of one kind of file may run beside queries and changes."""
+
+    refusal: str
+    """Advice for a statement that begins with another word."""
+    savepoints: bool = False
+    """True if they may use savepoints, inside a lease."""
+    asks: frozenset[str] = frozenset()
+    """Pragmas that they may use without an argument."""
+    asks_of_a_name: frozenset[str] = frozenset()
+    """Pragmas whose argument only names what is asked about."""
+    sets: frozenset[str] = frozenset()
+    """Pragmas that they may give a value."""
+
+    def words(self, *, in_lease: bool) -> frozenset[str]:
+        """Return the words with which a statement may begin."""
+        savepoints = _SAVEPOINT_WORDS if self.savepoints and in_lease else frozenset()
+        return _GUEST_WORDS | savepoints | ({"PRAGMA"} if self.asks else frozenset())
+
+    def allow_pragma(self, name: str, argument: str | None) -> bool:
+        """Return True if guests may use this pragma."""
+        # FTS5 asks for the version on behalf of an ordinary change.
+        if name == "data_version" or name in self.asks_of_a_name:
+            return True
+        return name in (self.asks if argument is None else self.sets)
+
+
 class Authorizer:
     """The callback of one write connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: GuestRules) -> None:
+        self.rules = rules
         self.deferring = False
         self.savepoint = "s_" + secrets.token_hex(8)
         self.noting = f"{_OURS}{secrets.token_hex(8)}"
         """Prefix of the names of the temporary triggers."""
         self._guest = False
 
-    def enter_guest(self, sql: str) -> None:
+    def enter_guest(self, sql: str, *, in_lease: bool = False) -> None:
         """Treat statements as a guest's from here on. Raises :class:`NotAllowed` for *sql*."""
         word = first_word(sql)
-        if word not in _GUEST_WORDS:
+        if word not in self.rules.words(in_lease=in_lease):
             raise NotAllowed(
-                f"{word or 'an empty statement'} is not open to callers of _conn: each statement is"
-                " a transaction of its own; use _execute_write for several"
+                f"{word or 'an empty statement'} is not open to clients: {self.rules.refusal}"
             )
         self._guest = True
 
@@ -94,9 +123,21 @@ class Authorizer:
                 return sqlite3.SQLITE_DENY  # a trigger that a guest has left behind
             if self.deferring and trigger in _DEFERRED and _maintains(action, arg1, arg2, trigger):
                 return sqlite3.SQLITE_IGNORE
-        if self._guest and _forbidden(action, arg1, arg2):
+        if self._guest and self._forbids(action, arg1, arg2):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
+
+    def _forbids(self, action: int, arg1: str | None, arg2: str | None) -> bool:
+        if action == sqlite3.SQLITE_PRAGMA:
+            return not self.rules.allow_pragma(arg1 or "", arg2)
+        if action == sqlite3.SQLITE_SAVEPOINT:
+            # Only in a lease: enter_guest() has seen to that, for a cached statement as well.
+            return not self.rules.savepoints
+        if action in _GUEST_DENIED or action in _CREATES_TEMPORARY:
+            return True
+        if action == sqlite3.SQLITE_FUNCTION:
+            return arg2 == "load_extension"
+        return action in _CHANGES and _names_ours(arg1, arg2)
 
 
 def _maintains(action: int, arg1: str | None, arg2: str | None, trigger: str) -> bool:
@@ -106,16 +147,6 @@ def _maintains(action: int, arg1: str | None, arg2: str | None, trigger: str) ->
     if action == sqlite3.SQLITE_READ:
         return (arg1, arg2) == ("messages", "id")
     return action == sqlite3.SQLITE_INSERT and arg1 == _DEFERRED[trigger]
-
-
-def _forbidden(action: int, arg1: str | None, arg2: str | None) -> bool:
-    if action == sqlite3.SQLITE_PRAGMA and arg1 == "data_version":
-        return False  # FTS5 asks for it on behalf of an ordinary change
-    if action in _GUEST_DENIED or action in _CREATES_TEMPORARY:
-        return True
-    if action == sqlite3.SQLITE_FUNCTION:
-        return arg2 == "load_extension"
-    return action in _CHANGES and _names_ours(arg1, arg2)
 
 
 def _names_ours(arg1: str | None, arg2: str | None) -> bool:

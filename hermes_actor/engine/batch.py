@@ -15,14 +15,12 @@ from msgspec import Raw
 
 from hermes_actor import limits
 from hermes_actor.engine.admin_tasks import vacuum
-from hermes_actor.engine.change_log import change_of
 from hermes_actor.engine.connection import TransactionLost
-from hermes_actor.engine.health import is_damage, is_index_damage, may_be_the_index
+from hermes_actor.engine.health import is_damage, is_index_damage
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
 from hermes_actor.engine.staged_parts import discard_parts, encode_result, keep_part, take_parts
 from hermes_actor.errors import DeadlineExceeded, OutcomeUnknown, Unsupported
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.dispatch import apply
 from hermes_actor.store.guest_sql import names_messages
 from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.guest_statements import GuestStatements
-    from hermes_actor.engine.index.maintenance import IndexMaintenance
+    from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
     from hermes_protocol.operations import Operation
 
@@ -59,7 +57,7 @@ class BatchRunner:
         checkpointer: Checkpointer,
         receipts: Receipts,
         transaction: ChangeTransaction,
-        index: IndexMaintenance,
+        index: Index,
         guests: GuestStatements,
     ) -> None:
         self._connection = connection
@@ -110,7 +108,7 @@ class BatchRunner:
         """
         try:
             # By SQLite's own error: only its code says whether an index can be the cause.
-            if may_be_the_index(lost.__cause__):
+            if self._index.may_have_caused(lost.__cause__):
                 way = partial(self._apply_without_index, lost.cause)
                 (outcome,) = self._run_transaction([request], way)
                 if outcome.error is None:
@@ -218,13 +216,13 @@ class BatchRunner:
             elif isinstance(operation, SqlStatement | SqlLease):
                 result = self._apply_guest(operation, request)
             else:
-                result = apply(connection.conn, operation)
+                result = connection.kind.apply(connection.conn, operation)
             if ticket is not None:
                 # In the transaction of the change: a crash keeps both or neither (G2).
                 encoded = encode_result(result)
                 self._receipts.record(connection.conn, ticket, commit_no, encoded)
                 result = Raw(encoded)
-            self._transaction.changed.append(change_of(operation, commit_no))
+            self._transaction.changed.append(connection.kind.change_of(operation, commit_no))
         except Exception as error:
             raise _BatchFailed(error) from error
         return Outcome(result, None, commit_no)
@@ -256,7 +254,7 @@ class BatchRunner:
         changed = self._transaction.changed
         before = len(changed)
         self._return_to_savepoint(error, explained)
-        if may_be_the_index(error):
+        if self._index.may_have_caused(error):
             try:
                 return self._apply_without_index(error, request, commit_no)
             except (sqlite3.Error, _BatchFailed):

@@ -13,10 +13,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from hermes_actor import limits
-from hermes_actor.store.changes import change_of
 from hermes_protocol.messages import Changed, Gap
 
-__all__ = ["FOREIGN", "ChangeLog", "Position", "change_of"]
+__all__ = ["FOREIGN", "ChangeLog", "Position"]
 
 FOREIGN = Changed()
 """Stands for commits of other programs, whose content is unknown."""

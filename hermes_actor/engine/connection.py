@@ -18,6 +18,7 @@ from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.checkpoint import CheckpointState, checkpoint_whole_wal
 from hermes_actor.engine.file_identity import FileIdentityGuard
 from hermes_actor.engine.health import IndexFailed, StorageHealth, is_index_damage
+from hermes_actor.engine.kinds import KINDS
 from hermes_actor.engine.meta_table import file_id, get_internal, has_meta_tables, set_internal
 from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.engine.startup.open_database import open_database
@@ -43,7 +44,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import is_gone
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
-from hermes_actor.store.schema_features import features_of
+from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
     from hermes_actor.engine.environment import Environment
@@ -84,13 +85,15 @@ class WriteConnection:
         timeout: float = limits.OPEN_BUSY_SECONDS,
         anchored: bool = False,
         rescues: bool = True,
+        kind: str = SESSIONS,
     ) -> None:
         """Open the file and read where the order of changes stands.
 
         *on_epoch* is called with each epoch that begins, once it is durable; *on_phase* with what
         takes long while the file is opened; *timeout* is for foreign locks meanwhile. *anchored*:
         closing must not be the last close of the file. *rescues*: save the whole database if it is
-        removed or replaced while it is open. Raises the errors of :func:`open_database`.
+        removed or replaced while it is open. *kind* is that of a file that does not say its own.
+        Raises the errors of :func:`open_database`.
         """
         self.paths = paths
         self.env = env
@@ -99,7 +102,6 @@ class WriteConnection:
         self.commit_no = 0
         self.swept_through = 0
         self.checkpoints = CheckpointState()
-        self.authorizer = Authorizer()
         self.guard = FileIdentityGuard(paths, env)
         self.health = StorageHealth(paths)
         self.leave_by = float("inf")
@@ -126,6 +128,8 @@ class WriteConnection:
         self._suspect = False
         self._data_version = -1
         self._known_schema = self._pending_schema = _UNKNOWN_SCHEMA
+        self.kind = KINDS[kind]
+        self.authorizer = Authorizer(self.kind.guests)
         self.conn = self._open()
         try:
             self._read_counters()
@@ -146,7 +150,10 @@ class WriteConnection:
         return self._connect()
 
     def _connect(self) -> Connection:
-        conn = open_database(self.paths, self.env, self._on_phase, self._timeout)
+        conn, self.kind = open_database(
+            self.paths, self.env, self._on_phase, self._timeout, self.kind.name
+        )
+        self.authorizer.rules = self.kind.guests
         conn.set_authorizer(self.authorizer)
         self._connections += 1
         try:
@@ -230,7 +237,7 @@ class WriteConnection:
                 self.last_foreign_commit = self.env.monotonic()
             self._data_version = version
             self.conn.layout_checked = False
-        features_of(self.conn)
+        self.kind.read_schema(self.conn)
 
     def invalidate_schema(self) -> None:
         """Have the next transaction look at the schema again: the open one may have changed it."""
@@ -400,6 +407,7 @@ class WriteConnection:
                 self.env,
                 deadline,
                 self.paths,
+                self.kind,
                 after_failure=has_failed_sync(self.paths),
                 leave_by=lambda: self.leave_by,
             )

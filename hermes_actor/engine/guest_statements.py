@@ -9,12 +9,11 @@ from hermes_actor import limits
 from hermes_actor.engine.statement_limit import StatementLimit, interruptible
 from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.dispatch import apply
-from hermes_actor.store.guest_sql import names_index
+from hermes_actor.store.guest_sql import names_index, run_statement
 
 if TYPE_CHECKING:
     from hermes_actor.engine.connection import WriteConnection
-    from hermes_actor.engine.index.maintenance import IndexMaintenance
+    from hermes_actor.engine.index.base import Index
     from hermes_protocol.operations import SqlStatement
 
 __all__ = ["GuestStatements"]
@@ -26,7 +25,7 @@ class GuestStatements:
     def __init__(
         self,
         connection: WriteConnection,
-        index: IndexMaintenance,
+        index: Index,
         others_wait: Callable[[], bool],
         *,
         allowed: bool,
@@ -52,8 +51,8 @@ class GuestStatements:
     def _is_in_the_way(self) -> bool:
         return self._others_wait() or self._connection.leave_by < float("inf")
 
-    def run(self, statement: SqlStatement, limit: StatementLimit) -> Any:
-        """Run *statement* and return its result.
+    def run(self, statement: SqlStatement, limit: StatementLimit, *, in_lease: bool = False) -> Any:
+        """Run *statement* and return its result; *in_lease*: as a part of a lease.
 
         Raises :class:`DeadlineExceeded` if *limit* ended it, :class:`NotAllowed`,
         :class:`IndexBehind`, or the error of SQLite.
@@ -67,8 +66,8 @@ class GuestStatements:
                 if names_index(statement.sql):
                     # Before the authorizer: indexing is the writer's own work.
                     self._index.index_in_transaction()
-                authorizer.enter_guest(statement.sql)
-                result = apply(conn, statement)
+                authorizer.enter_guest(statement.sql, in_lease=in_lease)
+                result = run_statement(conn, statement)
         finally:
             conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
             authorizer.leave_guest()

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from hermes_actor.engine.change_log import change_of
 from hermes_actor.engine.connection import TransactionLost
-from hermes_actor.engine.health import may_be_the_index
 from hermes_actor.engine.jobs import Outcome, Request, decoded
 from hermes_actor.engine.staged_parts import LeaseParts, encode_result
 from hermes_actor.errors import (
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
     from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.guest_statements import GuestStatements
-    from hermes_actor.engine.index.maintenance import IndexMaintenance
+    from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
     from hermes_actor.engine.statement_limit import StatementLimit
 
@@ -42,7 +40,7 @@ class LeaseRunner:
         connection: WriteConnection,
         receipts: Receipts,
         transaction: ChangeTransaction,
-        index: IndexMaintenance,
+        index: Index,
         guests: GuestStatements,
     ) -> None:
         self._connection = connection
@@ -85,7 +83,7 @@ class LeaseRunner:
             raise Unsupported("a lease runs statements only")
         limit = limit or self.limit()
         try:
-            return self._guests.run(operation, limit)
+            return self._guests.run(operation, limit, in_lease=True)
         except (DeadlineExceeded, ValueTooLarge):
             # It has run, and cannot be undone alone: it must not be committed with the rest.
             self._transaction.roll_back()
@@ -100,7 +98,7 @@ class LeaseRunner:
         conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
         explained = self._connection.explain(error)
         # Only changes of messages fire the triggers; any other statement failed by itself.
-        if not may_be_the_index(error) or not names_messages(statement.sql):
+        if not self._index.may_have_caused(error) or not names_messages(statement.sql):
             raise explained from error
         if not conn.in_transaction:
             # What the lease had done is lost with it. The next one must not meet the same damage.
@@ -114,7 +112,7 @@ class LeaseRunner:
         conn.execute(f"SAVEPOINT {savepoint}")
         try:
             self._index.drop_triggers()
-            result = self._guests.run(statement, limit)
+            result = self._guests.run(statement, limit, in_lease=True)
             self._index.forget_contents(error)
         except Exception:
             if conn.in_transaction:
@@ -154,7 +152,8 @@ class LeaseRunner:
             transaction.roll_back()
             return Outcome(error=connection.explain(error))
         # One change with one number, however many statements it had: as one it was acknowledged.
-        transaction.changed = [change_of(decoded(commit.operation), commit_no)]
+        change = connection.kind.change_of(decoded(commit.operation), commit_no)
+        transaction.changed = [change]
         transaction.publish()
         return Outcome(Raw(encoded), None, commit_no)
 

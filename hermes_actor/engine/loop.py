@@ -367,9 +367,7 @@ class _Loop:
                 # Asked only of what is not done: a barrier that is reached is never too late.
                 if self._clock() <= job.deadline:
                     continue
-                outcome = Outcome(
-                    error=_behind(done, job.through, writer.index.large_texts.failure)
-                )
+                outcome = Outcome(error=_behind(done, job.through, writer.index.failure))
             self._barriers.remove(job)
             self._finish(job, outcome)
         self._sent()

@@ -6,14 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema import OWN_FORMAT, OWN_SQL, statements
+from hermes_actor.store.schema import statements
 
 if TYPE_CHECKING:
+    from hermes_actor.engine.kinds import Kind
     from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "create_meta_tables", "file_id", "get_internal", "has_meta_tables", "lacks_meta_tables",
-    "set_internal",
+    "create_meta_tables", "file_id", "get_internal", "has_meta_tables", "journal_mode_before",
+    "lacks_meta_tables", "set_internal",
 ]  # fmt: skip
 
 
@@ -22,18 +23,24 @@ def has_meta_tables(conn: Connection) -> bool:
     return bool(scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stage'"))
 
 
-def lacks_meta_tables(conn: Connection) -> bool:
-    """Return True if some are missing: an earlier build has known fewer."""
-    # The latest addition; the transaction that made it has created all that were missing.
-    return not scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_stale'")
+def lacks_meta_tables(conn: Connection, kind: Kind) -> bool:
+    """Return True if some of *kind* are missing: an earlier build has known fewer."""
+    # The transaction that made the latest addition has created all that were missing.
+    sql = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return not scalar(conn, sql, (kind.newest_table,))
 
 
-def create_meta_tables(conn: Connection) -> None:
-    """Create what is missing, inside the open transaction of the first owner."""
-    for statement in statements(OWN_SQL):
+def create_meta_tables(conn: Connection, kind: Kind, *, journal_mode: str | None = None) -> None:
+    """Create what is missing, inside the open transaction of the first owner.
+
+    *journal_mode* is recorded as the one that the first owner has found.
+    """
+    for statement in statements(kind.own_sql):
         conn.execute(statement)
     for key, value in (
-        ("format", OWN_FORMAT),
+        ("kind", kind.name),
+        ("format", kind.format),
+        *((("journal_mode", journal_mode),) if journal_mode else ()),
         ("file_id", os.urandom(16)),
         # Zero is no owner's: start-up recovery raises it before anything is acknowledged (R1).
         ("epoch", 0),
@@ -54,6 +61,13 @@ def file_id(conn: Connection) -> bytes:
     """Return what tells this file from every other one; a restored copy has another."""
     value: bytes = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'file_id'")
     return value
+
+
+def journal_mode_before(conn: Connection) -> str | None:
+    """Return the mode that the first owner has found, if it was recorded."""
+    sql = "SELECT value FROM hermes_actor_meta WHERE key = 'journal_mode'"
+    mode: str | None = scalar(conn, sql)
+    return mode
 
 
 def set_internal(conn: Connection, key: str, value: int) -> None:

@@ -24,14 +24,15 @@ from hermes_actor.engine.checkpoint import Checkpointer
 from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.guest_statements import GuestStatements
-from hermes_actor.engine.index.maintenance import IndexMaintenance
 from hermes_actor.engine.leases import LeaseRunner
 from hermes_actor.engine.maintenance import IdleMaintenance
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.sqlite import sqlite3
+from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
     from hermes_actor.engine.jobs import Outcome, Request
+    from hermes_actor.engine.kinds import Kind
     from hermes_actor.paths import StorePaths
     from hermes_protocol.status import PhaseReport
 
@@ -59,6 +60,7 @@ class Writer:
         anchored: bool = False,
         rescues: bool = True,
         private_sql: bool = True,
+        kind: str = SESSIONS,
     ) -> None:
         """Open the file and bring its schema up to date; see :func:`open_database` for errors.
 
@@ -68,16 +70,17 @@ class Writer:
         *changes*. *anchored*: closing leaves the WAL to processes that have the file open, or are
         about to open it. *rescues*: a database that is removed while it is open is saved whole.
         Without *private_sql* every statement of a guest is refused, in whatever way it comes.
+        *kind* is that of a file that does not say its own.
         """
         self.connection = WriteConnection(
-            paths, env or Environment(), on_epoch, on_phase, timeout, anchored, rescues
+            paths, env or Environment(), on_epoch, on_phase, timeout, anchored, rescues, kind
         )
         self.checkpointer = Checkpointer(self.connection)
         self.receipts = Receipts(self.connection.swept_through)
         self.changes = changes or ChangeLog()
         # Empty: a subscriber that asks for what came before this owner gets a gap.
         self.changes.begin(self.connection.commit_no)
-        self.index = IndexMaintenance(self.connection, self.checkpointer, others_wait)
+        self.index = self.kind.index(self.connection, self.checkpointer, others_wait)
         self.held_by: str | None = None
         """Holder that keeps changes waiting, for people."""
         self.others_wait = others_wait
@@ -124,6 +127,11 @@ class Writer:
         return self.connection.paths
 
     @property
+    def kind(self) -> Kind:
+        """The kind of the file."""
+        return self.connection.kind
+
+    @property
     def epoch(self) -> int:
         """The epoch of this owner; 0 before start-up recovery."""
         return self.connection.epoch
@@ -166,6 +174,6 @@ class Writer:
     def close(self) -> None:
         """Move the WAL into the database as far as readers allow, and close the file."""
         # In this order: the builder must not outlive the file, and the checkpoint needs it open.
-        self.index.large_texts.close()
+        self.index.close()
         self.checkpointer.run_before_close()
         self.connection.close()

@@ -90,7 +90,7 @@ def prepared_copy(paths: StorePaths, source: Path, step: Step = _silent) -> Iter
             with step("checking the copy") as progress:
                 create_backup(source, ready, progress)
             # Migrated here, where no client waits for it.
-            open_database(resolve_paths(ready), Environment()).close()
+            open_database(resolve_paths(ready), Environment()).conn.close()
             with contextlib.closing(connect_alone(ready)) as conn:
                 conn.execute("PRAGMA journal_mode = DELETE").fetchall()
                 if (size := _page_size(paths)) is not None:

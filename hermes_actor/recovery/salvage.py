@@ -73,7 +73,8 @@ def salvage(
     try:
         with contextlib.closing(connect_reader(db)) as source:
             tables = _tables(source)
-            with contextlib.closing(open_database(resolve_paths(target), Environment())) as new:
+            opened = open_database(resolve_paths(target), Environment())
+            with contextlib.closing(opened.conn) as new:
                 new.execute("PRAGMA foreign_keys = OFF")
                 new.execute("BEGIN IMMEDIATE")
                 for name in TABLES:

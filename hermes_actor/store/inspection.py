@@ -16,11 +16,12 @@ from hermes_actor.store.schema import (
     SCHEMA_SQL,
     statements,
 )
+from hermes_protocol.features import PLAIN, SESSIONS
 from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
     "Identity", "PageUsage", "SchemaObject", "create_schema", "has_column", "identify",
-    "page_usage", "schema_objects",
+    "page_usage", "recorded_format", "recorded_kind", "schema_objects",
 ]  # fmt: skip
 
 _EVERY_VERSION = {
@@ -48,10 +49,16 @@ ORDER BY type = 'trigger', type = 'index', rowid
 """All but what SQLite creates by itself: its own tables, and the shadow tables of virtual ones."""
 
 
+_TELLING = {"sessions", "messages", "schema_version"}
+"""Tables that make a file one with sessions, if no owner has recorded its kind."""
+
+
 class Identity(NamedTuple):
     """Kind and version of a file."""
 
     is_empty: bool = False
+    kind: str = SESSIONS
+    """Its content, as far as the file says; ``plain`` for a database of another program."""
     missing_table: str | None = None
     """Table that the file lacks to be a store: it belongs to another program."""
     is_outdated: bool = False
@@ -77,14 +84,36 @@ class SchemaObject(NamedTuple):
 
 def identify(conn: Connection) -> Identity:
     """Return what the file is, from the names of its tables and columns."""
-    tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    tables = _tables(conn)
     if not tables:
         return Identity(is_empty=True)
+    kind = recorded_kind(conn) or PLAIN
     missing = None
-    if "hermes_actor_meta" not in tables:
+    if kind == PLAIN or "hermes_actor_meta" not in tables:
         missing = next((table for table in _EVERY_VERSION if not _has(conn, table)), None)
     outdated = missing is None and not all(_has(conn, table, _CURRENT) for table in _CURRENT)
-    return Identity(missing_table=missing, is_outdated=outdated)
+    return Identity(kind=kind, missing_table=missing, is_outdated=outdated)
+
+
+def _tables(conn: Connection) -> set[str]:
+    return {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+
+
+def recorded_kind(conn: Connection) -> str | None:
+    """Return the kind that the file says it is of; ``None`` if it says nothing."""
+    tables = _tables(conn)
+    if "hermes_actor_meta" not in tables:
+        return SESSIONS if tables >= _TELLING else None
+    kind = scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'kind'")
+    # Owners that knew one kind only have recorded none.
+    return kind if isinstance(kind, str) else SESSIONS
+
+
+def recorded_format(conn: Connection) -> int:
+    """Return the format of our own tables in the file; 0 without them."""
+    if "hermes_actor_meta" not in _tables(conn):
+        return 0
+    return scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'format'") or 0
 
 
 def has_column(conn: Connection, table: str, column: str) -> bool:

@@ -12,6 +12,7 @@ import re
 from hermes_actor.store.columns import MESSAGES, SESSIONS, create_table
 
 __all__ = [
+    "COMMON_OWN_SQL",
     "DEFERRED_INDEX_SQL",
     "FTS_SHAPE",
     "FTS_SQL",
@@ -20,7 +21,6 @@ __all__ = [
     "INDEXED_TEXT",
     "LEFTOVER",
     "NUL_INSIDE",
-    "OWN_FORMAT",
     "OWN_INDEXES",
     "OWN_SQL",
     "PLAIN_TABLES",
@@ -135,9 +135,7 @@ CREATE INDEX IF NOT EXISTS idx_telegram_dm_topic_bindings_user
     ON telegram_dm_topic_bindings(user_id, chat_id);
 """
 
-OWN_FORMAT = 1
-
-OWN_SQL = """
+COMMON_OWN_SQL = """
 CREATE TABLE IF NOT EXISTS hermes_actor_meta (
     key TEXT PRIMARY KEY,
     value
@@ -160,7 +158,10 @@ CREATE TABLE IF NOT EXISTS hermes_actor_stage (
     data BLOB NOT NULL,
     PRIMARY KEY (client, key, part)
 ) WITHOUT ROWID;
+"""
+"""Tables that every kind of file needs: the order of changes, receipts, parts of operations."""
 
+OWN_SQL = f"""{COMMON_OWN_SQL}
 CREATE TABLE IF NOT EXISTS hermes_actor_archived (
     session_id TEXT PRIMARY KEY,
     archived_at REAL NOT NULL

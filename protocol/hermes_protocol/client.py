@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import hermes_protocol.messages as wire
+from hermes_protocol.features import PLAIN, needed_features
 from hermes_protocol.framing import (
     HEADER_BYTES,
     REPLY_MAX_BYTES,
@@ -96,6 +97,7 @@ class ClientProtocol:
         name: str = "",
         *,
         build: str = "",
+        kind: str = PLAIN,
         error_from: Callable[[wire.Failed | wire.Reject], Exception] = PeerError,
         after_welcome: Callable[[ClientProtocol], bytes] = lambda _protocol: b"",
     ) -> None:
@@ -107,6 +109,10 @@ class ClientProtocol:
         self.going_away = False
         self._name = name
         self._build = build
+        self.kind = kind
+        """The kind whose operations are used; of a file that does not exist yet, what it becomes.
+
+        Whatever runs on a plain file runs on any other, so ``plain`` needs nothing."""
         self._error_from = error_from
         self._after_welcome = after_welcome
         self._numbers = count(1)
@@ -145,7 +151,11 @@ class ClientProtocol:
         self._buffer = FrameBuffer(REPLY_MAX_BYTES)
         return frame(
             wire.Hello(
-                client_id=self.client_id, name=self._name, pid=os.getpid(), build=self._build
+                client_id=self.client_id,
+                name=self._name,
+                pid=os.getpid(),
+                build=self._build,
+                features=needed_features(self.kind),
             )
         )
 

@@ -171,6 +171,8 @@ class Status(_Part, frozen=True, kw_only=True):
     phase_text: str = field(name="phase")
     uptime_s: float = 0.0
     database: str = ""
+    kind: str = "sessions"
+    """Kind of the file, once it is open. An earlier build serves no other."""
     sqlite: SQLiteStatus = SQLiteStatus()
     python: str = ""
     memory_max_kib: int = 0

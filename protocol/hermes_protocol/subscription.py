@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import hermes_protocol.messages as wire
 from hermes_protocol.client import PeerError
+from hermes_protocol.features import PLAIN, needed_features
 from hermes_protocol.framing import (
     REPLY_MAX_BYTES,
     FrameBuffer,
@@ -39,6 +40,7 @@ class SubscriptionProtocol:
         after: int | None = None,
         *,
         build: str = "",
+        kind: str = PLAIN,
         error_from: Callable[[wire.Reject], Exception] = PeerError,
     ) -> None:
         # An id of its own: under that of a client that writes, it would supersede its connection.
@@ -47,6 +49,8 @@ class SubscriptionProtocol:
         self.phase = ""
         self._name = name
         self._build = build
+        self.kind = kind
+        """As of :class:`~hermes_protocol.client.ClientProtocol`."""
         self._error_from = error_from
         self._after = after
         self._last_welcome: wire.Welcome | None = None
@@ -60,7 +64,11 @@ class SubscriptionProtocol:
         self._buffer = FrameBuffer(REPLY_MAX_BYTES)
         return frame(
             wire.Hello(
-                client_id=self.client_id, name=self._name, pid=os.getpid(), build=self._build
+                client_id=self.client_id,
+                name=self._name,
+                pid=os.getpid(),
+                build=self._build,
+                features=needed_features(self.kind),
             )
         )
 
@@ -87,7 +95,11 @@ class SubscriptionProtocol:
         # The new id comes from the constructor: parent and child would supersede each other in
         # turn.
         copy = SubscriptionProtocol(
-            self._name, self._after, build=self._build, error_from=self._error_from
+            self._name,
+            self._after,
+            build=self._build,
+            kind=self.kind,
+            error_from=self._error_from,
         )
         copy._last_welcome = self._last_welcome
         copy._changes = self._changes.copy()

@@ -159,7 +159,7 @@ def speaks_out_of_turn(build):
 
 
 def knows_older_files_only(build):
-    build.append("hermes_actor.store.schema", "OWN_FORMAT = 0")
+    build.append("hermes_actor.engine.kinds", "NEWEST_FORMAT = 0")
     return build.python
 
 
@@ -307,7 +307,7 @@ TAKEN = {
 @pytest.mark.parametrize("fault", TAKEN)
 def test_successor_that_does_not_come_to_serve_is_taken_back_from(path, build, fault):
     where, before, after = TAKEN[fault]
-    build.append("hermes_actor.engine.startup.open_database", OUTDATED)
+    build.append("hermes_actor.engine.kinds.sessions", OUTDATED)
     build.around(where, before, after)
     with serving(path) as old, writer_load(path) as running:
         running.goes_on()
@@ -330,7 +330,7 @@ def test_successor_that_is_stopped_is_ended_and_taken_back_from(
     path, build, tmp_path, where, before, after
 ):
     hurry = tmp_path / "hurry"
-    build.append("hermes_actor.engine.startup.open_database", OUTDATED)
+    build.append("hermes_actor.engine.kinds.sessions", OUTDATED)
     build.around(where, before, after)
     hurry.touch()
     with (
@@ -349,7 +349,7 @@ def test_successor_that_is_stopped_is_ended_and_taken_back_from(
 def test_successor_that_is_told_to_end_before_it_serves_is_taken_back_from(path, build, tmp_path):
     """What it leaves behind is not its own yet: socket and lock stay."""
     here, go = tmp_path / "here", tmp_path / "go"
-    build.append("hermes_actor.engine.startup.open_database", OUTDATED)
+    build.append("hermes_actor.engine.kinds.sessions", OUTDATED)
     build.around(MIGRATE, before=f"{touch(here)}\n{wait_until(go)}")
     with serving(path) as old, writer_load(path) as running:
         with in_background("handoff", "--db", path, "--python", build.python) as process:
@@ -369,7 +369,7 @@ def test_successor_that_is_told_to_end_before_it_serves_is_taken_back_from(path,
 def test_sign_of_life_gives_more_time(path, build, tmp_path):
     """A migration may take longer than the limit, as long as it goes on."""
     hurry = tmp_path / "hurry"
-    build.append("hermes_actor.engine.startup.open_database", OUTDATED)
+    build.append("hermes_actor.engine.kinds.sessions", OUTDATED)
     build.around(MIGRATE, "for n in range(8): time.sleep(0.5); args[1](n / 8)")
     hurry.touch()
     with serving(path, prelude=while_there(hurry, SUCCESSOR_SERVING_SECONDS=3.0)) as old:

@@ -54,7 +54,7 @@ def channel(paths):
 def no_start(monkeypatch):
     """No actor can be started."""
 
-    def fail(*_arguments):
+    def fail(*_arguments, **_options):
         raise SpawnFailed("it cannot come up")
 
     monkeypatch.setattr(connect, "start_actor", fail)

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from hermes_actor import errors, limits
 from hermes_actor.client.protocol import client_protocol, encode, error_from, stages
+from hermes_actor.engine.kinds import SESSIONS
 from hermes_actor.engine.meta_table import create_meta_tables, get_internal
 from hermes_actor.engine.receipts import Receipts, Ticket
 from hermes_protocol import messages as wire
@@ -102,7 +103,7 @@ class RealLedger:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(limits, "RECEIPTS_PRUNED_AT_ONCE", 1)
         self.conn = sqlite3.connect(":memory:", isolation_level=None)
-        create_meta_tables(self.conn)
+        create_meta_tables(self.conn, SESSIONS)
         self.restart()
 
     def restart(self):

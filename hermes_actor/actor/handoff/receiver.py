@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import failpoints, limits
 from hermes_actor.build import build_id
+from hermes_actor.engine.kinds import NEWEST_FORMAT
 from hermes_actor.errors import HandoffFailed
 from hermes_actor.paths import readable
 from hermes_actor.sqlite import connect_reader, sqlite3
-from hermes_actor.store.schema import OWN_FORMAT
 from hermes_protocol.framing import FrameBuffer, frame
 from hermes_protocol.handoff import (
     CannotTakeOver,
@@ -136,7 +136,7 @@ def check_file(paths: StorePaths) -> None:
         raise HandoffFailed(f"{paths.db} cannot be read: {error}") from error
     # Now, while the predecessor serves: found out after the descriptors were passed, the same would
     # cost all writers the time of a take-back.
-    if rows and rows[0][0] > OWN_FORMAT:
+    if rows and rows[0][0] > NEWEST_FORMAT:
         raise HandoffFailed(
-            f"{paths.db} has format {rows[0][0]}; this build knows {OWN_FORMAT} and older"
+            f"{paths.db} has format {rows[0][0]}; this build knows {NEWEST_FORMAT} and older"
         )

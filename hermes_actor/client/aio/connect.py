@@ -40,6 +40,7 @@ async def handshake(paths: StorePaths, protocol: Handshake, deadline: float) -> 
             ensure_actor_running,
             paths,
             deadline,
+            protocol.kind,
             abandon_on_cancel=True,
             # Of its own: a start may take half a minute, and the shared limiter of worker threads
             # belongs to the program.

@@ -32,6 +32,7 @@ from hermes_actor.client.protocol import client_protocol
 from hermes_actor.client.upgrade import handoff_request
 from hermes_actor.errors import Closed, HermesActorError, SpawnFailed
 from hermes_protocol.client import PendingReply
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.framing import frame
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class AsyncActorConnection:
         self._begin()
 
     def _begin(self) -> None:
-        self.protocol = client_protocol(program_name(), partial(handoff_request, self.paths))
+        self.protocol = client_protocol(
+            program_name(), partial(handoff_request, self.paths), kind=SESSIONS
+        )
         self.exchange = Exchange(self.paths, self.protocol)
         self._connecting: anyio.Lock | None = None
         self._waiting = WaitQueue()

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
-from hermes_actor.engine.health import IndexFailed, failing_index
+from hermes_actor.engine.health import IndexFailed, failing_index, may_be_the_index
+from hermes_actor.engine.index.base import Index
 from hermes_actor.engine.index.fulltext import (
+    abandon_leftover,
     broken_parts,
     create_fulltext,
     drop_fulltext,
     drop_triggers,
+    empty_leftover,
 )
 from hermes_actor.engine.index.gap_scan import GapScan
 from hermes_actor.engine.index.indexer import (
@@ -30,10 +33,20 @@ from hermes_actor.engine.index.indexer import (
 from hermes_actor.engine.index.large_texts import LargeTextIndexer
 from hermes_actor.engine.index.notes import has_notes, is_noted, settle, take_notes
 from hermes_actor.engine.index.segments import UnknownFormat, is_crowded
-from hermes_actor.errors import IndexBehind, StorageError
+from hermes_actor.engine.maintenance import run_in_transaction
+from hermes_actor.engine.statement_limit import interruptible
+from hermes_actor.errors import (
+    Damaged,
+    DeadlineExceeded,
+    IndexBehind,
+    RequestError,
+    StorageError,
+)
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.store.schema import OWN_INDEXES
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.search.coverage import TABLES
+from hermes_protocol.status import IndexStatus
 
 if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import Checkpointer
@@ -45,7 +58,7 @@ __all__ = ["IndexMaintenance"]
 _log = logging.getLogger("hermes_actor.engine")
 
 
-class IndexMaintenance:
+class IndexMaintenance(Index):
     """The state of both full-text indexes, and the work on them."""
 
     def __init__(
@@ -54,13 +67,6 @@ class IndexMaintenance:
         checkpointer: Checkpointer,
         others_wait: Callable[[], bool],
     ) -> None:
-        self.watermark = 0
-        self.newest = 0
-        self.rebuilds = 0
-        self.damage: str | None = None
-        """Reason for which the indexes must be rebuilt, if there is one."""
-        self.unsettled = False
-        """True if notes of ordinary messages were left after the last slice."""
         self.large_texts = LargeTextIndexer(connection.env, connection.paths)
         self.gaps = GapScan(connection)
         self._connection = connection
@@ -129,6 +135,35 @@ class IndexMaintenance:
             self._connection.paths.db,
             error,
         )
+
+    @property
+    def failure(self) -> str | None:
+        """The large text that has failed most often, and why; ``None`` if none has."""
+        return self.large_texts.failure
+
+    @property
+    def is_due(self) -> bool:
+        """True if large texts wait for the writer."""
+        return self.large_texts.is_due and not self.large_texts.is_delayed
+
+    @property
+    def has_postponed(self) -> bool:
+        """True if a search for gaps waits for its time."""
+        return self.gaps.is_due
+
+    def status(self) -> IndexStatus:
+        """Return the figures for the status document. Safe in any thread."""
+        return IndexStatus(
+            watermark=self.watermark,
+            newest=self.newest,
+            lag=max(0, self.newest - self.watermark),
+            rebuilds=self.rebuilds,
+            aside=self.large_texts.state,
+        )
+
+    def may_have_caused(self, error: BaseException | None) -> bool:
+        """Return True if a damaged full-text index may have caused *error*."""
+        return may_be_the_index(error)
 
     @property
     def lag_is_urgent(self) -> bool:
@@ -314,6 +349,68 @@ class IndexMaintenance:
                 total=newest,
             )
 
+    # --- idle time -------------------------------------------------------------------------------
+
+    def run_idle_slice(self) -> float | None:
+        """Index, repair, clean up and build, in the order of need; see :class:`Index`."""
+        if self.run_slice(limits.INDEX_SLICE_IDLE_SECONDS):
+            return 0.0
+        pause = self.retry_seconds = self.run_large_text_slice(idle=True)
+        if pause == 0.0 or self.fill_gaps() or self._remove_leftovers():
+            return 0.0
+        # Texts that have failed may wait for minutes, and nothing else waits with them.
+        if pause is not None and not self.large_texts.is_delayed:
+            return pause
+        missing = [n for n in OWN_INDEXES if n not in features_of(self._connection.conn).indexes]
+        if not missing:
+            return None
+        return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS
+
+    def _remove_leftovers(self) -> bool:
+        """Give back pages of indexes that were replaced; True while there are more."""
+        connection, env = self._connection, self._connection.env
+        leftovers = features_of(connection.conn).leftovers
+        if not leftovers:
+            return False
+        enough = env.monotonic() + limits.INDEX_SLICE_BUSY_SECONDS
+        name, go_on = leftovers[0], lambda: env.monotonic() < enough
+        try:
+            self._run_own(lambda conn: empty_leftover(conn, name, go_on))
+        except Damaged as error:
+            # Damaged pages may lead anywhere: better to leave them unused than to follow them.
+            _log.error(
+                "%s: pages of an old full-text index stay unused, a vacuum frees them: %s",
+                connection.paths.db,
+                error,
+            )
+            self._run_own(lambda conn: abandon_leftover(conn, name))
+        return True
+
+    def _build_index(self, name: str) -> bool:
+        """Build one of the extra indexes; False if it was given up because a change came."""
+
+        # In one statement, however large the table is: it cannot be sliced, so it is interrupted
+        # when a change comes and begun again later (G13).
+        def build(conn: Connection) -> None:
+            with interruptible(conn, lambda: "others wait" if self._others_wait() else None):
+                conn.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {OWN_INDEXES[name]}")
+
+        try:
+            self._run_own(build, limits.CHECKPOINT_EVERY_WRITES)
+        except (DeadlineExceeded, RequestError) as error:
+            _log.debug("building %s was given up for now: %s", name, error)
+            return False
+        return True
+
+    def _run_own(self, work: Callable[[Connection], None], writes: int = 0) -> None:
+        """Change the schema in a transaction; it is no reason to search for gaps."""
+
+        def and_note(conn: Connection) -> None:
+            work(conn)
+            note_schema(conn)
+
+        run_in_transaction(self._connection, and_note, writes=writes)
+
     def complete(self, on_progress: Callable[[], None] = lambda: None) -> None:
         """Index every message, gaps included, for as long as it takes.
 
@@ -331,6 +428,10 @@ class IndexMaintenance:
             if self.large_texts.is_delayed and self.large_texts.tries >= limits.ASIDE_TRIES:
                 raise StorageError(str(self.large_texts.failure))
             self._connection.env.sleep(pause)
+
+    def close(self) -> None:
+        """Give up work on large texts: the process that builds must not outlive the file."""
+        self.large_texts.close()
 
     # --- rebuilding ------------------------------------------------------------------------------
 

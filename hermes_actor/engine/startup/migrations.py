@@ -21,6 +21,7 @@ from hermes_actor.engine.index.fulltext import (
     is_inline,
 )
 from hermes_actor.engine.index.indexer import forget_index, index_all, newest_id
+from hermes_actor.engine.kinds import SESSIONS
 from hermes_actor.engine.meta_table import create_meta_tables, set_internal
 from hermes_actor.engine.startup.schema_columns import missing_columns, stored_version
 from hermes_actor.sqlite import sqlite3
@@ -54,7 +55,7 @@ def migrate(conn: Connection, progress: Callable[[float], None] = lambda _share:
         drop_fulltext(conn, table)
         create_fulltext(conn, table)
     _set_version(conn)
-    create_meta_tables(conn)
+    create_meta_tables(conn, SESSIONS)
     conn.layout = None
     progress(0.2)
     if outdated:

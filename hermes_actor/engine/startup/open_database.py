@@ -1,47 +1,41 @@
 """Opening the write connection: read first, change only what must change, never lower anything.
 
-A file that is not a database, or is damaged, is recognised before a single byte is written. A new
-file and an outdated one are brought to version 11 in one transaction. Start-up recovery (R1)
-follows, before the first acknowledgement: see :mod:`hermes_actor.engine.startup.recovery`.
+A file that is not a database, or is damaged, is recognised before a single byte is written. Its
+:class:`~hermes_actor.engine.kinds.Kind` then brings it up to date. Start-up recovery (R1) follows,
+before the first acknowledgement: see :mod:`hermes_actor.engine.startup.recovery`.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.engine.index.fulltext import broken_parts, create_fulltext
-from hermes_actor.engine.meta_table import create_meta_tables
+from hermes_actor.engine.kinds import Kind, kind_of
 from hermes_actor.engine.retry import is_busy, retry_busy
-from hermes_actor.engine.startup.schema_columns import missing_columns, stored_version
 from hermes_actor.errors import CannotOpen, DiskFull, DiskIOError, HermesActorError, from_sqlite
 from hermes_actor.journal_mode import apply_wal_with_fallback
 from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.rows import scalar
-from hermes_actor.store.schema import (
-    DEFERRED_INDEX_SQL,
-    OWN_INDEXES,
-    PLAIN_TABLES,
-    SCHEMA_SQL,
-    SCHEMA_VERSION,
-    statements,
-)
-from hermes_actor.store.search.coverage import TABLES
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, PhaseReport
 
 if TYPE_CHECKING:
     from hermes_actor.engine.environment import Environment
     from hermes_actor.paths import StorePaths
 
-__all__ = ["open_database"]
+__all__ = ["OpenedDatabase", "Opening", "open_database"]
 
 R = TypeVar("R")
 
-_log = logging.getLogger("hermes_actor.engine")
+
+class OpenedDatabase(NamedTuple):
+    """The write connection of a file, and the kind of the file."""
+
+    conn: Connection
+    kind: Kind
 
 
 def open_database(
@@ -49,11 +43,13 @@ def open_database(
     env: Environment,
     on_phase: Callable[[PhaseReport], None] = lambda _phase: None,
     timeout: float = limits.OPEN_BUSY_SECONDS,
-) -> Connection:
+    kind: str = SESSIONS,
+) -> OpenedDatabase:
     """Open the database for its owner and bring its schema up to date; *on_phase* gets progress.
 
-    A foreign lock that is in the way is waited for, for *timeout* seconds. Raises a
-    :class:`StorageError` that says what is wrong; the file is then as it was.
+    *kind* is that of a file that does not say its own. A foreign lock that is in the way is waited
+    for, for *timeout* seconds. Raises a :class:`StorageError` that says what is wrong, or
+    :class:`IncompatibleFormat`; the file is then as it was.
     """
     if paths.db.is_dir():
         words = "unable to open database file"
@@ -64,7 +60,8 @@ def open_database(
     except sqlite3.Error as error:
         raise _explain(error, paths) from error
     try:
-        _prepare(conn, paths, _Waiting(env, on_phase, env.monotonic() + timeout))
+        opening = Opening(conn, paths, env, on_phase, env.monotonic() + timeout)
+        return OpenedDatabase(conn, _prepare(opening, kind))
     except BaseException as error:
         conn.close()
         if created:
@@ -72,7 +69,6 @@ def open_database(
         if isinstance(error, sqlite3.Error) and not isinstance(error, HermesActorError):
             raise _explain(error, paths) from error
         raise
-    return conn
 
 
 def _create_file(paths: StorePaths) -> bool:
@@ -126,14 +122,17 @@ def _explain(error: sqlite3.Error, paths: StorePaths) -> HermesActorError:
     return explained
 
 
-class _Waiting(NamedTuple):
-    """Waits for foreign locks until a deadline, and reports that it does."""
+class Opening(NamedTuple):
+    """A file that is being opened: its connection, and waiting for foreign locks."""
 
+    conn: Connection
+    paths: StorePaths
     env: Environment
     on_phase: Callable[[PhaseReport], None]
     deadline: float
 
-    def __call__(self, call: Callable[[], R]) -> R:
+    def wait(self, call: Callable[[], R]) -> R:
+        """Return the result of *call*, repeated until the deadline while a lock is in its way."""
         try:
             return call()
         except sqlite3.OperationalError as error:
@@ -142,30 +141,37 @@ class _Waiting(NamedTuple):
         self.on_phase(PhaseReport(Phase.WAITING_FOR_LOCK))
         return retry_busy(call, self.env, self.deadline)
 
+    def in_transaction(self, work: Callable[[Connection], None]) -> None:
+        """Do *work* in one transaction, whole or not at all."""
+        # Waited for before the work, which then meets no foreign lock half-way.
+        self.wait(lambda: self.conn.execute("BEGIN IMMEDIATE"))
+        try:
+            work(self.conn)
+            self.env.failpoint("migration.commit")
+            self.conn.execute("COMMIT")
+        except BaseException:
+            if self.conn.in_transaction:
+                self.conn.execute("ROLLBACK")
+            raise
 
-def _prepare(conn: Connection, paths: StorePaths, wait: _Waiting) -> None:
+    def ensure_wal(self) -> None:
+        """Set WAL mode, or settle for less where it cannot work."""
+        _ensure_wal(self.conn, self.wait)
+
+
+def _prepare(opening: Opening, asked: str) -> Kind:
+    conn = opening.conn
     # The first read tells a database from anything else and replays a hot journal. It comes before
     # the journal mode, which writes: a file that is refused stays as it was.
-    objects = wait(lambda: scalar(conn, "SELECT COUNT(*) FROM sqlite_master"))
+    kind = opening.wait(lambda: kind_of(conn, asked, opening.paths.db))
     _configure(conn)
-    if objects == 0:
-        _ensure_wal(conn, wait)
-        _in_transaction(conn, wait, _create_schema)
-    elif not _is_current(conn):
-        # Late import: sqlite-utils costs more than opening a current file.
-        from hermes_actor.engine.startup.migrations import migrate
-
-        _log.info("migrating %s", paths.db)
-
-        def progress(done: float) -> None:
-            wait.on_phase(PhaseReport(Phase.MIGRATING, f"{done:.0%}"))
-
-        _in_transaction(conn, wait, lambda conn: migrate(conn, progress))
-    # Last: a file that cannot be migrated keeps its journal mode as well.
-    _ensure_wal(conn, wait)
+    for name, value in kind.settings.items():
+        conn.execute(f"PRAGMA {name} = {value}")
+    kind.prepare(opening)
+    return kind
 
 
-def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
+def _ensure_wal(conn: Connection, wait: Callable[[Callable[[], str]], str]) -> None:
     mode = scalar(conn, "PRAGMA journal_mode")
     if mode != "wal":
         mode = wait(lambda: apply_wal_with_fallback(conn))
@@ -177,8 +183,6 @@ def _ensure_wal(conn: Connection, wait: _Waiting) -> None:
 def _configure(conn: Connection) -> None:
     """Set the pragmas of the write connection."""
     for pragma in (
-        # Off by default, and never stored in the file.
-        "foreign_keys = ON",
         # G1: NORMAL would acknowledge commits that a power cut takes back.
         "synchronous = FULL",
         # On macOS fsync() leaves data in the cache of the drive.
@@ -193,45 +197,3 @@ def _configure(conn: Connection) -> None:
         "mmap_size = 0",
     ):
         conn.execute(f"PRAGMA {pragma}")
-
-
-def _in_transaction(conn: Connection, wait: _Waiting, work: Callable[[Connection], None]) -> None:
-    # Waited for before the work, which then meets no foreign lock half-way.
-    wait(lambda: conn.execute("BEGIN IMMEDIATE"))
-    try:
-        work(conn)
-        wait.env.failpoint("migration.commit")
-        conn.execute("COMMIT")
-    except BaseException:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
-        raise
-
-
-def _create_schema(conn: Connection) -> None:
-    """Create everything at once, extra indexes too: they cost nothing while the file is empty."""
-    for statement in (*statements(SCHEMA_SQL), DEFERRED_INDEX_SQL):
-        conn.execute(statement)
-    conn.execute("INSERT INTO schema_version (version) VALUES (?)", (SCHEMA_VERSION,))
-    for table in TABLES:
-        create_fulltext(conn, table)
-    for name, target in OWN_INDEXES.items():
-        conn.execute(f"CREATE INDEX {name} ON {target}")
-    create_meta_tables(conn)
-
-
-_NEEDED = frozenset({
-    *PLAIN_TABLES, "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started",
-    "idx_messages_session", "idx_sessions_title_unique",
-})  # fmt: skip
-
-
-def _is_current(conn: Connection) -> bool:
-    """Return True if nothing of the schema is missing, so that opening needs no write lock."""
-    present = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
-    if not present >= _NEEDED:
-        return False
-    version = stored_version(conn)
-    if version is None or version < SCHEMA_VERSION:
-        return False
-    return not missing_columns(conn) and not broken_parts(conn)

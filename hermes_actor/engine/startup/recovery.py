@@ -32,6 +32,7 @@ from hermes_actor.system.lock_inspection import wal_read_lock_pids
 
 if TYPE_CHECKING:
     from hermes_actor.engine.environment import Environment
+    from hermes_actor.engine.kinds import Kind
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
@@ -70,6 +71,7 @@ def run_startup_recovery(
     env: Environment,
     deadline: float,
     paths: StorePaths,
+    kind: Kind,
     *,
     after_failure: bool = False,
     leave_by: Callable[[], float] = lambda: float("inf"),
@@ -100,8 +102,8 @@ def run_startup_recovery(
     retry_busy(lambda: conn.execute("BEGIN IMMEDIATE"), env, deadline, leave_by)
     try:
         # In this transaction: the file needs no other one to be served.
-        if lacks_meta_tables(conn):
-            create_meta_tables(conn)
+        if lacks_meta_tables(conn, kind):
+            create_meta_tables(conn, kind)
         # R5: from this commit on, an owner with an older epoch finds itself fenced.
         epoch = (get_internal(conn, "epoch") or 0) + 1
         set_internal(conn, "epoch", epoch)
