@@ -11,6 +11,7 @@ from hermes_actor.api.change import Change, change
 from hermes_actor.store import message_codec as _codec
 from hermes_actor.store import queries, replay
 from hermes_actor.store.rows import Row
+from hermes_protocol.values import to_value
 
 __all__ = ["MessageMethods"]
 
@@ -50,21 +51,22 @@ class MessageMethods(Methods):
             UnicodeEncodeError: the content holds lone surrogates. In other fields they are
                 replaced.
         """
-        message = {
-            "role": role,
-            "content": content,
-            "tool_name": tool_name,
-            "tool_calls": tool_calls,
-            "tool_call_id": tool_call_id,
-            "token_count": token_count,
-            "finish_reason": finish_reason,
-            "reasoning": reasoning,
-            "reasoning_content": reasoning_content,
-            "reasoning_details": reasoning_details,
-            "codex_reasoning_items": codex_reasoning_items,
-            "codex_message_items": codex_message_items,
-        }
-        row = _codec.message_row(time.time(), message)
+        row = ops.MessageRow(
+            role=role,
+            timestamp=time.time(),
+            content=to_value(_codec.encode_content(content)),
+            tool_name=tool_name,
+            tool_calls=_codec.encode_json(tool_calls),
+            tool_call_id=tool_call_id,
+            token_count=token_count,
+            finish_reason=finish_reason,
+            reasoning=reasoning,
+            reasoning_content=reasoning_content,
+            reasoning_details=_codec.encode_json(reasoning_details),
+            codex_reasoning_items=_codec.encode_json(codex_reasoning_items),
+            codex_message_items=_codec.encode_json(codex_message_items),
+            calls=_codec.count_calls(tool_calls),
+        )
         return Change(ops.MessageAppend(session_id=session_id, message=row))
 
     @change

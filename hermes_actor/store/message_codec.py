@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hermes_actor.store.columns import MESSAGES, Form
@@ -24,14 +24,13 @@ __all__ = [
     "decode_json",
     "encode_content",
     "encode_json",
-    "message_row",
+    "transcript_rows",
 ]
 
 JSON_PREFIX = "\x00json:"
 
 _log = logging.getLogger("hermes_state")
 
-_ASSISTANT_ONLY = tuple(column.name for column in MESSAGES if column.assistant_only)
 JSON_COLUMNS = tuple(
     column.name for column in MESSAGES if column.assistant_only and column.form is Form.JSON
 )
@@ -79,45 +78,32 @@ def count_calls(tool_calls: Any) -> int:
     return len(tool_calls) if isinstance(tool_calls, list) else 1
 
 
-def message_row(timestamp: float, message: Mapping[str, Any]) -> MessageRow:
-    """Return the stored form of a message given as a mapping of ``append_message`` arguments.
-
-    Other keys are ignored; an absent one counts as ``None``.
-    """
-    get = message.get
-    given = {name: value for name in _GIVEN if (value := get(name)) is not None}
-    for name, encode in _ENCODED:
-        if name in given:
-            given[name] = encode(given[name])
-    calls = count_calls(get("tool_calls"))
-    return MessageRow(role=get("role"), timestamp=timestamp, calls=calls, **given)
-
-
 _ENCODE: dict[Form, Callable[[Any], Any]] = {
     Form.JSON: encode_json,
     Form.CONTENT: lambda content: to_value(encode_content(content)),
 }
-_GIVEN = tuple(
-    column.name
+_COLUMNS = tuple(
+    (column.name, _ENCODE.get(column.form, lambda value: value), column.assistant_only)
     for column in MESSAGES
     if column.name not in ("id", "session_id", "role", "timestamp")
-)
-_ENCODED = tuple(
-    (column.name, _ENCODE[column.form]) for column in MESSAGES if column.form in _ENCODE
 )
 
 
 def transcript_rows(now: float, messages: list[dict[str, Any]]) -> list[MessageRow]:
-    """Return the stored form of a transcript.
+    """Return the stored form of messages given as dicts of ``append_message`` arguments.
 
-    Times are a microsecond apart; reasoning is kept for assistants only.
+    Other keys are ignored, and reasoning is kept for assistants only. Times are a microsecond
+    apart.
     """
     rows = []
     for message in messages:
-        kept = dict(message, role=message.get("role", "unknown"))
-        if kept["role"] != "assistant":
-            for column in _ASSISTANT_ONLY:
-                kept.pop(column, None)
-        rows.append(message_row(now, kept))
+        role = message.get("role", "unknown")
+        stored = {
+            name: encode(message[name])
+            for name, encode, assistant_only in _COLUMNS
+            if name in message and (role == "assistant" or not assistant_only)
+        }
+        calls = count_calls(message.get("tool_calls"))
+        rows.append(MessageRow(role=role, timestamp=now, calls=calls, **stored))
         now += 1e-6
     return rows

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+import msgspec
 import pytest
 
 from hermes_actor import SessionDB
@@ -21,6 +22,25 @@ def names(columns):
 def test_message_of_an_operation_has_every_column_that_a_caller_gives():
     carried = set(MessageRow.__struct_fields__) - {"calls"}
     assert carried == set(names(MESSAGES)) - {"id", "session_id"}
+
+
+def test_message_is_stored_alike_whether_it_is_appended_or_part_of_a_transcript():
+    forms = {
+        Form.CONTENT: {"text": "a"},
+        Form.JSON: [{"id": 1}],
+        Form.COUNT: 3,
+        Form.TEXT: "b",
+    }
+    given = {
+        column.name: forms[column.form]
+        for column in MESSAGES
+        if column.name not in ("id", "session_id", "timestamp")
+    }
+    given["role"] = "assistant"
+    appended = SessionDB.append_message.builder(None, "s", **given).operation.message
+    (replaced,) = SessionDB.replace_messages.builder(None, "s", [given]).operation.messages
+    assert msgspec.structs.replace(replaced, timestamp=appended.timestamp) == appended
+    assert all(getattr(appended, name) is not None for name in given)
 
 
 def test_imported_session_has_every_column_but_what_the_store_keeps_itself():
