@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from hermes_actor.errors import Unsupported
@@ -12,9 +10,9 @@ from hermes_actor.store.deletion import removable, remove_slice
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.messages import insert_all
 from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import chunks, placeholders, scalar
+from hermes_actor.store.rows import chunks, is_there, placeholders, scalar
 from hermes_actor.store.schema_features import features_of
-from hermes_actor.store.titles import claim_title, next_in_lineage
+from hermes_actor.store.titles import claim_title, free_title
 from hermes_protocol.operations import (
     Imported,
     Pruned,
@@ -37,7 +35,7 @@ def archive(conn: Connection, op: SessionArchive) -> list[str]:
     Returns the ids whose mark changed, none if the session does not exist. Raises
     :class:`Unsupported` if the file has no place for a mark.
     """
-    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
+    if not is_there(conn, op.id):
         return []
     chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
     return [one for one in chain if _mark(conn, one, op.archived, op.now)]
@@ -89,16 +87,12 @@ def import_session(conn: Connection, op: SessionImport) -> Imported:
     one of its lineage.
     """
     row = op.session
-    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (row.id,)) is not None:
+    if is_there(conn, row.id):
         return Imported()
     parent = row.parent_session_id
-    detached = parent is not None and not _exists(conn, parent)
-    title = row.title
-    if title is not None and scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (title,)):
-        title = next_in_lineage(conn, title)
-    row = msgspec.structs.replace(
-        row, title=title, parent_session_id=None if detached else row.parent_session_id
-    )
+    detached = parent is not None and not is_there(conn, parent)
+    title = None if row.title is None else free_title(conn, row.title)
+    row = msgspec.structs.replace(row, title=title, parent_session_id=None if detached else parent)
     conn.execute(_INSERT, [getattr(row, column) for column in _COLUMNS])
     insert_all(conn, row.id, op.messages)
     if title is None:
@@ -106,7 +100,3 @@ def import_session(conn: Connection, op: SessionImport) -> Imported:
     if op.archived:
         _mark(conn, row.id, True, op.now)
     return Imported(imported=True, detached=detached, title=title)
-
-
-def _exists(conn: Connection, session_id: Any) -> bool:
-    return scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (session_id,)) is not None

@@ -9,7 +9,7 @@ from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.filters import SELECT_FOUND
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_actor.store.rows import Row, dicts, is_there
 from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import (
     Pruned,
@@ -26,7 +26,7 @@ __all__ = ["delegates_of", "removable", "remove", "remove_slice", "with_delegate
 @applies(SessionDelete)
 def delete(conn: Connection, op: SessionDelete) -> bool:
     """Remove a session, its messages and its delegates; return False if it does not exist."""
-    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is None:
+    if not is_there(conn, op.id):
         return False
     for one in (*delegates_of(conn, op.id), op.id):
         remove(conn, one)
@@ -39,10 +39,9 @@ def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
 
     It must have exactly ``messages`` messages, ``newest`` as the highest id, and no delegates.
     """
-    there = scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None
     counted = "SELECT COUNT(*), COALESCE(MAX(id), 0) FROM messages WHERE session_id = ?"
     found = conn.execute(counted, (op.id,)).fetchone()
-    if not there or found != (op.messages, op.newest) or delegates_of(conn, op.id):
+    if not is_there(conn, op.id) or found != (op.messages, op.newest) or delegates_of(conn, op.id):
         return False
     remove(conn, op.id)
     return True

@@ -5,7 +5,8 @@ Pages are cut before anything is computed for their rows, so a list costs what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
@@ -109,7 +110,8 @@ def list_rich(
         )
         _finish_previews(rows)
     if project_tips and not page.include_children:
-        rows = [_project(conn, row) for row in rows]
+        tip_of, shown = partial(compression_tip, conn), partial(rich_row, conn)
+        rows = [projected(row, tip_of, shown) for row in rows]
     return rows
 
 
@@ -197,19 +199,15 @@ def shortened(text: str) -> str:
     return text if len(text) <= _PREVIEW_LENGTH else text[:_PREVIEW_LENGTH] + "..."
 
 
-def _project(conn: Connection, row: Row) -> Row:
-    """Return a compressed root with the newest facts of its tip, and other rows unchanged."""
-    if row["end_reason"] != "compression":
-        return row
-    tip_id = compression_tip(conn, row["id"])
-    tip = rich_row(conn, tip_id) if tip_id and tip_id != row["id"] else None
+def projected(
+    root: Row, tip_of: Callable[[str], str | None], shown: Callable[[str], Row | None]
+) -> Row:
+    """Return a compressed root with the newest facts of its tip, and other rows unchanged.
+
+    ``_lineage_root_id`` is then the id of the root.
+    """
+    tip_id = tip_of(root["id"]) if root["end_reason"] == "compression" else None
+    tip = shown(tip_id) if tip_id and tip_id != root["id"] else None
     if tip is None:
-        return row
-    return projected(row, tip)
-
-
-def projected(root: Row, tip: Row) -> Row:
-    """Return *root* with the newest facts of its *tip*, and its own id as ``_lineage_root_id``."""
-    row = {**root, **{key: tip[key] for key in _PROJECTED}}
-    row["_lineage_root_id"] = root["id"]
-    return row
+        return root
+    return {**root, **{key: tip[key] for key in _PROJECTED}, "_lineage_root_id": root["id"]}

@@ -22,6 +22,7 @@ __all__ = [
     "count_calls",
     "decode_content",
     "decode_json",
+    "decode_row",
     "encode_content",
     "encode_json",
     "transcript_rows",
@@ -69,6 +70,14 @@ def decode_json(stored: Any, column: str, broken: Callable[[], Any]) -> Any:
     except (TypeError, ValueError):
         _log.warning("column %s holds text that is not valid JSON", column)
         return broken()
+
+
+def decode_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Decode content and tool calls of a message row, in place, and return it."""
+    row["content"] = decode_content(row["content"])
+    if row["tool_calls"]:
+        row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
+    return row
 
 
 def count_calls(tool_calls: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES
-from hermes_actor.store.message_codec import decode_content, decode_json
+from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_actor.store.schema_features import features_of
@@ -97,11 +97,7 @@ def get_messages(conn: Connection, session_id: str) -> list[Row]:
     rows = dicts(conn, "SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,))
     if rows and "active" in rows[0]:
         rows = [row for row in rows if row["active"] == 1]
-    for row in rows:
-        row["content"] = decode_content(row["content"])
-        if row["tool_calls"]:
-            row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
-    return rows
+    return [decode_row(row) for row in rows]
 
 
 @answers(queries.export_session)

@@ -13,6 +13,7 @@ __all__ = [
     "chunks",
     "dicts",
     "first",
+    "is_there",
     "lenient_text",
     "placeholders",
     "read_transaction",
@@ -43,6 +44,11 @@ def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
     """Return the value of a query that gives at most one row, or ``None``."""
     rows = conn.execute(sql, parameters).fetchall()
     return rows[0][0] if rows else None
+
+
+def is_there(conn: Connection, session_id: Any) -> bool:
+    """Return True if the session exists."""
+    return scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (session_id,)) is not None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from hermes_protocol.operations import (
     SessionTokens,
 )
 
-__all__ = ["get_session", "ids_with_prefix", "resolve_id", "session_count"]
+__all__ = ["check_may_continue", "get_session", "ids_with_prefix", "resolve_id", "session_count"]
 
 _INSERT = """
     INTO sessions (id, source, user_id, model, model_config, system_prompt,
@@ -131,12 +131,7 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
     :class:`SessionEnded` if the old session ended for another reason.
     """
     old = first(conn, "SELECT title, ended_at, end_reason FROM sessions WHERE id = ?", (op.old,))
-    if old is None:
-        raise UnknownSession(f"there is no session {op.old!r} to continue")
-    if old["ended_at"] is not None and old["end_reason"] != "compression":
-        raise SessionEnded(
-            f"session {op.old!r} has ended with {old['end_reason']!r}; reopen it to continue it"
-        )
+    old = check_may_continue(op, old)
     end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
     title = None if old["title"] is None else next_in_lineage(conn, old["title"])
     # A continuation starts at or after the end of its parent, even when the clock went back. A mark
@@ -153,6 +148,17 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
     )
     claim_title(conn, op.new)
     return Continued(id=op.new, title=title)
+
+
+def check_may_continue(op: SessionContinue, old: Row | None) -> Row:
+    """Return *old*. Raises :class:`UnknownSession`, or :class:`SessionEnded` for another reason."""
+    if old is None:
+        raise UnknownSession(f"there is no session {op.old!r} to continue")
+    if old["ended_at"] is not None and old["end_reason"] != "compression":
+        raise SessionEnded(
+            f"session {op.old!r} has ended with {old['end_reason']!r}; reopen it to continue it"
+        )
+    return old
 
 
 @answers(queries.get_session)

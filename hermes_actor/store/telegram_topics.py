@@ -20,13 +20,13 @@ from hermes_protocol.operations import (
     TopicsMigrate,
 )
 
-__all__ = ["binding", "has_topics", "is_linked", "mode_enabled"]
+__all__ = ["VERSION_KEY", "binding", "has_topics", "is_linked", "linked", "mode_enabled"]
 
 R = TypeVar("R")
 
 _MODE = "telegram_dm_topic_mode"
 _BINDINGS = "telegram_dm_topic_bindings"
-_VERSION_KEY = "telegram_dm_topic_schema_version"
+VERSION_KEY = "telegram_dm_topic_schema_version"
 
 
 def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
@@ -39,7 +39,7 @@ def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
 @applies(TopicsMigrate)
 def migrate(conn: Connection, _op: TopicsMigrate) -> None:
     """Create the tables of topic mode, or bring them up to date; bindings are kept. Idempotent."""
-    stored = get_meta(conn, _VERSION_KEY)
+    stored = get_meta(conn, VERSION_KEY)
     # The steady state costs one look and no write: every bind comes through here.
     if stored == TOPICS_VERSION and has_topics(conn) and has_topics(conn, _MODE):
         return
@@ -57,7 +57,7 @@ def migrate(conn: Connection, _op: TopicsMigrate) -> None:
         conn.execute(f"DROP TABLE {_BINDINGS}_old")
     for statement in statements(TOPICS_INDEX_SQL):
         conn.execute(statement)
-    set_meta(conn, MetaSet(key=_VERSION_KEY, value=TOPICS_VERSION))
+    set_meta(conn, MetaSet(key=VERSION_KEY, value=TOPICS_VERSION))
 
 
 def _cascades(conn: Connection) -> bool:
@@ -113,10 +113,7 @@ def bind(conn: Connection, op: TopicsBind) -> None:
         (op.session_id, op.chat_id, op.thread_id),
     )
     if other is not None:
-        raise TopicLinked(
-            f"session {op.session_id} is already linked to topic {other['thread_id']}"
-            f" of chat {other['chat_id']}"
-        )
+        raise linked(op, other)
     conn.execute(
         f"""
         INSERT INTO {_BINDINGS} (chat_id, thread_id, user_id, session_key, session_id,
@@ -128,6 +125,14 @@ def bind(conn: Connection, op: TopicsBind) -> None:
             updated_at = :now
         """,
         {name: getattr(op, name) for name in op.__struct_fields__},
+    )
+
+
+def linked(op: TopicsBind, other: Row) -> TopicLinked:
+    """Return the error for a session that the topic *other* holds."""
+    return TopicLinked(
+        f"session {op.session_id} is already linked to topic {other['thread_id']}"
+        f" of chat {other['chat_id']}"
     )
 
 

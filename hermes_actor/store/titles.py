@@ -11,15 +11,18 @@ from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.rows import Row, first, is_there, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 __all__ = [
     "MAX_TITLE_LENGTH",
     "by_title",
+    "check_may_move",
     "claim_title",
     "escape_like",
+    "free_title",
+    "in_use",
     "lineage_base",
     "next_in_lineage",
     "next_number",
@@ -77,21 +80,22 @@ def set_title(conn: Connection, op: SessionTitle) -> bool:
             conn, "SELECT id FROM sessions WHERE title = ? AND id != ?", (op.title, op.id)
         )
         if holder is not None:
-            if not (op.move and _is_ancestor(conn, holder, op.id)):
-                raise _in_use(op.title, holder)
+            chain = compression_lineage(conn, op.id) if op.move else []  # type: ignore[arg-type]
+            check_may_move(op, holder, chain)
             conn.execute("UPDATE sessions SET title = NULL WHERE id = ?", (holder,))
     done = conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (op.title, op.id))
     return done.rowcount > 0
 
 
-def _in_use(title: str, holder: object) -> TitleInUse:
+def check_may_move(op: SessionTitle, holder: str, lineage: list[str]) -> None:
+    """Raise :class:`TitleInUse` unless *holder* stands above the session in its *lineage*."""
+    if op.id not in lineage or holder not in lineage[: lineage.index(op.id)]:
+        raise in_use(op.title, holder)
+
+
+def in_use(title: object, holder: object) -> TitleInUse:
+    """Return the error for a title that *holder* has."""
     return TitleInUse(f"Title {title!r} is already in use by session {holder}")
-
-
-def _is_ancestor(conn: Connection, holder: str, session_id: Any) -> bool:
-    """Return True if *holder* stands above the session in its chain of continuations."""
-    chain = compression_lineage(conn, session_id)
-    return holder in chain[: chain.index(session_id)]
 
 
 @applies(SessionTitleDefault)
@@ -103,10 +107,15 @@ def set_default_title(conn: Connection, op: SessionTitleDefault) -> str:
     row = first(conn, "SELECT title FROM sessions WHERE id = ?", (op.id,))
     if row is None or row["title"] is not None:
         return ""
-    taken = scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (op.title,))
-    title = next_in_lineage(conn, op.title) if taken else op.title
+    title = free_title(conn, op.title)
     conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, op.id))
     return title
+
+
+def free_title(conn: Connection, title: str) -> str:
+    """Return *title*, or the next one of its lineage if it is taken."""
+    taken = scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (title,))
+    return title if taken is None else next_in_lineage(conn, title)
 
 
 @applies(TitleQueue)
@@ -116,7 +125,7 @@ def queue_title(conn: Connection, op: TitleQueue) -> bool:
     Returns False, and keeps nothing, if the session exists. Raises :class:`TitleInUse` if a session
     or another queued title has it.
     """
-    if scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (op.id,)) is not None:
+    if is_there(conn, op.id):
         return False
     conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (op.id,))
     if op.title is not None:
@@ -125,23 +134,19 @@ def queue_title(conn: Connection, op: TitleQueue) -> bool:
             conn, "SELECT session_id FROM hermes_actor_titles WHERE title = ?", (op.title,)
         )
         if holder is not None:
-            raise _in_use(op.title, holder)
+            raise in_use(op.title, holder)
         conn.execute("INSERT INTO hermes_actor_titles VALUES (?, ?)", (op.id, op.title))
     return True
 
 
 def claim_title(conn: Connection, session_id: Any) -> None:
     """Give a new session the title that was queued for it, or the next one if that is taken."""
-    if not features_of(conn).own_marks:
-        return
     kept = queued_title(conn, session_id)
-    if kept is None:
-        return
-    # Another session may have taken it meanwhile; this one must be created all the same.
-    taken = scalar(conn, "SELECT 1 FROM sessions WHERE title = ?", (kept,))
-    title = next_in_lineage(conn, kept) if taken else kept
-    conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session_id))
-    conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (session_id,))
+    if kept is not None:
+        # Another session may have taken it meanwhile; this one must be created all the same.
+        title = free_title(conn, kept)
+        conn.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session_id))
+        conn.execute("DELETE FROM hermes_actor_titles WHERE session_id = ?", (session_id,))
 
 
 @answers(queries.queued_title)

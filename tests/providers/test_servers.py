@@ -28,7 +28,7 @@ from hermes_actor.errors import (
 from hermes_actor.providers.sql import receipts, registry, schema, tables
 from hermes_actor.providers.sql.dialect import Classification, RetryAction
 from hermes_actor.providers.sql.session_db import ServerSessionDB
-from hermes_actor.store import queries
+from hermes_actor.store import dispatch, queries
 from hermes_actor.store.registry import ANSWER, APPLY
 from hermes_protocol import operations as ops
 
@@ -63,6 +63,7 @@ def engine_of(db):
 
 def test_every_operation_on_rows_is_applied():
     assert issubclass(ServerSessionDB, SessionDB)  # imported for what it registers
+    assert dispatch.apply  # likewise
     about_files = {ops.SqlStatement, ops.SqlLease}
     assert set(registry.APPLY) == (set(APPLY) - about_files) | {ops.Vacuum}
 

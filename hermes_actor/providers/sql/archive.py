@@ -5,10 +5,11 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, insert, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.deletion import remove
-from hermes_actor.providers.sql.lineage import BY_ID, compression_lineage
+from hermes_actor.providers.sql.deletion import remove_slice
+from hermes_actor.providers.sql.lineage import compression_lineage
 from hermes_actor.providers.sql.messages import insert_all
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import is_there
 from hermes_actor.providers.sql.tables import archived, sessions
 from hermes_actor.providers.sql.titles import claim_title, free_title
 from hermes_actor.store import queries
@@ -32,7 +33,7 @@ def archive(conn: ServerConnection, op: SessionArchive) -> list[str]:
 
     Returns the ids whose mark changed, none if the session does not exist.
     """
-    if not _exists(conn, op.id):
+    if not is_there(conn, op.id):
         return []
     chain = compression_lineage(conn, op.id)  # type: ignore[arg-type]
     return [one for one in chain if _mark(conn, one, op.archived, op.now)]
@@ -53,19 +54,15 @@ def remove_ended(conn: ServerConnection, op: SessionsRemove) -> Pruned:
 
     With ``more`` the caller sends the operation again.
     """
-    removed: list[str] = []
-    rows = 0
-    for part in chunks(op.ids, 500):
-        # Looked at here and not by the caller: a session may have been reopened meanwhile.
-        ended = select(sessions.c.id).where(
-            sessions.c.ended_at.is_not(None), sessions.c.id.in_(part)
-        )
-        for session_id in conn.column(ended.order_by(sessions.c.place).with_for_update()):
-            if rows >= op.max_rows:
-                return Pruned(ids=removed, more=True)
-            rows += remove(conn, session_id)
-            removed.append(session_id)
-    return Pruned(ids=removed)
+    # Looked at here and not by the caller: a session may have been reopened meanwhile.
+    ended = select(sessions.c.id).where(sessions.c.ended_at.is_not(None))
+    ordered = ended.order_by(sessions.c.place).with_for_update()
+    found = (
+        session_id
+        for part in chunks(op.ids, 500)
+        for session_id in conn.column(ordered.where(sessions.c.id.in_(part)))
+    )
+    return remove_slice(conn, found, op.max_rows)
 
 
 @applies(SessionImport)
@@ -76,9 +73,9 @@ def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
     one of its lineage.
     """
     row = op.session
-    if _exists(conn, row.id):
+    if is_there(conn, row.id):
         return Imported()
-    detached = row.parent_session_id is not None and not _exists(conn, row.parent_session_id)
+    detached = row.parent_session_id is not None and not is_there(conn, row.parent_session_id)
     title = None if row.title is None else free_title(conn, row.title)
     values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
     values["title"] = title
@@ -91,10 +88,6 @@ def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
     if op.archived:
         _mark(conn, row.id, True, op.now)
     return Imported(imported=True, detached=detached, title=title)
-
-
-def _exists(conn: ServerConnection, session_id: object) -> bool:
-    return conn.scalar(select(sessions.c.id).where(BY_ID), {"key": session_id}) is not None
 
 
 @answers(queries.fulltext_tables)

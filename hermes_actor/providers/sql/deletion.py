@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, update
 
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, is_there
 from hermes_actor.providers.sql.tables import archived, messages, sessions
 from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
@@ -22,7 +23,7 @@ from hermes_protocol.operations import (
     SessionsPruneGhosts,
 )
 
-__all__ = ["remove"]
+__all__ = ["remove", "remove_slice"]
 
 _CHUNK = 500
 
@@ -36,8 +37,7 @@ def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
 @applies(SessionDelete)
 def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
     """Remove a session and its messages; return False if it does not exist."""
-    locked = select(sessions.c.id).where(BY_ID).with_for_update()
-    if conn.scalar(locked, {"key": op.id}) is None:
+    if not is_there(conn, op.id, lock=True):
         return False
     remove(conn, op.id)
     return True
@@ -49,8 +49,7 @@ def delete_if(conn: ServerConnection, op: SessionDeleteIf) -> bool:
 
     It must have exactly ``messages`` messages, and ``newest`` as the highest id.
     """
-    locked = select(sessions.c.id).where(BY_ID).with_for_update()
-    if conn.scalar(locked, {"key": op.id}) is None:
+    if not is_there(conn, op.id, lock=True):
         return False
     stored = conn.column(select(messages.c.id).where(OF_SESSION), {"session": op.id})
     if (len(stored), max(stored, default=0)) != (op.messages, op.newest):
@@ -62,14 +61,12 @@ def delete_if(conn: ServerConnection, op: SessionDeleteIf) -> bool:
 def remove(conn: ServerConnection, session_id: Any) -> int:
     """Remove one session; children lose their parent. Returns the number of rows it touched."""
     children = sessions.c.parent_session_id == bindparam("key")
-    conn.execute(
-        update(sessions).where(children).values(parent_session_id=None), {"key": session_id}
-    )
-    conn.execute(
-        delete(archived).where(archived.c.session_id == bindparam("key")), {"key": session_id}
-    )
+    marks = archived.c.session_id == bindparam("key")
+    key = {"key": session_id}
+    conn.execute(update(sessions).where(children).values(parent_session_id=None), key)
+    conn.execute(delete(archived).where(marks), key)
     gone = conn.execute(delete(messages).where(OF_SESSION), {"session": session_id})
-    conn.execute(delete(sessions).where(BY_ID), {"key": session_id})
+    conn.execute(delete(sessions).where(BY_ID), key)
     return 1 + gone.rowcount
 
 
@@ -87,14 +84,20 @@ def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
     # A slice is bounded by rows, so that a transaction holds its locks for a bounded time; in the
     # order of making, so that two that prune at once wait for each other instead of crossing.
     found = conn.column(old.order_by(sessions.c.place).limit(op.max_rows).with_for_update())
-    ids: list[str] = []
+    done = remove_slice(conn, found, op.max_rows)
+    return Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
+
+
+def remove_slice(conn: ServerConnection, ids: Iterable[str], max_rows: int) -> Pruned:
+    """Remove sessions until *max_rows* rows are touched."""
+    removed: list[str] = []
     rows = 0
-    for session_id in found:
-        if rows >= op.max_rows:
-            return Pruned(ids=ids, more=True)
+    for session_id in ids:
+        if rows >= max_rows:
+            return Pruned(ids=removed, more=True)
         rows += remove(conn, session_id)
-        ids.append(session_id)
-    return Pruned(ids=ids, more=len(found) == op.max_rows)
+        removed.append(session_id)
+    return Pruned(ids=removed)
 
 
 @applies(SessionsPruneGhosts)
@@ -123,11 +126,8 @@ def prune_ghosts(conn: ServerConnection, op: SessionsPruneGhosts) -> list[str]:
         if not known.issuperset(children):
             raise ConstraintFailed("FOREIGN KEY constraint failed")
     for part in chunks(ghosts, _CHUNK):
-        conn.execute(
-            update(sessions)
-            .where(sessions.c.parent_session_id.in_(part))
-            .values(parent_session_id=None)
-        )
+        of_ghosts = sessions.c.parent_session_id.in_(part)
+        conn.execute(update(sessions).where(of_ghosts).values(parent_session_id=None))
     for part in chunks(ghosts, _CHUNK):
         conn.execute(delete(sessions).where(sessions.c.id.in_(part)))
     return ghosts

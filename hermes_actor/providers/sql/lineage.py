@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import and_, bindparam, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers
+from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION
 from hermes_actor.providers.sql.tables import messages, sessions
 from hermes_actor.store import lineage as file_lineage
-from hermes_actor.store import queries
-from hermes_actor.store import replay as replay
+from hermes_actor.store import queries, replay
 from hermes_actor.store.rows import Row
 
-__all__ = ["BY_ID", "OF_SESSION", "compression_lineage", "compression_tip"]
+__all__ = ["CONTINUES", "child", "compression_lineage", "compression_tip", "parent"]
 
-BY_ID = sessions.c.id == bindparam("key")
-"""``= NULL`` for ``None``, and so no row, as in SQLite."""
-OF_SESSION = messages.c.session_id == bindparam("session")
-
-_parent = sessions.alias()
-_child = sessions.alias()
+parent, child = sessions.alias(), sessions.alias()
+CONTINUES = and_(
+    child.c.parent_session_id == parent.c.id,
+    parent.c.end_reason == "compression",
+    child.c.started_at >= parent.c.ended_at,
+)
+"""Condition: ``child`` is the continuation of ``parent`` after a compression."""
 
 _NEXT_CONTINUATION = (
-    select(_child.c.id)
-    .join(_parent, _child.c.parent_session_id == _parent.c.id)
-    .where(
-        _parent.c.id == bindparam("key"),
-        _parent.c.end_reason == "compression",
-        _child.c.started_at >= _parent.c.ended_at,
-    )
-    .order_by(_child.c.started_at.desc(), _child.c.place)
+    select(child.c.id)
+    .where(parent.c.id == bindparam("key"), CONTINUES)
+    .order_by(child.c.started_at.desc(), child.c.place)
     .limit(1)
 )
-_PREVIOUS = (
-    select(_parent.c.id)
-    .join(_child, _child.c.parent_session_id == _parent.c.id)
-    .where(
-        _child.c.id == bindparam("key"),
-        _parent.c.end_reason == "compression",
-        _child.c.started_at >= _parent.c.ended_at,
-    )
-)
+_PREVIOUS = select(parent.c.id).where(child.c.id == bindparam("key"), CONTINUES)
 _NEWEST_CHILD = (
     select(sessions.c.id)
     .where(sessions.c.parent_session_id == bindparam("key"))
@@ -80,9 +68,9 @@ def resume_target(conn: ServerConnection, session_id: str) -> str:
 @answers(queries.lineage_root_to_tip)
 def root_to_tip(conn: ServerConnection, session_id: str) -> list[str]:
     """Return the ancestors of a session, root first, the session itself last."""
-    parent = select(sessions.c.parent_session_id).where(BY_ID)
+    above = select(sessions.c.parent_session_id).where(BY_ID)
     return file_lineage.walk_to_root(
-        session_id, lambda current: conn.scalar(parent, {"key": current})
+        session_id, lambda current: conn.scalar(above, {"key": current})
     )
 
 

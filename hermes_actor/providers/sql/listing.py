@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, case, exists, func, or_, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import compression_tip
+from hermes_actor.providers.sql.lineage import CONTINUES, child, compression_tip, parent
 from hermes_actor.providers.sql.registry import answers
+from hermes_actor.providers.sql.session_row import BY_ID
 from hermes_actor.providers.sql.tables import (
     SESSION_COLUMNS,
     archived,
@@ -55,13 +57,13 @@ _RICH = select(
     *SESSION_COLUMNS, _activity(sessions).label("last_active"), _PREVIEW.label("preview")
 )
 
-_parent, _child, _member = sessions.alias(), sessions.alias(), sessions.alias()
+_member = sessions.alias()
 _ROOT_OR_BRANCH = or_(
     sessions.c.parent_session_id.is_(None),
     exists().where(
-        _parent.c.id == sessions.c.parent_session_id,
-        _parent.c.end_reason == "branched",
-        sessions.c.started_at >= _parent.c.ended_at,
+        parent.c.id == sessions.c.parent_session_id,
+        parent.c.end_reason == "branched",
+        sessions.c.started_at >= parent.c.ended_at,
     ),
 )
 
@@ -103,11 +105,9 @@ def list_rich(
         newest = _RICH.where(listed).order_by(sessions.c.started_at.desc(), sessions.c.place)
         rows = _finished(conn.rows(page_of(newest, page.limit, page.offset)))
     if project_tips and not page.include_children:
-        rows = [_project(conn, row) for row in rows]
+        tip_of, shown = partial(compression_tip, conn), partial(rich_row, conn)
+        rows = [file_listing.projected(row, tip_of, shown) for row in rows]
     return rows
-
-
-_RICH_BY_ID = _RICH.where(sessions.c.id == bindparam("key"))
 
 
 def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
@@ -119,10 +119,9 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
     )
     # UNION and not UNION ALL: a lineage that runs in a circle ends.
     chain = chain.union(
-        select(chain.c.root, _child.c.id)
-        .join(_parent, _parent.c.id == chain.c.member)
-        .join(_child, _child.c.parent_session_id == _parent.c.id)
-        .where(_parent.c.end_reason == "compression", _child.c.started_at >= _parent.c.ended_at)
+        select(chain.c.root, child.c.id)
+        .join(parent, parent.c.id == chain.c.member)
+        .join(child, CONTINUES)
     )
     of_lineage = (
         select(func.max(_activity(_member)))
@@ -142,8 +141,8 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
 @answers(queries.listed_session)
 def rich_row(conn: ServerConnection, session_id: str) -> Row | None:
     """Return one session as a list shows it, not projected to its tip; or ``None``."""
-    rows = _finished(conn.rows(_RICH_BY_ID, {"key": session_id}))
-    return rows[0] if rows else None
+    row = conn.first(_RICH.where(BY_ID), {"key": session_id})
+    return row and _finished([row])[0]
 
 
 @answers(queries.search_sessions)
@@ -190,12 +189,3 @@ def _preview(content: str | bytes | None) -> str:
         content = content[: 4 * file_listing.PREVIEW_CUT].decode("utf-8", "replace")
     text = (content or "").partition("\x00")[0].replace("\n", " ").replace("\r", " ")
     return file_listing.shortened(text[: file_listing.PREVIEW_CUT])
-
-
-def _project(conn: ServerConnection, row: Row) -> Row:
-    """Return a compressed root with the newest facts of its tip, and other rows unchanged."""
-    if row["end_reason"] != "compression":
-        return row
-    tip_id = compression_tip(conn, row["id"])
-    tip = rich_row(conn, tip_id) if tip_id and tip_id != row["id"] else None
-    return row if tip is None else file_listing.projected(row, tip)

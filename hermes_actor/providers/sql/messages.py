@@ -8,18 +8,18 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from hermes_actor.errors import ConstraintFailed, missing_session
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import BY_ID, OF_SESSION
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, set_columns
 from hermes_actor.providers.sql.sessions import get_session
 from hermes_actor.providers.sql.tables import MESSAGE_COLUMNS, messages, sessions
 from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES
-from hermes_actor.store.message_codec import decode_content, decode_json
+from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.rows import Row
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
 
-__all__ = ["decoded", "insert_all"]
+__all__ = ["insert_all"]
 
 _FIELDS = tuple(column.name for column in MESSAGES if column.name not in ("id", "session_id"))
 
@@ -67,20 +67,24 @@ def replace(conn: ServerConnection, op: MessagesReplace) -> None:
 
     Raises :class:`ConstraintFailed` if there are messages but no such session.
     """
-    rows = [_values(conn, op.session_id, row) for row in op.messages]
-    there = _set_counters(conn, op.session_id, len(rows), sum(row.calls for row in op.messages))
+    insert_all(conn, op.session_id, op.messages, replace=True)
+
+
+def insert_all(
+    conn: ServerConnection, session_id: Any, rows: list[MessageRow], *, replace: bool = False
+) -> None:
+    """Insert the messages of a session that has none, or *replace* them, and set its counters.
+
+    Raises :class:`ConstraintFailed` if there are messages but no such session.
+    """
+    values = [_values(conn, session_id, row) for row in rows]
+    # The session first, as for an appended message: its row is locked from here on.
+    there = _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
     if rows and not there:
-        raise missing_session(op.session_id)
-    conn.execute(delete(messages).where(OF_SESSION), {"session": op.session_id})
+        raise missing_session(session_id)
+    if replace:
+        conn.execute(delete(messages).where(OF_SESSION), {"session": session_id})
     if rows:
-        conn.execute(insert(conn.dialect.messages), rows)
-
-
-def insert_all(conn: ServerConnection, session_id: Any, rows: list[MessageRow]) -> None:
-    """Insert the messages of a session that has none, and set its counters."""
-    _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
-    if rows:
-        values = [_values(conn, session_id, row) for row in rows]
         conn.execute(insert(conn.dialect.messages), values)
 
 
@@ -92,8 +96,7 @@ def clear(conn: ServerConnection, op: MessagesClear) -> None:
 
 
 def _set_counters(conn: ServerConnection, session_id: Any, count: int, calls: int) -> bool:
-    statement = update(sessions).where(BY_ID).values(message_count=count, tool_call_count=calls)
-    return conn.execute(statement, {"key": session_id}).rowcount > 0
+    return set_columns(conn, session_id, message_count=count, tool_call_count=calls)
 
 
 _GET = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
@@ -102,15 +105,7 @@ _GET = select(*MESSAGE_COLUMNS).where(OF_SESSION).order_by(messages.c.id)
 @answers(queries.get_messages)
 def get_messages(conn: ServerConnection, session_id: str) -> list[Row]:
     """Return every message of a session in the order of insertion, content decoded."""
-    return [decoded(row) for row in conn.rows(_GET, {"session": session_id})]
-
-
-def decoded(row: Row) -> Row:
-    """Decode content and tool calls of a message row, in place, and return it."""
-    row["content"] = decode_content(row["content"])
-    if row["tool_calls"]:
-        row["tool_calls"] = decode_json(row["tool_calls"], "tool_calls", list)
-    return row
+    return [decode_row(row) for row in conn.rows(_GET, {"session": session_id})]
 
 
 @answers(queries.export_session)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, or_, select, update
+from sqlalchemy import bindparam, or_, select
 
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import BY_ID
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import BY_ID, set_columns
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions, state_meta
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
+from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet, Vacuum
 
 __all__ = ["content_bytes", "get_meta", "set_meta"]
 
@@ -39,7 +39,12 @@ def get_meta(conn: ServerConnection, key: str) -> str | None:
 @answers(queries.content_bytes)
 def content_bytes(_conn: ServerConnection) -> int:
     """Return 0: a server reclaims space by itself, so a vacuum is always cheap."""
-    return 0  # a server gives room back by itself, and no caller waits for it
+    return 0
+
+
+@applies(Vacuum)
+def vacuum(_conn: ServerConnection, _op: Vacuum) -> None:
+    """Do nothing: a server reuses the space of removed rows by itself."""
 
 
 @applies(HandoffRequest)
@@ -51,34 +56,21 @@ def request_handoff(conn: ServerConnection, op: HandoffRequest) -> bool:
     free = or_(
         sessions.c.handoff_state.is_(None), sessions.c.handoff_state.in_(("completed", "failed"))
     )
-    statement = (
-        update(sessions)
-        .where(BY_ID, free)
-        .values(handoff_state="pending", handoff_platform=bindparam("platform"), handoff_error=None)
-    )
-    return conn.execute(statement, {"key": op.id, "platform": op.platform}).rowcount > 0
+    marked = {"handoff_state": "pending", "handoff_platform": op.platform, "handoff_error": None}
+    return set_columns(conn, op.id, free, **marked)
 
 
 @applies(HandoffClaim)
 def claim_handoff(conn: ServerConnection, op: HandoffClaim) -> bool:
     """Set a pending hand-off to ``running``; return True for the one caller that got it."""
-    statement = (
-        update(sessions)
-        .where(BY_ID, sessions.c.handoff_state == "pending")
-        .values(handoff_state="running")
-    )
-    return conn.execute(statement, {"key": op.id}).rowcount > 0
+    is_pending = sessions.c.handoff_state == "pending"
+    return set_columns(conn, op.id, is_pending, handoff_state="running")
 
 
 @applies(HandoffFinish)
 def finish_handoff(conn: ServerConnection, op: HandoffFinish) -> None:
     """Set the final state of a hand-off and its error. Ignores a session that does not exist."""
-    statement = (
-        update(sessions)
-        .where(BY_ID)
-        .values(handoff_state=bindparam("state"), handoff_error=bindparam("error"))
-    )
-    conn.execute(statement, {"key": op.id, "state": op.state, "error": op.error})
+    set_columns(conn, op.id, handoff_state=op.state, handoff_error=op.error)
 
 
 @answers(queries.handoff_state)

@@ -28,7 +28,6 @@ from hermes_actor.providers.sql import (
     telegram_topics,
     titles,
     transfer,
-    vacuum,
 )
 from hermes_actor.providers.sql.database import Database, share
 from hermes_actor.providers.sql.dialect import ServerDialect, Settings
@@ -51,7 +50,7 @@ __all__ = ["ServerSessionDB"]
 
 _SUBJECTS = (
     archive, deletion, lineage, listing, messages, meta, search, sessions, telegram_topics, titles,
-    transfer, vacuum,
+    transfer,
 )  # fmt: skip
 
 P = ParamSpec("P")

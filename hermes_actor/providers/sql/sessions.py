@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select
 
-from hermes_actor.errors import SessionEnded, UnknownSession
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import BY_ID
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import BY_ID, set_columns
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions
 from hermes_actor.providers.sql.titles import begins_with, claim_title, next_title
 from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions import check_may_continue
 from hermes_protocol.operations import (
     Continued,
     SessionContinue,
@@ -47,32 +47,23 @@ def create(conn: ServerConnection, op: SessionCreate) -> bool:
     return True
 
 
-_END = (
-    update(sessions)
-    .where(BY_ID, sessions.c.ended_at.is_(None))
-    .values(ended_at=bindparam("at"), end_reason=bindparam("reason"))
-)
-
-
 @applies(SessionEnd)
 def end(conn: ServerConnection, op: SessionEnd) -> bool:
     """End an open session; return True if this call ended it. An earlier end stays."""
-    done = conn.execute(_END, {"key": op.id, "at": op.ended_at, "reason": op.end_reason})
-    return done.rowcount > 0
+    is_open = sessions.c.ended_at.is_(None)
+    return set_columns(conn, op.id, is_open, ended_at=op.ended_at, end_reason=op.end_reason)
 
 
 @applies(SessionReopen)
 def reopen(conn: ServerConnection, op: SessionReopen) -> bool:
     """Clear the end of a session; return True if the session exists."""
-    statement = update(sessions).where(BY_ID).values(ended_at=None, end_reason=None)
-    return conn.execute(statement, {"key": op.id}).rowcount > 0
+    return set_columns(conn, op.id, ended_at=None, end_reason=None)
 
 
 @applies(SessionPrompt)
 def prompt(conn: ServerConnection, op: SessionPrompt) -> bool:
     """Overwrite the system prompt; return True if the session exists."""
-    statement = update(sessions).where(BY_ID).values(system_prompt=bindparam("prompt"))
-    return conn.execute(statement, {"key": op.id, "prompt": op.system_prompt}).rowcount > 0
+    return set_columns(conn, op.id, system_prompt=op.system_prompt)
 
 
 # Of prices the latest word counts, of the route and the model the first.
@@ -86,13 +77,13 @@ def book_tokens(conn: ServerConnection, op: SessionTokens) -> None:
 
     A session that does not exist is created with the source ``unknown``.
     """
-    statement = update(sessions).where(BY_ID).values(_booked(op))
-    if not conn.execute(statement, {"key": op.id}).rowcount:
+    booked = _booked(op)
+    if not set_columns(conn, op.id, **booked):
         unknown = SessionCreate(
             id=op.id, source="unknown", model=op.model, started_at=op.started_at
         )
         create(conn, unknown)
-        conn.execute(statement, {"key": op.id})
+        set_columns(conn, op.id, **booked)
 
 
 def _booked(op: SessionTokens) -> dict[str, Any]:
@@ -134,12 +125,7 @@ def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
     """
     # Locked, so that two continuations of one session cannot take the same title.
     old = conn.first(_GET.with_for_update(), {"key": op.old})
-    if old is None:
-        raise UnknownSession(f"there is no session {op.old!r} to continue")
-    if old["ended_at"] is not None and old["end_reason"] != "compression":
-        raise SessionEnded(
-            f"session {op.old!r} has ended with {old['end_reason']!r}; reopen it to continue it"
-        )
+    old = check_may_continue(op, old)
     end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
     title = None if old["title"] is None else next_title(conn, old["title"])
     ended_at = op.now if old["ended_at"] is None else old["ended_at"]

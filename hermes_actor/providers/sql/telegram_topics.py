@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from sqlalchemy import and_, bindparam, delete, not_, select, update
 
-from hermes_actor.errors import TopicLinked, missing_session
+from hermes_actor.errors import missing_session
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import BY_ID
 from hermes_actor.providers.sql.meta import get_meta, set_meta
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.tables import bindings, mode, sessions
+from hermes_actor.providers.sql.session_row import is_there
+from hermes_actor.providers.sql.tables import bindings, mode
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.schema import TOPICS_VERSION
+from hermes_actor.store.telegram_topics import VERSION_KEY, linked
 from hermes_protocol.operations import (
     MetaSet,
     TopicsBind,
@@ -23,8 +24,6 @@ from hermes_protocol.operations import (
 
 __all__: list[str] = []
 
-_VERSION_KEY = "telegram_dm_topic_schema_version"
-
 _BY_CHAT = mode.c.chat_id == bindparam("chat")
 _THIS_TOPIC = and_(
     bindings.c.chat_id == bindparam("chat"), bindings.c.thread_id == bindparam("thread")
@@ -34,8 +33,8 @@ _THIS_TOPIC = and_(
 @applies(TopicsMigrate)
 def migrate(conn: ServerConnection, _op: TopicsMigrate) -> None:
     """Record the version of topic mode; its tables are part of the schema."""
-    if get_meta(conn, _VERSION_KEY) != TOPICS_VERSION:
-        set_meta(conn, MetaSet(key=_VERSION_KEY, value=TOPICS_VERSION))
+    if get_meta(conn, VERSION_KEY) != TOPICS_VERSION:
+        set_meta(conn, MetaSet(key=VERSION_KEY, value=TOPICS_VERSION))
 
 
 @applies(TopicsEnable)
@@ -75,10 +74,7 @@ def bind(conn: ServerConnection, op: TopicsBind) -> None:
     """
     migrate(conn, TopicsMigrate())
     # Locked, so that two topics cannot take one session at the same time.
-    there = conn.scalar(
-        select(sessions.c.id).where(BY_ID).with_for_update(), {"key": op.session_id}
-    )
-    if there is None:
+    if not is_there(conn, op.session_id, lock=True):
         raise missing_session(op.session_id)
     place = {"chat": op.chat_id, "thread": op.thread_id}
     other = conn.first(
@@ -88,10 +84,7 @@ def bind(conn: ServerConnection, op: TopicsBind) -> None:
         {"session": op.session_id, **place},
     )
     if other is not None:
-        raise TopicLinked(
-            f"session {op.session_id} is already linked to topic {other['thread_id']}"
-            f" of chat {other['chat_id']}"
-        )
+        raise linked(op, other)
     values = {name: getattr(op, name) for name in op.__struct_fields__ if name != "now"}
     values |= {"linked_at": op.now, "updated_at": op.now}
     kept = {"chat_id", "thread_id", "linked_at"}

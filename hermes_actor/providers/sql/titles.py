@@ -5,12 +5,12 @@ from __future__ import annotations
 import string
 from typing import Any
 
-from sqlalchemy import Column, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Column, Select, bindparam, delete, insert, select
 
-from hermes_actor.errors import TitleInUse
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.lineage import compression_lineage
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import BY_ID, is_there, set_columns
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, queued_titles, sessions
 from hermes_actor.providers.sql.types import encode_text
 from hermes_actor.store import queries
@@ -20,7 +20,6 @@ from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQ
 
 __all__ = ["begins_with", "claim_title", "folded", "free_title", "next_title"]
 
-_BY_ID = sessions.c.id == bindparam("key")
 _BY_TITLE = sessions.c.title == bindparam("title")
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -60,27 +59,10 @@ def set_title(conn: ServerConnection, op: SessionTitle) -> bool:
             {"title": op.title, "key": op.id},
         )
         if holder is not None:
-            if not (op.move and _is_ancestor(conn, holder, op.id)):
-                raise _in_use(op.title, holder)
-            _give(conn, holder, None)
-    return _give(conn, op.id, op.title)
-
-
-def _give(conn: ServerConnection, session_id: Any, title: str | None) -> bool:
-    return conn.execute(_GIVE, {"key": session_id, "new_title": title}).rowcount > 0
-
-
-_GIVE = update(sessions).where(_BY_ID).values(title=bindparam("new_title"))
-
-
-def _in_use(title: str, holder: object) -> TitleInUse:
-    return TitleInUse(f"Title {title!r} is already in use by session {holder}")
-
-
-def _is_ancestor(conn: ServerConnection, holder: str, session_id: Any) -> bool:
-    """Return True if *holder* stands above the session in its chain of continuations."""
-    chain = compression_lineage(conn, session_id)
-    return holder in chain[: chain.index(session_id)]
+            chain = compression_lineage(conn, op.id) if op.move else []  # type: ignore[arg-type]
+            file_titles.check_may_move(op, holder, chain)
+            set_columns(conn, holder, title=None)
+    return set_columns(conn, op.id, title=op.title)
 
 
 def free_title(conn: ServerConnection, title: str) -> str:
@@ -95,11 +77,11 @@ def set_default_title(conn: ServerConnection, op: SessionTitleDefault) -> str:
 
     Returns the title it got; empty if it has one already or does not exist.
     """
-    row = conn.first(select(sessions.c.title).where(_BY_ID).with_for_update(), {"key": op.id})
+    row = conn.first(select(sessions.c.title).where(BY_ID).with_for_update(), {"key": op.id})
     if row is None or row["title"] is not None:
         return ""
     title = free_title(conn, op.title)
-    _give(conn, op.id, title)
+    set_columns(conn, op.id, title=title)
     return title
 
 
@@ -113,7 +95,7 @@ def queue_title(conn: ServerConnection, op: TitleQueue) -> bool:
     Returns False, and keeps nothing, if the session exists. Raises :class:`TitleInUse` if a session
     or another queued title has it.
     """
-    if conn.scalar(select(sessions.c.id).where(_BY_ID), {"key": op.id}) is not None:
+    if is_there(conn, op.id):
         return False
     conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": op.id})
     if op.title is not None:
@@ -124,7 +106,7 @@ def queue_title(conn: ServerConnection, op: TitleQueue) -> bool:
         ):
             holder = conn.scalar(statement, {"title": op.title})
             if holder is not None:
-                raise _in_use(op.title, holder)
+                raise file_titles.in_use(op.title, holder)
         conn.execute(insert(queued_titles), {"session_id": op.id, "title": op.title})
     return True
 
@@ -134,7 +116,7 @@ def claim_title(conn: ServerConnection, session_id: Any) -> None:
     kept = queued_title(conn, session_id)
     if kept is not None:
         # Another session may have taken it meanwhile; this one must be created all the same.
-        _give(conn, session_id, free_title(conn, kept))
+        set_columns(conn, session_id, title=free_title(conn, kept))
         conn.execute(delete(queued_titles).where(_KEPT_FOR), {"key": session_id})
 
 
@@ -149,7 +131,7 @@ def queued_title(conn: ServerConnection, session_id: Any) -> str | None:
 @answers(queries.session_title)
 def title_of(conn: ServerConnection, session_id: str) -> str | None:
     """Return the title of a session; ``None`` if it has none or does not exist."""
-    title: str | None = conn.scalar(select(sessions.c.title).where(_BY_ID), {"key": session_id})
+    title: str | None = conn.scalar(select(sessions.c.title).where(BY_ID), {"key": session_id})
     return title
 
 

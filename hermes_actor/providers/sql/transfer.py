@@ -15,7 +15,9 @@ from sqlalchemy import Connection, Select, Table, bindparam, delete, func, selec
 from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql import tables
 from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.deletion import remove
 from hermes_actor.providers.sql.registry import answers, applies
+from hermes_actor.providers.sql.session_row import OF_SESSION
 from hermes_actor.store import queries
 from hermes_actor.store import raw_rows as file_raw_rows
 from hermes_actor.store.raw_rows import StoredRow, StoreSummary
@@ -178,23 +180,10 @@ def _make_room(conn: ServerConnection, table: Table, op: RowsCopy) -> None:
     if op.clear:
         conn.execute(delete(table))
     for session_id in op.remove:
-        of_session = {"gone": session_id}
-        conn.execute(
-            delete(tables.messages).where(tables.messages.c.session_id == bindparam("gone")),
-            of_session,
-        )
         if table is tables.sessions:
-            parent = tables.sessions.c.parent_session_id
-            conn.execute(
-                update(tables.sessions).where(parent == bindparam("gone")).values({parent: None}),
-                of_session,
-            )
-            for other, column in ((tables.bindings, "session_id"), (tables.archived, "session_id")):
-                conn.execute(delete(other).where(other.c[column] == bindparam("gone")), of_session)
-            conn.execute(
-                delete(tables.sessions).where(tables.sessions.c.id == bindparam("gone")),
-                of_session,
-            )
+            remove(conn, session_id)
+        else:
+            conn.execute(delete(tables.messages).where(OF_SESSION), {"session": session_id})
 
 
 # --- the store as a whole --------------------------------------------------------------------
