@@ -31,6 +31,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 PRODUCT = {"hermes_actor": "hermes_actor", "hermes_protocol": "protocol/hermes_protocol"}
 AROUND = ("tests", "stress")
+SUPPORT = "tests: what they share"
+"""Modules of the tests that hold no tests: these are annotated, a test takes what pytest gives."""
 
 CLAUSES = {"What", "Whatever", "Whoever", "Whether", "Which", "How", "Who", "Where", "When", "Why"}
 """First words of a docstring that is neither a verb nor a noun phrase."""
@@ -108,6 +110,9 @@ def measure(root: Path) -> Figures:
     """Return every figure of the checkout at *root*, by section, package and name."""
     product = {name: _read(root / path, name) for name, path in PRODUCT.items()}
     around = {name: _read(root / name, name) for name in AROUND}
+    tests = around["tests"]
+    around["tests"] = [m for m in tests if m.stem.startswith("test_")]
+    around[SUPPORT] = [m for m in tests if not m.stem.startswith("test_")]
     return {
         "packages": _by_package(product, around),
         "graph": _graph([m for modules in product.values() for m in modules]),

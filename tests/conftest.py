@@ -3,9 +3,13 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from support.clock import Clock
 from support.signals import hear_signals
 
 # `make stress-long` draws many more programs than `make test`.
@@ -26,7 +30,7 @@ atexit.register(shutil.rmtree, os.environ["HERMES_HOME"], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport():
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Let every report travel between processes: one that quotes an odd path has surrogates."""
     report = yield
     report.sections = [(name, _escaped(text)) for name, text in report.sections]
@@ -35,40 +39,30 @@ def pytest_runtest_makereport():
     return report
 
 
-def _escaped(text):
+def _escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-class Clock:
-    """Stands still until a test sets it."""
-
-    def __init__(self, now):
-        self.now = now
-
-    def at(self, now):
-        self.now = float(now)
-
-
 @pytest.fixture(scope="session", params=os.environ.get("STORE_MODES", "embedded actor").split())
-def mode(request):
-    return request.param
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(1000.0)
     monkeypatch.setattr(time, "time", lambda: clock.now)
     return clock
 
 
 @pytest.fixture
-def open_store(mode):
+def open_store(mode: str) -> Iterator[Callable[[Path], Any]]:
     """Open a store in the mode of this run; whatever is still open is closed at the end."""
     from hermes_actor import SessionDB
 
-    opened = []
+    opened: list[Any] = []
 
-    def open_(path):
+    def open_(path: Path) -> Any:
         opened.append(SessionDB(path, mode=mode))
         return opened[-1]
 
@@ -78,12 +72,12 @@ def open_store(mode):
 
 
 @pytest.fixture
-def db(open_store, tmp_path):
+def db(open_store: Callable[[Path], Any], tmp_path: Path) -> Any:
     return open_store(tmp_path / "state.db")
 
 
 @pytest.fixture
-def open_folder():
+def open_folder() -> Iterator[str]:
     """A folder that an unprivileged child process can reach (pytest's own are private)."""
     folder = tempfile.mkdtemp(prefix="hermes-actor-open-")
     if os.getuid() == 0:

@@ -4,14 +4,22 @@ import contextlib
 import io
 import json
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO, TypeVar
+
+import pytest
 
 from hermes_actor import SessionDB
 from hermes_actor.cli import run
 from support.actors import end_actors
+from support.clock import Clock
 
 NOW = 1_772_445_600.0  # Monday, 2026-03-02 10:00:00 UTC
 DAY = 86_400.0
+
+Message = dict[str, Any]
+T = TypeVar("T")
 
 
 class Result(NamedTuple):
@@ -20,32 +28,40 @@ class Result(NamedTuple):
     err: str
 
     @property
-    def lines(self):
+    def lines(self) -> list[str]:
         return self.out.splitlines()
 
     @property
-    def json(self):
+    def json(self) -> Any:
         return json.loads(self.out)
 
 
 class _Terminal(io.StringIO):
     """Standard input with a person in front of it."""
 
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
 class Home:
     """A home, and the commands typed in it."""
 
-    def __init__(self, path, clock, capsys, monkeypatch):
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         self.path = path
         self.db_path = path / "state.db"
         self.clock = clock
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
-    def __call__(self, *arguments, stdin="", answer=None):
+    def __call__(
+        self, *arguments: object, stdin: str | bytes = "", answer: str | TextIO | None = None
+    ) -> Result:
         """Type a command; *answer* is given at a terminal, *stdin* comes from elsewhere."""
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         if answer is None:
@@ -56,11 +72,11 @@ class Home:
         code = run([str(argument) for argument in arguments])
         out, err = self._capsys.readouterr()
         # A slow machine makes a command say that it waits; nothing of that is the result.
-        told = [line for line in err.splitlines(True) if not line.startswith("waiting: ")]
-        return Result(code, out, "".join(told))
+        said = [line for line in err.splitlines(True) if not line.startswith("waiting: ")]
+        return Result(code, out, "".join(said))
 
     @contextlib.contextmanager
-    def store(self):
+    def store(self) -> Iterator[SessionDB]:
         """The store, written by a writer of this process."""
         # The actor of an earlier command must be gone before this process can own the file.
         end_actors(self.db_path)
@@ -71,8 +87,20 @@ class Home:
             db.close()
             self.clock.at(NOW)
 
-    def add(self, session_id, *texts, started=0.0, ended=None, reason="cli_close", title=None,
-            source="cli", parent=None, model=None, spacing=1.0, tokens=None):  # fmt: skip
+    def add(
+        self,
+        session_id: str,
+        *texts: str | Message,
+        started: float = 0.0,
+        ended: float | None = None,
+        reason: str = "cli_close",
+        title: str | None = None,
+        source: str = "cli",
+        parent: str | None = None,
+        model: str | None = None,
+        spacing: float = 1.0,
+        tokens: dict[str, Any] | None = None,
+    ) -> str:
         """A session: its start and end in seconds before now, its messages a second apart."""
         with self.store() as db:
             self.clock.at(NOW - started)
@@ -90,23 +118,23 @@ class Home:
                 db.set_session_title(session_id, title)
         return session_id
 
-    def read(self, function):
+    def read(self, function: Callable[[SessionDB], T]) -> T:
         with self.store() as db:
             return function(db)
 
-    def row(self, session_id):
+    def row(self, session_id: str) -> dict[str, Any] | None:
         return self.read(lambda db: db.get_session(session_id))
 
-    def ids(self):
+    def ids(self) -> set[str]:
         return self.read(lambda db: {row["id"] for row in db.search_sessions(limit=1000)})
 
 
-def said(role, content, **more):
+def said(role: str, content: Any, **more: Any) -> Message:
     """A message."""
     return {"role": role, "content": content, **more}
 
 
-def called(*names, content=None):
+def called(*names: str, content: str | None = None) -> Message:
     """An answer that calls tools."""
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": "{}"}}
              for n, name in enumerate(names)]  # fmt: skip

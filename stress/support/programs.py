@@ -2,8 +2,9 @@
 
 import sqlite3
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from hypothesis import settings
@@ -12,6 +13,14 @@ from hypothesis import strategies as st
 from support.model import Model, OneOf, Ranked, Tied
 
 LONG = settings().max_examples > 100
+
+Strategy = st.SearchStrategy[Any]
+Draw = Callable[[Strategy], Any]
+Arguments = dict[str, Any]
+Call = tuple[str, Arguments]
+"""A method of the store and its arguments."""
+Step = tuple[float, Call]
+"""Seconds that pass, and the change that is made then."""
 
 # --- what a program may do ---------------------------------------------------------------------
 
@@ -52,17 +61,17 @@ STRUCTURED = [
 ]  # fmt: skip
 
 
-def weighted(weights):
+def weighted(weights: list[tuple[Strategy, int]]) -> Strategy:
     """One of several strategies, by weight; ``one_of`` would count equal ones once."""
     repeated = [strategy for strategy, weight in weights for _ in range(weight)]
     return st.sampled_from(repeated).flatmap(lambda strategy: strategy)
 
 
-anybody = st.sampled_from([*IDS, "nobody"])
+any_id = st.sampled_from([*IDS, "absent"])
 old = st.builds(Old, st.integers(0, 6))
 new = st.builds(New, st.integers(0, 6))
-ids = weighted([(old, 9), (anybody, 1)])
-free = weighted([(new, 5), (anybody, 1)])
+ids = weighted([(old, 9), (any_id, 1)])
+free = weighted([(new, 5), (any_id, 1)])
 texts = st.one_of(st.sampled_from(TEXTS), st.text(ALPHABET, max_size=8))
 contents = weighted([(st.none(), 1), (texts, 6), (st.sampled_from(STRUCTURED), 2)])
 tool_calls = st.sampled_from(
@@ -74,7 +83,7 @@ money = st.sampled_from([None, 0.0, 0.25, 1.5])
 days = st.sampled_from([90, 90, 90, 30, 7, 1, 0.5, 0, -1])
 
 
-def extras(draw):
+def extras(draw: Draw) -> Arguments:
     """Some of the other fields of a message."""
     fields = {
         "tool_name": names,
@@ -93,24 +102,29 @@ def extras(draw):
 
 
 @st.composite
-def messages(draw):
-    message = {"role": draw(st.sampled_from(ROLES)), "content": draw(contents), **extras(draw)}
+def messages(draw: Draw) -> Arguments:
+    message: Arguments = {
+        "role": draw(st.sampled_from(ROLES)),
+        "content": draw(contents),
+        **extras(draw),
+    }
     if draw(st.integers(0, 9)) == 0:
         del message["role"]
-    return message | draw(st.sampled_from([{}, {}, {}, {"timestamp": 5.0, "id": 1}]))
+    message |= draw(st.sampled_from([{}, {}, {}, {"timestamp": 5.0, "id": 1}]))
+    return message
 
 
 @st.composite
-def appended(draw):
+def appended(draw: Draw) -> Arguments:
     role = draw(st.sampled_from([*ROLES, *ROLES, None]))
     return {"role": role, "content": draw(contents), **extras(draw)}
 
 
-def call(method, **arguments):
+def call(method: str, **arguments: Strategy) -> Strategy:
     return st.tuples(st.just(method), st.fixed_dictionaries(arguments))
 
 
-def some(method, required, **optional):
+def some(method: str, required: dict[str, Strategy], **optional: Strategy) -> Strategy:
     return st.tuples(st.just(method), st.fixed_dictionaries(required, optional=optional))
 
 
@@ -212,9 +226,9 @@ STEPS = st.tuples(PAUSES, CHANGES)
 
 
 @st.composite
-def programs(draw):
+def programs(draw: Draw) -> list[Step]:
     """Several short lists of steps: long on average, and each list shrinks by itself."""
-    program = draw(st.lists(st.tuples(PAUSES, CREATE), min_size=2, max_size=7))
+    program: list[Step] = draw(st.lists(st.tuples(PAUSES, CREATE), min_size=2, max_size=7))
     for _ in range(16 if LONG else 7):
         program += draw(st.lists(STEPS, max_size=12))
     return program
@@ -222,7 +236,7 @@ def programs(draw):
 
 # --- what is compared ----------------------------------------------------------------------------
 
-SOME_IDS = [*IDS, "", "nobody", "B_", "c"]
+SOME_IDS = [*IDS, "", "absent", "B_", "c"]
 SOME_TITLES = [*TITLES, "", "x", "ü", "t #3", "A_B", "x" * 100]
 WORDS = [
     "walrus", "giraffe", "Walrus giraffe", "json", "type", "raw", "北京烤鸭", "京烤鸭", "烤鸭店",
@@ -233,7 +247,7 @@ SHORT = [
 ]  # fmt: skip
 
 
-def about(session_id):
+def about(session_id: str) -> Iterator[Call]:
     for method in (
         "get_session", "get_session_title", "resolve_session_id", "get_compression_tip",
         "resolve_resume_session_id", "_session_lineage_root_to_tip", "get_messages",
@@ -245,7 +259,7 @@ def about(session_id):
     yield "is_telegram_session_linked_to_topic", {"session_id": session_id}
 
 
-def questions():
+def questions() -> Iterator[Call]:
     for session_id in SOME_IDS:
         yield from about(session_id)
     for title in SOME_TITLES:
@@ -297,7 +311,7 @@ def questions():
 POSITIONAL = {"session_id", "session_id_or_prefix", "title", "base_title", "key"}
 
 
-def ask(store, method, arguments):
+def ask(store: Any, method: str, arguments: Arguments) -> Any:
     """Names of first parameters differ between methods; their place does not."""
     if method.startswith(("is_", "get_telegram", "list_unlinked")):
         return getattr(store, method)(**arguments)
@@ -306,7 +320,7 @@ def ask(store, method, arguments):
     return getattr(store, method)(*first, **rest)
 
 
-def agree(got, expected, arguments):
+def agree(got: Any, expected: Any, arguments: Arguments) -> bool:
     if isinstance(expected, OneOf):
         return any(agree(got, allowed, arguments) for allowed in expected.allowed)
     if isinstance(expected, Tied):
@@ -329,11 +343,11 @@ def agree(got, expected, arguments):
     return same(got, expected)
 
 
-def same(got, expected):
+def same(got: object, expected: object) -> bool:
     return type(got) is type(expected) and got == expected
 
 
-def agree_by_rank(got, rows, arguments):
+def agree_by_rank(got: list[Arguments], rows: list[Arguments], arguments: Arguments) -> bool:
     limit, offset = arguments.get("limit", 20), arguments.get("offset", 0)
     count = len(rows[offset:]) if limit < 0 else len(rows[offset : offset + limit])
     by_id = {row["id"]: row for row in rows}
@@ -352,13 +366,13 @@ SLICE = 6
 class Both:
     """A store and its model, fed with the same program under one clock."""
 
-    def __init__(self, db, unasked=()):
+    def __init__(self, db: Any, unasked: Collection[str] = ()) -> None:
         self.model = Model()
         self.db = db
         self.unasked = unasked
-        self.history = []
+        self.history: list[str] = []
 
-    def step(self, pause, change):
+    def step(self, pause: float, change: Call) -> None:
         self.model.now += pause
         method, symbols = change
         arguments = {name: self.resolve(value) for name, value in symbols.items()}
@@ -368,16 +382,17 @@ class Both:
         expected = outcome(self.model, method, arguments)
         got = outcome(self.db, method, arguments)
         if isinstance(expected, Exception):
-            assert isinstance(got, type(expected)), self.tell(method, arguments, got, expected)
+            assert isinstance(got, type(expected)), self.story(method, arguments, got, expected)
         else:
-            assert same(got, expected), self.tell(method, arguments, got, expected)
-        touched = {arguments.get(name) for name in ("session_id", "old", "new")} - {None}
+            assert same(got, expected), self.story(method, arguments, got, expected)
+        named = (arguments.get(name) for name in ("session_id", "old", "new"))
+        touched = {session_id for session_id in named if session_id is not None}
         self.compare(question for session_id in touched for question in about(session_id))
         # Of all other questions a few in turn; the end of the program asks every one.
         place = len(self.history) * SLICE % len(QUESTIONS)
         self.compare(QUESTIONS[place : place + SLICE])
 
-    def resolve(self, value):
+    def resolve(self, value: Any) -> Any:
         if isinstance(value, Old):
             there = list(self.model.sessions) or IDS
             return there[value.place % len(there)]
@@ -386,36 +401,36 @@ class Both:
             return free[value.place % len(free)]
         return value
 
-    def compare(self, questions):
+    def compare(self, questions: Iterable[Call]) -> None:
         for method, arguments in questions:
             if arguments.get("query") in self.unasked:
                 continue
             got = ask(self.db, method, arguments)
             expected = ask(self.model, method, arguments)
-            assert agree(got, expected, arguments), self.tell(method, arguments, got, expected)
+            assert agree(got, expected, arguments), self.story(method, arguments, got, expected)
 
-    def tell(self, method, arguments, got, expected):
+    def story(self, method: str, arguments: Arguments, got: Any, expected: Any) -> str:
         history = "\n".join(self.history)
         return f"{method}({arguments})\n     got: {got!r}\nexpected: {expected!r}\n{history}"
 
 
-def outcome(store, method, arguments):
+def outcome(store: Any, method: str, arguments: Arguments) -> Any:
     try:
         return getattr(store, method)(**arguments)
     except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
         return error
 
 
-def create(session_id, source="cli", **more):
+def create(session_id: str, source: str = "cli", **more: Any) -> Call:
     return "create_session", {"session_id": session_id, "source": source, **more}
 
 
-def end(session_id, reason):
+def end(session_id: str, reason: str) -> Call:
     return "end_session", {"session_id": session_id, "end_reason": reason}
 
 
 # Found in long runs; too rare for short ones.
-GHOST_OF_A_GHOST = [
+GHOST_OF_A_GHOST: list[Step] = [
     (0.0, create("a", "tui")),
     (0.0, end("a", "tui_close")),
     (1.0, create("A", "tui", parent_session_id="a")),
@@ -424,7 +439,7 @@ GHOST_OF_A_GHOST = [
 ]
 
 
-def run_on(db, program, unasked=()):
+def run_on(db: Any, program: Iterable[Step], unasked: Collection[str] = ()) -> None:
     """Run *program* on *db*, an empty store, and on its model; every read method must agree.
 
     Searches for *unasked* are left out.

@@ -24,8 +24,8 @@ from urllib.parse import quote, urlsplit
 START_SECONDS = 60
 
 
-def find(*names):
-    """The first program of these names, also where Debian hides it."""
+def find(*names: str) -> str | None:
+    """The first program of these names, also where Debian hides it; None if there is none."""
     for name in names:
         found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
         if found:
@@ -33,6 +33,13 @@ def find(*names):
         for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True):
             return str(path)
     return None
+
+
+def program(*names: str) -> str:
+    """The first program of these names; it must be there."""
+    found = find(*names)
+    assert found is not None, f"{names[0]} is not installed"
+    return found
 
 
 def missing(what: str) -> Any:
@@ -95,7 +102,7 @@ class Server:
             assert time.monotonic() < until, (self.folder / "log").read_text()
             time.sleep(0.02)
 
-    def stop(self, number=signal.SIGINT):
+    def stop(self, number: int = signal.SIGINT) -> None:
         """SIGINT is a fast shutdown of PostgreSQL; SIGKILL is a crash."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -113,7 +120,7 @@ class Server:
         return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
 
 
-def unprivileged():
+def unprivileged() -> pwd.struct_passwd | None:
     """Servers refuse to run as root: the user that does it for root."""
     if os.getuid() != 0:
         return None
@@ -126,9 +133,9 @@ def unprivileged():
 class PostgreSQL(Server):
     def __init__(self) -> None:
         super().__init__("postgresql")
-        self.program = find("postgres")
+        self.program = program("postgres")
         self.run(
-            find("initdb"), "-D", str(self.folder / "data"), "-A", "trust", "-U", "hermes",
+            program("initdb"), "-D", str(self.folder / "data"), "-A", "trust", "-U", "hermes",
             "--no-sync", "-E", "UTF8", "--locale=C.UTF-8",
         )  # fmt: skip
         self.start()
@@ -149,7 +156,7 @@ class PostgreSQL(Server):
         return True
 
     @property
-    def base(self):
+    def base(self) -> str:
         return f"postgresql://hermes@/postgres?host={quote(str(self.folder), safe='')}"
 
     def new_store(self) -> str:
@@ -159,11 +166,11 @@ class PostgreSQL(Server):
 class Standby(PostgreSQL):
     """A copy of a PostgreSQL server that follows it and takes no changes."""
 
-    def __init__(self, primary):
+    def __init__(self, primary: PostgreSQL) -> None:
         Server.__init__(self, "postgresql")
         self.program = primary.program
         self.run(
-            find("pg_basebackup"), "-D", str(self.folder / "data"), "-h", str(primary.folder),
+            program("pg_basebackup"), "-D", str(self.folder / "data"), "-h", str(primary.folder),
             "-U", "hermes", "-X", "stream", "-c", "fast", "-R",
         )  # fmt: skip
         self.start()
@@ -182,6 +189,7 @@ class SmallDisk(PostgreSQL):
         super().start()
 
     def command(self) -> list[str]:
+        assert self.user is not None, "only root can mount the disk"
         as_user = ["setpriv", f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}"]
         script = (
             f"mount -t tmpfs -o size=24m,uid={self.user.pw_uid},mode=700 tmpfs {self.disk}"
@@ -215,9 +223,9 @@ def new_schema(base: str) -> str:
 class MariaDB(Server):
     def __init__(self) -> None:
         super().__init__("mysql")
-        self.program = find("mariadbd", "mysqld")
+        self.program = program("mariadbd", "mysqld")
         self.run(
-            find("mariadb-install-db"), "--no-defaults", f"--datadir={self.folder / 'data'}",
+            program("mariadb-install-db"), "--no-defaults", f"--datadir={self.folder / 'data'}",
             "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
         )  # fmt: skip
         self.start()
@@ -231,11 +239,11 @@ class MariaDB(Server):
         ]  # fmt: skip
 
     @property
-    def socket(self):
+    def socket(self) -> Path:
         return self.folder / "sock"
 
     def answers(self) -> bool:
-        # Not by PyMySQL, which leaves a socket open when nobody answers.
+        # Not by PyMySQL, which leaves a socket open when the server does not answer.
         with socket.socket(socket.AF_UNIX) as tried:
             try:
                 tried.connect(str(self.socket))
@@ -247,7 +255,7 @@ class MariaDB(Server):
         super().stop(number)
 
     @property
-    def base(self):
+    def base(self) -> str:
         return f"mysql://root@/?unix_socket={quote(str(self.socket), safe='')}"
 
     def new_store(self) -> str:
@@ -275,7 +283,7 @@ def new_database(base: str) -> str:
 
 
 @cache
-def postgresql():
+def postgresql() -> PostgreSQL:
     """The PostgreSQL server of this session."""
     if not find("postgres") or not find("initdb"):
         missing("PostgreSQL")
@@ -283,14 +291,14 @@ def postgresql():
 
 
 @cache
-def mariadb():
+def mariadb() -> MariaDB:
     """The MariaDB server of this session."""
     if not find("mariadbd", "mysqld") or not find("mariadb-install-db"):
         missing("MariaDB")
     return MariaDB()
 
 
-def new_store(kind):
+def new_store(kind: str) -> str:
     """The URL of a new and empty store on a server of *kind*."""
     if kind == "postgresql":
         existing = given("postgresql", "postgres")

@@ -6,24 +6,27 @@ back. So a row that reads or damages a table by SQL means the same on every prov
 
 import sqlite3
 from contextlib import closing
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Column, select
 
 from hermes_actor.providers.sql import tables
 from hermes_actor.store.schema import SCHEMA_SQL, TOPICS_SQL
 
-COPIED = {
+Columns = dict[str, tuple[Column[Any], ...]]
+
+COPIED: Columns = {
     "sessions": tables.SESSION_COLUMNS,
     "messages": tables.MESSAGE_COLUMNS,
     "state_meta": tuple(tables.state_meta.c),
 }
-TOPICS = {
+TOPICS: Columns = {
     "telegram_dm_topic_mode": tuple(tables.mode.c),
     "telegram_dm_topic_bindings": tuple(tables.bindings.c),
 }
 
 
-def on_copy(db, query, *args):
+def on_copy(db: Any, query: str, *args: Any) -> list[tuple[Any, ...]]:
     """Run *query*, written for SQLite, on the tables of *db*."""
     with closing(sqlite3.connect(":memory:")) as copy:
         copied = copy_tables(db, copy)
@@ -33,7 +36,7 @@ def on_copy(db, query, *args):
         return rows
 
 
-def copy_tables(db, copy):
+def copy_tables(db: Any, copy: sqlite3.Connection) -> Columns:
     copy.executescript(SCHEMA_SQL)
     copied = dict(COPIED)
     # A file has these tables only after topic mode was used.
@@ -51,7 +54,7 @@ def copy_tables(db, copy):
     return copied
 
 
-def write_back(db, copy, copied):
+def write_back(db: Any, copy: sqlite3.Connection, copied: Columns) -> None:
     """Cells that differ; no example adds or removes rows by SQL."""
     with db._port.database.engine.begin() as conn:
         for name, columns in copied.items():

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,7 +44,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder, *arguments, columns=100, lines=14, **env):
+def terminal(
+    folder: Path, *arguments: object, columns: int = 100, lines: int = 14, **env: str
+) -> Iterator[Terminal]:
     """``hermes-actor`` with *arguments* in a terminal; its exit code is shown at the end."""
     program = [sys.executable, "-m", "hermes_actor", *map(str, arguments)]
     script = f'{shlex.join(program)}; echo "[exit $?]"; sleep 1000'

@@ -1,12 +1,20 @@
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.actors import end_actors
 from support.cli_home import NOW, Home
+from support.clock import Clock
 
 
 @pytest.fixture
-def home(tmp_path, clock, capsys, monkeypatch):
+def home(
+    tmp_path: Path,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Home]:
     """A home of its own for the commands of one test. At the end no actor of it is left."""
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
     monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "5")

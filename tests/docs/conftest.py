@@ -1,9 +1,12 @@
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from support.actors import stop_actor, wait_nobody
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path: Path) -> Iterator[Path]:
     """An empty home. At the end no actor of its stores is left."""
     yield tmp_path
     for folder in tmp_path.glob(".*.actor"):

@@ -14,22 +14,22 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "protocol").gl
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-def fences(page):
+def fences(page: str | Path) -> list[tuple[str, str]]:
     """(language, body) of every code block, in order."""
     return [(kind, body) for _, kind, body in _FENCE.findall((DOCS / page).read_text())]
 
 
-def blocks(page, language):
+def blocks(page: str | Path, language: str) -> list[str]:
     """The code blocks of one language, in order."""
     return [body for kind, body in fences(page) if kind == language]
 
 
-def prose(page):
+def prose(page: Path) -> str:
     """The text of a page without its code blocks."""
     return _FENCE.sub("", page.read_text())
 
 
-def section(page, title):
+def section(page: str | Path, title: str) -> str:
     """What stands below a heading, up to the next one of its level or above."""
     lines = (DOCS / page).read_text().splitlines()
     (start,) = [n for n, line in enumerate(lines) if line.lstrip("#") == f" {title}"]
@@ -45,23 +45,23 @@ def section(page, title):
     return "\n".join(lines[start + 1 : end])
 
 
-def rows_of(text):
+def rows_of(text: str) -> list[list[str]]:
     """Every row of every table, as lists of cells, headings included."""
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows if set("".join(row)) - set("-: ")]
 
 
-def table_rows(page):
+def table_rows(page: str | Path) -> list[list[str]]:
     return rows_of((DOCS / page).read_text())
 
 
-def environment(home):
+def environment(home: Path) -> dict[str, str]:
     """As a reader of the pages has it: the commands on the path, a home of one's own."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "HERMES_HOME": str(home), "PYTHONUTF8": "1"}
 
 
-def run(arguments, home):
+def run(arguments: list[str], home: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=home,
@@ -73,7 +73,7 @@ def run(arguments, home):
     )
 
 
-def prints(program, promised, home):
+def prints(program: str, promised: str, home: Path) -> None:
     """Run a program of a page; it must print what the page says."""
     done = run(["-c", program], home)
     assert done.returncode == 0, done.stderr
@@ -90,8 +90,8 @@ _TERMINAL = """
 ...         print(served[0].stdout.readline(), end="")
 ...         return
 ...     done = subprocess.run(command, shell=True, capture_output=True, text=True)
-...     told = [x for x in done.stderr.splitlines(True) if not x.startswith("waiting: ")]
-...     print(done.stdout + "".join(told), end="")
+...     said = [x for x in done.stderr.splitlines(True) if not x.startswith("waiting: ")]
+...     print(done.stdout + "".join(said), end="")
 """
 
 _TYPED = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -104,7 +104,7 @@ _END = """
 """
 
 
-def follow(page, home, prelude=""):
+def follow(page: str, home: Path, prelude: str = "") -> None:
     """Do what a page says, in its order: the Python session, and commands in a second terminal.
 
     A ``serve`` runs until the page drains it, and must end in good order.
@@ -121,5 +121,5 @@ def follow(page, home, prelude=""):
     session.append(_END + ("0\n" if serves else ""))
     file = home / f"{Path(page).stem}.txt"
     file.write_text("\n".join(session), encoding="utf-8")
-    done = run(["-m", "doctest", "-o", "ELLIPSIS", file], home)
+    done = run(["-m", "doctest", "-o", "ELLIPSIS", str(file)], home)
     assert done.returncode == 0, done.stdout + done.stderr

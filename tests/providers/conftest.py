@@ -1,4 +1,7 @@
 import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from support.stores import Stores, chosen_kinds
@@ -7,7 +10,7 @@ CI = os.environ.get("CI", "").lower() in ("true", "1")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport():
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Under continuous integration a missing server, program or right is a failure."""
     report = yield
     if CI and report.skipped:
@@ -17,12 +20,12 @@ def pytest_runtest_makereport():
 
 
 @pytest.fixture(scope="session", params=chosen_kinds())
-def kind(request):
-    return request.param
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def module_stores(kind):
+def module_stores(kind: str) -> Iterator[Stores]:
     """Stores that the tests of a module share."""
     stores = Stores(kind)
     yield stores
@@ -30,12 +33,12 @@ def module_stores(kind):
 
 
 @pytest.fixture
-def stores(kind):
+def stores(kind: str) -> Iterator[Stores]:
     stores = Stores(kind)
     yield stores
     stores.close()
 
 
 @pytest.fixture
-def db(stores, tmp_path):
+def db(stores: Stores, tmp_path: Path) -> Any:
     return stores.open(tmp_path / "state.db")

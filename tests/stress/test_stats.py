@@ -22,6 +22,7 @@ FILES = {
     ),
     "protocol/hermes_protocol/__init__.py": "",
     "tests/test_a.py": "def test_a():\n    assert 1\n",
+    "tests/conftest.py": "def a() -> int:\n    return 1\n",
     "stress/job.py": "Y = 1\n",
 }
 
@@ -42,6 +43,11 @@ def test_figures_of_a_small_tree(tmp_path):
     assert (whole["typed"], whole["documented"], whole["public"]) == (50, 50, 3)
     assert whole["comments"] == 7.1  # one of 14
     assert figures["packages"]["engine"]["modules"] == 1
+    assert (figures["packages"]["tests"]["modules"], figures["packages"]["tests"]["typed"]) == (
+        1,
+        0,
+    )
+    assert figures["packages"][stats.SUPPORT]["typed"] == 100
     graph = figures["graph"]
     assert (graph["edges"], graph["late edges"]) == (2, 1)
     assert (graph["cycles at import"], graph["cycles with late imports"]) == ([], [2])
