@@ -7,6 +7,8 @@ BENCH  := .venv-bench
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BSTAMP := $(BENCH)/.installed
+CONF   := .venv-conformance
+CSTAMP := $(CONF)/.installed
 PSTAMP := $(VENV)/peer/.installed
 
 # The program that the tests run beside; its version is named in one place, the extra `bench`.
@@ -16,7 +18,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
-.PHONY: bench-stalls stats
+.PHONY: bench-stalls conformance stats
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
@@ -78,6 +80,9 @@ stress-long: $(STAMP) $(PSTAMP) strace servers  ## the same without an end; Ctrl
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
 
+conformance: $(STAMP) $(CSTAMP)  ## suites of CPython and of four packages through connect(), beside sqlite3
+	@$(BIN)/python stress/run_conformance.py
+
 stats: $(STAMP)  ## sizes, imports and language of the code, beside the figures of an earlier commit
 	@$(BIN)/python stress/stats.py --beside docs/design/figures/code-2b46512.json
 
@@ -127,5 +132,22 @@ $(BSTAMP): pyproject.toml
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench,postgresql]'
 	@touch $@
 
+# Suites are not part of wheels: each package that is installed here gets its source beside it.
+SUITES := aiosqlite langgraph-checkpoint-sqlite sqlite-utils SQLAlchemy
+$(CSTAMP): pyproject.toml
+	$(call make_venv,$(CONF))
+	@echo "installing hermes-actor and the suites into $(CONF)"
+	@$(CONF)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[conformance]'
+	@rm -rf $(CONF)/sources && mkdir $(CONF)/sources
+	@for package in $(SUITES); do \
+	  version=$$($(CONF)/bin/python -c "import importlib.metadata as m; print(m.version('$$package'))"); \
+	  $(CONF)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
+	    --no-binary $$package --dest $(CONF)/sources $$package==$$version || exit 1; \
+	done
+	@for source in $(CONF)/sources/*.tar.gz; do \
+	  tar xzf $$source -C $(CONF)/sources && rm $$source || exit 1; \
+	done
+	@touch $@
+
 clean:  ## remove environments and caches (never a home)
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(CONF) .mypy_cache .ruff_cache .pytest_cache .hypothesis

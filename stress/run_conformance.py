@@ -1,0 +1,62 @@
+"""Suites of others through ``hermes_actor.dbapi``, beside the same suites on ``sqlite3``.
+
+``make conformance`` runs all of them, ``SUITE ...`` some. The exit code is 0 if every test that
+passes on the standard module passes through us or is in ``conformance/differences.toml``, and every
+test of that list fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from conformance.stand_in import CONTROL, OURS
+from conformance.suites import CPYTHON, THIRD_PARTY, Suite, run
+from conformance.verdict import Verdict, judge, listed
+from rich.console import Console
+from rich.table import Table
+
+SUITES = {suite.name: suite for suite in (CPYTHON, *THIRD_PARTY)}
+
+
+def both_sides(suite: Suite) -> Verdict:
+    with ThreadPoolExecutor(2) as sides:
+        control = sides.submit(run, suite, CONTROL)
+        ours = sides.submit(run, suite, OURS)
+    return judge(suite.name, ours.result(), control.result(), listed(suite.name))
+
+
+def table(verdicts: list[Verdict]) -> Table:
+    shown = Table(title="suites through hermes_actor.dbapi", title_justify="left")
+    shown.add_column("suite")
+    for column in ("tests", "pass on sqlite3", "applicable", "pass through us", "share", "faults"):
+        shown.add_column(column, justify="right")
+    for verdict in verdicts:
+        shown.add_row(
+            verdict.suite, str(verdict.tests), str(verdict.control), str(verdict.applicable),
+            str(verdict.ours), f"{verdict.share:.1%}", str(len(verdict.faults)),
+            style="bold red" if verdict.faults else "",
+        )  # fmt: skip
+    return shown
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}")
+    asked = parser.parse_args()
+    unknown = set(asked.suites) - set(SUITES)
+    if unknown:
+        parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    verdicts = []
+    for name in asked.suites or SUITES:
+        verdicts.append(both_sides(SUITES[name]))
+        for fault in verdicts[-1].faults:
+            console.print(f"{name}: {fault}", style="red", markup=False)
+    console.print(table(verdicts))
+    return 1 if any(verdict.faults for verdict in verdicts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
