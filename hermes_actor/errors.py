@@ -23,6 +23,7 @@
     │   └── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's timeout ended before the change was taken
+    │   └── LeaseLost         a transaction was rolled back through no fault of its holder
     ├── OutcomeUnknown        the change was sent, and no answer says whether it was made
     ├── IndexBehind           a search could not be complete in time
     ├── ActorBroken           the writer has stopped for good; names the first cause
@@ -47,7 +48,8 @@ __all__ = [
     "ActorBroken", "AlreadyOwned", "BadConfig", "BadValue", "Busy", "CannotMigrate",
     "CannotOpen", "CannotRead", "Closed", "ConstraintFailed", "Damaged", "DeadlineExceeded",
     "DiskFull", "DiskIOError", "Executed", "HandoffFailed", "HermesActorError",
-    "IncompatibleFormat", "IncompatibleProtocol", "IndexBehind", "KeyReused", "MissingDriver",
+    "IncompatibleFormat", "IncompatibleProtocol", "IndexBehind", "KeyReused", "LeaseLost",
+    "MissingDriver",
     "NotADatabase", "NotAllowed", "NotRunning", "OpenError", "OutcomeUnknown",
     "PermissionDenied", "ReadOnly", "RequestError", "SessionEnded", "SpawnFailed", "SqlError",
     "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "UnknownProvider",
@@ -249,6 +251,14 @@ class DeadlineExceeded(HermesActorError, TimeoutError, code="deadline"):
     be. Not when the change had begun: that is its result, or :class:`OutcomeUnknown`.
 
     The message names the time waited and the process that did not answer. Retry at will.
+    """
+
+
+class LeaseLost(DeadlineExceeded, code="lease-lost"):
+    """An interactive transaction was rolled back because its connection was lost, or because the
+    actor ends or hands over. Not for one that broke a limit of its own.
+
+    Nothing of it was executed: the same statements can be run again in another one.
     """
 
 

@@ -34,7 +34,7 @@ CLIENT: tuple[type[Struct], ...] = typing.get_args(wire.ClientMessage)
 SERVER: tuple[type[Struct], ...] = typing.get_args(wire.ServerMessage)
 PARTS: tuple[type[Struct], ...] = (
     wire.Limits, ops.MessageRow, ops.Continued, ops.Pruned, ops.SessionRow,
-    ops.Imported, ops.SqlResult, Blob,
+    ops.Imported, ops.SqlResult, ops.SqlStep, ops.SqlError, ops.SqlReply, Blob,
 )  # fmt: skip
 """Maps without a tag, which occur inside others."""
 
@@ -129,6 +129,10 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     "maintain.defaults": wire.Maintain(ask=-1, task="rebuild-index"),
     "lease.open": wire.LeaseOpen(ask=-2, lease=4, timeout=30.0),
     "lease.open.defaults": wire.LeaseOpen(ask=-1, lease=1),
+    "lease.open.full": wire.LeaseOpen(
+        ask=-2, lease=4, timeout=30.0, settings={"foreign_keys": 1}, seconds=60.0,
+        first=Raw(pack(ops.SqlRun(steps=[ops.SqlStep(sql="SELECT 1")]))),
+    ),
     "lease.run": wire.LeaseRun(ask=-3, lease=4, statement=Raw(pack(SELECT))),
     "lease.commit": wire.LeaseCommit(seq=4, lease=4, after=43, acked_through=3),
     "lease.commit.defaults": wire.LeaseCommit(seq=1, lease=1),
@@ -300,6 +304,16 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
         sql="SELECT ?, ?, ?", parameters=[None, Blob(b"\x00"), TEXT]
     ),
     "sql.statement.named": ops.SqlStatement(sql="SELECT :a", named={"a": Blob(b""), "b": 1}),
+    "sql.run": ops.SqlRun(steps=[ops.SqlStep(sql="SELECT 1")]),
+    "sql.run.full": ops.SqlRun(
+        steps=[
+            ops.SqlStep(sql="INSERT INTO t VALUES (?)", parameters=[Blob(b"\xff", text=True)]),
+            ops.SqlStep(sql="INSERT INTO t VALUES (:a)", named={"a": TEXT}),
+            ops.SqlStep(sql="INSERT INTO t VALUES (?)", rows=[[1], [None]]),
+            ops.SqlStep(sql="INSERT INTO t VALUES (:a)", named_rows=[{"a": 0.5}]),
+        ],
+        settings={"foreign_keys": 1, "secure_delete": "fast"}, lastrowid=2**53 + 1,
+    ),
     "sql.lease": ops.SqlLease(lease=4),
     "stage.part": ops.StagePart(key=1, part=0, data=b""),
     "stage.part.full": ops.StagePart(key=1, part=1, data=bytes(range(256))),
@@ -452,10 +466,14 @@ def _describable(struct: type[Struct]) -> type[Struct]:
     """The same struct for the schema, which cannot show ``Raw`` as a default."""
     if all(not isinstance(field.default, Raw) for field in msgspec.structs.fields(struct)):
         return struct
-    fields: list[Any] = [
-        (f.encode_name, Any, None) if isinstance(f.default, Raw) else (f.encode_name, f.type)
-        for f in msgspec.structs.fields(struct)
-    ]
+    fields: list[Any] = []
+    for f in msgspec.structs.fields(struct):
+        kind, default = (Any, None) if isinstance(f.default, Raw) else (f.type, f.default)
+        if f.default_factory is not NODEFAULT:
+            default = msgspec.field(default_factory=f.default_factory)
+        fields.append(
+            (f.encode_name, kind) if default is NODEFAULT else (f.encode_name, kind, default)
+        )
     config = struct.__struct_config__
     return msgspec.defstruct(
         struct.__name__, fields, namespace={"__doc__": struct.__doc__}, kw_only=True,

@@ -17,7 +17,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.actor.replies import done, failed, ok
 from hermes_actor.engine import jobs
-from hermes_actor.engine.jobs import Outcome, Request, lease_over
+from hermes_actor.engine.jobs import Outcome, Request, lease_lost
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
 from hermes_protocol.operations import SqlLease
 
@@ -254,15 +254,12 @@ class RequestTracker(Generic[R]):
             self._open_lease(message, landed)
             return
         lease = self._leases.get(message.lease)
-        if lease is not None and lease.ended:
-            del self._leases[message.lease]
-            lease = None
         if isinstance(message, wire.LeaseCommit):
             self._commit_lease(message, lease, landed)
             return
         finish = self._asked(message.ask, landed)
         if lease is None:
-            finish(Outcome(error=lease_over()))
+            finish(Outcome(error=lease_lost()))
             return
         statement = None
         if isinstance(message, wire.LeaseRun):
@@ -278,9 +275,14 @@ class RequestTracker(Generic[R]):
     def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> None:
         finish = self._asked(message.ask, landed)
         self._metrics.leases += 1
-        # Leases that ended without another message of their client would pile up here.
-        self._leases = {n: lease for n, lease in self._leases.items() if not lease.ended}
-        lease = jobs.Lease(finish, _deadline(message.timeout), self._lead)
+        # Leases that ended without another message of their client would pile up here. The latest
+        # stay: they know why they have ended.
+        over = [number for number, lease in self._leases.items() if lease.ended]
+        for number in over[: -limits.LEASES_REMEMBERED]:
+            del self._leases[number]
+        first = None if message.first == wire.NIL else message.first
+        terms = jobs.LeaseTerms(first, message.settings, message.seconds)
+        lease = jobs.Lease(finish, _deadline(message.timeout), self._lead, terms)
         self._leases[message.lease] = lease
         self._mailbox.put(self.client_id, lease)
 
@@ -307,10 +309,12 @@ class RequestTracker(Generic[R]):
             self._request_ended()
 
         self._request_began()
-        if lease is not None:
+        if lease is not None and not lease.has_commit:
+            # Also if it is over: it says why.
+            lease.has_commit = True
             lease.put(jobs.LeaseStep(None, request, finish))
         else:
-            # The lease is over or was another connection's: only its receipt can answer.
+            # The lease was another connection's, or was committed: only its receipt can answer.
             self._mailbox.put(self.client_id, jobs.Call(finish, request))
 
     def abandon(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,9 +25,9 @@ from hermes_protocol.features import PLAIN, SESSIONS, kind_in
 from hermes_protocol.operations import result_type
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import Answer, ChangeStream, Lease
+    from hermes_actor.client.interfaces import Answer, ChangeStream, Lease, SqlLease
     from hermes_actor.paths import StorePaths
-    from hermes_protocol.operations import Operation
+    from hermes_protocol.operations import Operation, SqlReply, SqlRun
 
 __all__ = ["ActorClient", "acquire"]
 
@@ -73,6 +73,9 @@ class ActorClient:
         error of the change; its ``executed`` says whether the change was made.
         """
         self._leases.refuse_inside()
+        return self._submit(operation, timeout)
+
+    def _submit(self, operation: Operation[R], timeout: float) -> R:
         connection, deadline = self._connection, time.monotonic() + timeout
         # Before it connects: what no actor takes is refused without starting one.
         whole = encode(operation)
@@ -144,6 +147,24 @@ class ActorClient:
     def lease(self, timeout: float) -> Lease:
         """Begin an interactive transaction; see :meth:`Leases.open`."""
         return self._leases.open(timeout)
+
+    # Without refuse_inside(): a program may write with two connections in one thread, and expects
+    # the second one to wait until its timeout.
+
+    def run(self, run: SqlRun, timeout: float) -> SqlReply:
+        """Run statements of a connection as one change; see :class:`SqlPort`."""
+        return self._submit(run, timeout)
+
+    def open_lease(
+        self,
+        settings: Mapping[str, int | str],
+        timeout: float,
+        *,
+        first: SqlRun | None = None,
+        seconds: float | None = None,
+    ) -> SqlLease:
+        """Begin the transaction of a connection; see :class:`SqlPort`."""
+        return self._leases.open_sql(settings, timeout, first, seconds)
 
     def statistics(self) -> dict[str, Any]:
         """Return the status document. Raises :class:`DeadlineExceeded` if the actor is silent."""

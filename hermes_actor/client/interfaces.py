@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from hermes_actor.store.queries import Query
     from hermes_protocol.messages import Changed, Gap
-    from hermes_protocol.operations import Operation, SqlResult, SqlStatement
+    from hermes_protocol.operations import Operation, SqlReply, SqlResult, SqlRun, SqlStatement
 
 __all__ = [
     "Answer",
@@ -19,6 +19,8 @@ __all__ = [
     "IndexOwner",
     "Lease",
     "ReaderPort",
+    "SqlLease",
+    "SqlPort",
     "WriterPort",
 ]
 
@@ -115,6 +117,63 @@ class WriterPort(IndexOwner, Protocol):
 
     def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
         """Return the changes after ``commit_no`` *after*, or from now on."""
+        ...
+
+
+class SqlLease(Protocol):
+    """The open transaction of a program's connection in the writer."""
+
+    reply: SqlReply | None
+    """The reply to the run with which it was opened."""
+
+    def run(self, run: SqlRun) -> SqlReply:
+        """Run statements in the transaction; an error of their own is in the reply.
+
+        Raises :class:`LeaseLost` if the transaction went with the connection or the actor: the same
+        statements can be run again in another one. Raises :class:`DeadlineExceeded` if it broke a
+        limit of its own. Nothing of it was executed then.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Return when it is committed and synced. The ``executed`` of an error says if it was.
+
+        Raises :class:`LeaseLost` and :class:`DeadlineExceeded` as :meth:`run` does.
+        """
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction. Harmless if it has ended already."""
+        ...
+
+
+class SqlPort(Protocol):
+    """The writer, as connections of programs use it. Safe to use from any thread.
+
+    A thread may have several connections: the second one that writes waits for the first.
+    """
+
+    def run(self, run: SqlRun, timeout: float) -> SqlReply:
+        """Run statements as one change, exactly once; an error of their own is in the reply.
+
+        Raises :class:`DeadlineExceeded` if the writer could not begin in time, or if a statement
+        was interrupted, and the typed errors of the storage.
+        """
+        ...
+
+    def open_lease(
+        self,
+        settings: Mapping[str, int | str],
+        timeout: float,
+        *,
+        first: SqlRun | None = None,
+        seconds: float | None = None,
+    ) -> SqlLease:
+        """Begin a transaction, and run *first* in it at once.
+
+        Raises :class:`DeadlineExceeded` if the writer was not free in time. *seconds* asks for a
+        long transaction.
+        """
         ...
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,19 +17,21 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.exchange import actor_timeout
 from hermes_actor.client.protocol import encode, stages
-from hermes_actor.errors import DeadlineExceeded, NotAllowed
+from hermes_actor.errors import DeadlineExceeded, LeaseLost, NotAllowed
 from hermes_protocol.client import decode_result
-from hermes_protocol.operations import SqlResult
+from hermes_protocol.operations import SqlReply, result_type
 
 if TYPE_CHECKING:
     from hermes_actor.client.connection import ActorConnection
-    from hermes_protocol.operations import SqlStatement
+    from hermes_protocol.operations import Operation, SqlResult, SqlRun, SqlStatement
 
-__all__ = ["Leases"]
+__all__ = ["ActorSqlLease", "Leases"]
+
+R = TypeVar("R")
 
 
 class Leases:
-    """Opens leases, and knows which thread holds one."""
+    """Opens leases, and knows which thread holds one of those that keep it from other calls."""
 
     def __init__(self, connection: ActorConnection) -> None:
         self._connection = connection
@@ -52,7 +55,47 @@ class Leases:
         self.refuse_inside()
         if self._holder is not None and self._holder[1]() is None:
             self._unreserve(self._holder[2])  # it was lost; ended in order, it has none any more
-        connection, deadline = self._connection, time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
+        try:
+            grant = self._grant(deadline, timeout)
+            lease = _Lease(self._connection, grant.number, deadline, grant.sock)
+            self._holder = (threading.get_ident(), weakref.ref(lease), grant.number)
+            return lease
+        except BaseException:
+            self._holder = None  # if it is another thread's, that one is not warned any more
+            raise
+
+    def open_sql(
+        self,
+        settings: Mapping[str, int | str],
+        timeout: float,
+        first: SqlRun | None,
+        seconds: float | None,
+    ) -> ActorSqlLease:
+        """Begin the transaction of a program's connection; see :class:`SqlPort`."""
+        encoded = None if first is None else encode(first)
+        grant = self._grant(
+            time.monotonic() + timeout,
+            timeout,
+            settings=dict(settings),
+            seconds=seconds,
+            first=wire.NIL if encoded is None else msgspec.Raw(encoded),
+        )
+        lease = ActorSqlLease(self._connection, grant, seconds)
+        if encoded is not None:
+            lease.reply = decode_result(grant.result, SqlReply)
+        elif first is not None:
+            # Too large for the frame that opens the lease.
+            try:
+                lease.reply = lease.run(first)
+            except BaseException:
+                lease.give_up()
+                raise
+        return lease
+
+    def _grant(self, deadline: float, timeout: float, **terms: Any) -> _Grant:
+        """Ask for a lease until it is granted, on whatever connection."""
+        connection = self._connection
         taken: list[int] = []
         try:
             while True:
@@ -60,23 +103,20 @@ class Leases:
                 with connection.lock:
                     # Number and question go in one step: what is sent later is numbered later.
                     number = connection.protocol.reserve(taken)
-                    message = partial(wire.LeaseOpen, lease=number, timeout=actor_timeout(timeout))
+                    message = partial(
+                        wire.LeaseOpen, lease=number, timeout=actor_timeout(timeout), **terms
+                    )
                     # Under the same lock as the question: the lease belongs to the connection that
                     # carries it.
                     sock = connection.exchange.sock
                     reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
                 try:
-                    connection.wait([reply])
-                except ConnectionResetError:
+                    return _Grant(number, sock, connection.wait([reply]))
+                except (ConnectionResetError, LeaseLost):
                     # Another number for the next try: the actor may have granted this one before it
                     # was lost.
                     self._unreserve(number)
-                    continue
-                lease = _Lease(connection, number, deadline, sock)
-                self._holder = (threading.get_ident(), weakref.ref(lease), number)
-                return lease
         except BaseException:
-            self._holder = None  # if it is another thread's, that one is not warned any more
             for number in taken:
                 self._unreserve(number)
             raise
@@ -86,59 +126,139 @@ class Leases:
             self._connection.protocol.unreserve(number)
 
 
-class _Lease:
-    """Lives and dies with the connection on which it was opened; only its commit outlives it."""
+class _Grant(NamedTuple):
+    """A lease that was granted: its number, the connection it lives on, the first result."""
+
+    number: int
+    sock: socket.socket | None
+    result: bytes
+
+
+class _Steps:
+    """The steps of a lease. It lives and dies with the connection on which it was opened; only its
+    commit outlives it."""
 
     def __init__(
-        self, connection: ActorConnection, number: int, deadline: float, sock: socket.socket | None
+        self, connection: ActorConnection, number: int, sock: socket.socket | None
     ) -> None:
         self._connection = connection
         self._number = number
-        self._deadline = deadline
         self._sock = sock
-        # At the latest then the actor has ended it, also if its holder was interrupted.
-        self.lives_until = time.monotonic() + limits.LEASE_TOTAL_SECONDS
 
-    def execute(self, statement: SqlStatement) -> SqlResult:
-        whole = encode(statement)
-        steps = [whole] if whole is not None else stages(self._connection.protocol, statement)
+    def run(self, operation: Operation[R], deadline: float) -> R:
+        """Run *operation* in the transaction. Raises :class:`LeaseLost` and its typed error."""
+        whole = encode(operation)
+        steps = [whole] if whole is not None else stages(self._connection.protocol, operation)
         # One by one: of a statement in parts only the last has a result, and an error stops the
         # rest.
-        *_, result = map(self._run, steps)
-        return cast("SqlResult", decode_result(result, SqlResult))
+        *_, result = [self._run(step, deadline) for step in steps]
+        return decode_result(result, result_type(type(operation)))  # type: ignore[no-any-return]
 
-    def _run(self, step: bytes) -> bytes:
+    def _run(self, step: bytes, deadline: float) -> bytes:
         return self._ask(
-            lambda ask: wire.LeaseRun(ask=ask, lease=self._number, statement=msgspec.Raw(step))
+            lambda ask: wire.LeaseRun(ask=ask, lease=self._number, statement=msgspec.Raw(step)),
+            deadline,
         )
 
-    def commit(self) -> None:
-        # Before the reply: whatever it is, this thread may call other methods again.
-        self.lives_until = 0.0
+    def commit(self, deadline: float) -> None:
+        """Commit, on whatever connection: the actor knows by the number whether it has."""
         connection = self._connection
         with connection.lock:
-            reply = connection.exchange.commit_lease(self._number, self._deadline)
+            reply = connection.exchange.commit_lease(self._number, deadline)
         connection.wait([reply])  # which sends it
 
-    def rollback(self) -> None:
-        self.lives_until = 0.0
+    def rollback(self, deadline: float) -> None:
+        """End the transaction. Raises :class:`LeaseLost` if it has ended with its connection."""
         try:
-            self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number))
+            self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number), deadline)
         finally:
-            with self._connection.lock:
-                self._connection.protocol.unreserve(self._number)
+            self.unreserve()
 
-    def _ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+    def unreserve(self) -> None:
+        """Give the number of the commit back: there will be none."""
+        with self._connection.lock:
+            self._connection.protocol.unreserve(self._number)
+
+    def leave(self, deadline: float) -> None:
+        """Have the actor roll back, if it can be reached, without waiting for it."""
+        connection = self._connection
+        with connection.lock:
+            connection.protocol.unreserve(self._number)
+            if connection.exchange.sock is self._sock and self._sock is not None:
+                message = partial(wire.LeaseRollback, lease=self._number)
+                connection.ask(lambda ask: message(ask=ask), deadline)
+
+    def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
         connection = self._connection
         with connection.lock:
             # The actor rolls a lease back with its connection. On a new one the number means
             # nothing.
             if connection.exchange.sock is not self._sock:
-                raise DeadlineExceeded("the connection was lost: the transaction was rolled back")
-            reply = connection.ask(make, self._deadline)
+                raise _lost()
+            reply = connection.ask(make, deadline)
         try:
             return connection.wait([reply])
         except ConnectionResetError:
-            raise DeadlineExceeded(
-                "the connection was lost: the transaction was rolled back"
-            ) from None
+            raise _lost() from None
+
+
+def _lost() -> LeaseLost:
+    return LeaseLost("the connection was lost: the transaction was rolled back")
+
+
+class _Lease:
+    """The interactive transaction of a SessionDB. One deadline bounds all of its steps."""
+
+    def __init__(
+        self, connection: ActorConnection, number: int, deadline: float, sock: socket.socket | None
+    ) -> None:
+        self._steps = _Steps(connection, number, sock)
+        self._deadline = deadline
+        # At the latest then the actor has ended it, also if its holder was interrupted.
+        self.lives_until = time.monotonic() + limits.LEASE_TOTAL_SECONDS
+
+    def execute(self, statement: SqlStatement) -> SqlResult:
+        return self._steps.run(statement, self._deadline)
+
+    def commit(self) -> None:
+        # Before the reply: whatever it is, this thread may call other methods again.
+        self.lives_until = 0.0
+        self._steps.commit(self._deadline)
+
+    def rollback(self) -> None:
+        self.lives_until = 0.0
+        self._steps.rollback(self._deadline)
+
+
+class ActorSqlLease:
+    """The transaction of a program's connection. Each step has a time of its own: the limits of the
+    lease are the actor's matter."""
+
+    def __init__(self, connection: ActorConnection, grant: _Grant, seconds: float | None) -> None:
+        self.reply: SqlReply | None = None
+        """The reply to the first run, if the lease was opened with one."""
+        self._steps = _Steps(connection, grant.number, grant.sock)
+        self._step_seconds = max(limits.DEFAULT_TIMEOUT_SECONDS, seconds or 0.0)
+
+    def run(self, run: SqlRun) -> SqlReply:
+        """Run statements in the transaction; an error of their own is in the reply.
+
+        Raises :class:`LeaseLost`, or :class:`DeadlineExceeded` if it broke a limit.
+        """
+        return self._steps.run(run, self._deadline())
+
+    def commit(self) -> None:
+        """Return when it is committed and synced. The ``executed`` of an error says if it was."""
+        self._steps.commit(self._deadline())
+
+    def rollback(self) -> None:
+        """Undo the transaction; one that has ended was undone."""
+        with contextlib.suppress(DeadlineExceeded):  # it broke a limit, or went with a connection
+            self._steps.rollback(self._deadline())
+
+    def give_up(self) -> None:
+        """Undo it without waiting for the actor."""
+        self._steps.leave(self._deadline())
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._step_seconds

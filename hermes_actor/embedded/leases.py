@@ -12,14 +12,19 @@ from hermes_protocol.operations import SqlLease, SqlResult, SqlStatement
 
 if TYPE_CHECKING:
     from hermes_actor.embedded.writer import EmbeddedWriter
+    from hermes_protocol.operations import SqlReply, SqlResult, SqlRun, SqlStatement
 
 __all__ = ["EmbeddedLease"]
 
 
 class EmbeddedLease:
-    """The caller's end of a lease."""
+    """The caller's end of a lease, of a SessionDB or of a program's connection."""
 
-    def __init__(self, writer: EmbeddedWriter, job: jobs.Lease) -> None:
+    def __init__(
+        self, writer: EmbeddedWriter, job: jobs.Lease, reply: SqlReply | None = None
+    ) -> None:
+        """*reply* is that to the first run of its terms."""
+        self.reply = reply
         self._writer = writer
         self._job = job
 
@@ -34,6 +39,13 @@ class EmbeddedLease:
         is over, and nothing of it was kept.
         """
         return cast("SqlResult", self._ask(statement, None))
+
+    def run(self, run: SqlRun) -> SqlReply:
+        """Run statements in the transaction; an error of their own is in the reply.
+
+        Raises :class:`DeadlineExceeded` if the lease is over, and nothing of it was kept.
+        """
+        return cast("SqlReply", self._ask(run, None))
 
     def commit(self) -> None:
         """Commit as one change; returns once it is durable.
@@ -57,7 +69,7 @@ class EmbeddedLease:
             if holder is not None and holder[1] is self:
                 self._writer.lease_holder = None
 
-    def _ask(self, statement: SqlStatement | None, commit: Request | None) -> Any:
+    def _ask(self, statement: SqlStatement | SqlRun | None, commit: Request | None) -> Any:
         completion = Completion()
         self._job.put(jobs.LeaseStep(statement, commit, completion.finish))
         # Once the end is marked no step is read any more: an open reply then will never come.

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hermes_actor import exit_codes
@@ -22,10 +22,10 @@ from hermes_actor.errors import ActorBroken, AlreadyOwned, Closed, HermesActorEr
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.fork import inside
 from hermes_protocol.features import SESSIONS
-from hermes_protocol.operations import Operation
+from hermes_protocol.operations import Operation, SqlReply, SqlRun
 
 if TYPE_CHECKING:
-    from hermes_actor.client.interfaces import Answer, Lease
+    from hermes_actor.client.interfaces import Answer, Lease, SqlLease
 
 __all__ = ["EmbeddedWriter", "close_inherited_locks"]
 
@@ -106,6 +106,9 @@ class EmbeddedWriter:
         forked child.
         """
         self._check_caller()
+        return self._send(operations, timeout)
+
+    def _send(self, operations: Sequence[Operation[Any]], timeout: float) -> list[Answer]:
         # One for all: the caller waits for the whole, not for each in turn.
         deadline = time.monotonic() + timeout
         answers: list[Answer] = []
@@ -142,6 +145,34 @@ class EmbeddedWriter:
         lease = EmbeddedLease(self, job)
         self.lease_holder = (threading.get_ident(), lease)
         return lease
+
+    def run(self, run: SqlRun, timeout: float) -> SqlReply:
+        """Run statements of a connection as one change.
+
+        Raises as :meth:`submit`, but not in a thread that holds a lease: it waits.
+        """
+        self.check_process()
+        (answer,) = self._send([run], timeout)
+        return cast("SqlReply", answer.result())
+
+    def open_lease(
+        self,
+        settings: Mapping[str, int | str],
+        timeout: float,
+        *,
+        first: SqlRun | None = None,
+        seconds: float | None = None,
+    ) -> SqlLease:
+        """Begin the transaction of a connection, and run *first* in it.
+
+        Raises :class:`DeadlineExceeded` if the writer could not begin within *timeout*.
+        """
+        self.check_process()
+        completion = Completion()
+        terms = jobs.LeaseTerms(first, settings, seconds)
+        job = jobs.Lease(completion.finish, time.monotonic() + timeout, terms=terms)
+        self._queue.put(job)
+        return EmbeddedLease(self, job, self.result_of(completion, job))
 
     def statistics(self) -> dict[str, Any]:
         """Return what describes this writer, for people."""

@@ -1,9 +1,9 @@
 """The authorizer of the write connection: it defers indexing and confines guests.
 
 Two purposes. The triggers that maintain the full-text indexes are passed over while indexing is
-deferred; temporary triggers note the change instead. And statements of *guests*, callers that reach
-into ``SessionDB._conn``, may change rows and tables but neither transactions, nor settings, nor
-what belongs to the writer.
+deferred; temporary triggers note the change instead. And statements of *guests*, callers that bring
+SQL of their own, may change rows and tables but neither transactions, nor settings, nor what
+belongs to the writer.
 
 Python caches compiled statements, and a compiled statement is not authorised again: a guest that
 sends the very text of an internal statement would get it. So the text of a guest is marked before
@@ -20,7 +20,7 @@ from hermes_actor.errors import NotAllowed
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.guest_sql import first_word
 
-__all__ = ["Authorizer", "GuestRules"]
+__all__ = ["RUNS", "Authorizer", "GuestRules"]
 
 _GUEST_WORDS = frozenset({
     "SELECT", "VALUES", "WITH", "INSERT", "REPLACE", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER",
@@ -82,6 +82,34 @@ class GuestRules(NamedTuple):
         return name in (self.asks if argument is None else self.sets)
 
 
+_ASKS_OF_A_NAME = frozenset({
+    "foreign_key_check", "foreign_key_list", "index_info", "index_list", "index_xinfo",
+    "integrity_check", "quick_check", "table_info", "table_list", "table_xinfo",
+})  # fmt: skip
+"""Pragmas whose argument names what they are asked about."""
+
+_ASKS = _ASKS_OF_A_NAME | {
+    "analysis_limit", "application_id", "auto_vacuum", "cache_size", "collation_list",
+    "compile_options", "data_version", "database_list", "defer_foreign_keys", "encoding",
+    "foreign_keys", "freelist_count", "function_list", "ignore_check_constraints", "journal_mode",
+    "journal_size_limit", "legacy_alter_table", "max_page_count", "module_list", "page_count",
+    "page_size", "pragma_list", "recursive_triggers", "schema_version", "secure_delete",
+    "synchronous", "user_version",
+}  # fmt: skip
+
+_SETS = frozenset({"application_id", "defer_foreign_keys", "incremental_vacuum", "user_version"})
+"""Pragmas that change the file, or end with the transaction. Others would outlast the guest."""
+
+RUNS = GuestRules(
+    savepoints=True,
+    asks=_ASKS,
+    asks_of_a_name=_ASKS_OF_A_NAME,
+    sets=_SETS,
+    refusal="a connection begins and ends its transactions by itself",
+)
+"""The rules of connections of programs, in files of every kind."""
+
+
 class Authorizer:
     """The callback of one write connection."""
 
@@ -91,20 +119,25 @@ class Authorizer:
         self.savepoint = "s_" + secrets.token_hex(8)
         self.noting = f"{_OURS}{secrets.token_hex(8)}"
         """Prefix of the names of the temporary triggers."""
-        self._guest = False
+        self._guest: GuestRules | None = None
 
-    def enter_guest(self, sql: str, *, in_lease: bool = False) -> None:
-        """Treat statements as a guest's from here on. Raises :class:`NotAllowed` for *sql*."""
-        word = first_word(sql)
-        if word not in self.rules.words(in_lease=in_lease):
+    def enter_guest(
+        self, sql: str, rules: GuestRules | None = None, *, in_lease: bool = False
+    ) -> None:
+        """Treat statements as a guest's from here on, by *rules* or those of the kind.
+
+        Raises :class:`NotAllowed` for *sql*.
+        """
+        word, rules = first_word(sql), rules or self.rules
+        if word not in rules.words(in_lease=in_lease):
             raise NotAllowed(
-                f"{word or 'an empty statement'} is not open to clients: {self.rules.refusal}"
+                f"{word or 'an empty statement'} is not open to clients: {rules.refusal}"
             )
-        self._guest = True
+        self._guest = rules
 
     def leave_guest(self) -> None:
         """Treat statements as the writer's own again."""
-        self._guest = False
+        self._guest = None
 
     def __call__(
         self, action: int, arg1: str | None, arg2: str | None, db: str | None, trigger: str | None
@@ -113,7 +146,7 @@ class Authorizer:
             if trigger.startswith(self.noting):
                 # Only guests choose ids, so only they can insert below the watermark. For others
                 # the insert trigger is compiled away: it would cost a lookup for every message.
-                unneeded = action == sqlite3.SQLITE_INSERT and not self._guest
+                unneeded = action == sqlite3.SQLITE_INSERT and self._guest is None
                 return (
                     sqlite3.SQLITE_IGNORE
                     if unneeded and trigger.endswith("_insert")
@@ -123,21 +156,9 @@ class Authorizer:
                 return sqlite3.SQLITE_DENY  # a trigger that a guest has left behind
             if self.deferring and trigger in _DEFERRED and _maintains(action, arg1, arg2, trigger):
                 return sqlite3.SQLITE_IGNORE
-        if self._guest and self._forbids(action, arg1, arg2):
+        if self._guest is not None and _forbids(self._guest, action, arg1, arg2):
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
-
-    def _forbids(self, action: int, arg1: str | None, arg2: str | None) -> bool:
-        if action == sqlite3.SQLITE_PRAGMA:
-            return not self.rules.allow_pragma(arg1 or "", arg2)
-        if action == sqlite3.SQLITE_SAVEPOINT:
-            # Only in a lease: enter_guest() has seen to that, for a cached statement as well.
-            return not self.rules.savepoints
-        if action in _GUEST_DENIED or action in _CREATES_TEMPORARY:
-            return True
-        if action == sqlite3.SQLITE_FUNCTION:
-            return arg2 == "load_extension"
-        return action in _CHANGES and _names_ours(arg1, arg2)
 
 
 def _maintains(action: int, arg1: str | None, arg2: str | None, trigger: str) -> bool:
@@ -147,6 +168,19 @@ def _maintains(action: int, arg1: str | None, arg2: str | None, trigger: str) ->
     if action == sqlite3.SQLITE_READ:
         return (arg1, arg2) == ("messages", "id")
     return action == sqlite3.SQLITE_INSERT and arg1 == _DEFERRED[trigger]
+
+
+def _forbids(rules: GuestRules, action: int, arg1: str | None, arg2: str | None) -> bool:
+    if action == sqlite3.SQLITE_PRAGMA:
+        return not rules.allow_pragma((arg1 or "").lower(), arg2)
+    if action == sqlite3.SQLITE_SAVEPOINT:
+        # Only in a lease: enter_guest() has seen to that, for a cached statement as well.
+        return not rules.savepoints
+    if action in _GUEST_DENIED or action in _CREATES_TEMPORARY:
+        return True
+    if action == sqlite3.SQLITE_FUNCTION:
+        return arg2 == "load_extension"
+    return action in _CHANGES and _names_ours(arg1, arg2)
 
 
 def _names_ours(arg1: str | None, arg2: str | None) -> bool:

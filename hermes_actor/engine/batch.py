@@ -11,27 +11,27 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes_actor import limits
 from hermes_actor.engine.admin_tasks import vacuum
 from hermes_actor.engine.connection import TransactionLost
+from hermes_actor.engine.guest_statements import GuestStatements, RunOutcome
 from hermes_actor.engine.health import is_damage, is_index_damage
-from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_over
+from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_lost
 from hermes_actor.engine.staged_parts import discard_parts, encode_result, keep_part, take_parts
 from hermes_actor.errors import DeadlineExceeded, OutcomeUnknown, Unsupported
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.guest_sql import names_messages
-from hermes_protocol.operations import SqlLease, SqlStatement, Staged, StagePart, Vacuum
+from hermes_protocol.operations import SqlLease, SqlRun, SqlStatement, Staged, StagePart, Vacuum
 
 if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.connection import WriteConnection
-    from hermes_actor.engine.guest_statements import GuestStatements
     from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
-    from hermes_protocol.operations import Operation
+    from hermes_protocol.operations import Operation, SqlReply, SqlResult, SqlStep
 
 __all__ = ["BatchRunner"]
 
@@ -69,10 +69,15 @@ class BatchRunner:
         # For one batch: its first try, the one with savepoints, and the requests one by one are the
         # same requests.
         self._interrupted: dict[int, DeadlineExceeded] = {}
+        self._ended_by: dict[int, SqlReply] = {}
+        """Runs whose last statement has ended the transaction, with their replies."""
+        self._not_the_index: set[int] = set()
+        """Runs with an error that the index is not to blame for."""
 
     def run(self, requests: Sequence[Request]) -> list[Outcome]:
         """Apply *requests*; see :meth:`Writer.run_batch`."""
-        self._interrupted.clear()
+        for notes in (self._interrupted, self._ended_by, self._not_the_index):
+            notes.clear()
         try:
             if len(requests) == 1:
                 return [self._run_alone(requests[0])]
@@ -118,8 +123,18 @@ class BatchRunner:
             pass
         except OutcomeUnknown as error:
             return Outcome(error=error)
+        if self._is_run_without_note(request):
+            # The error is the statement's own then, and what came before the statement is kept.
+            return self._run_alone(request)
         self._record_damage(request, lost.__cause__, lost.cause)
         return Outcome(error=lost.cause)
+
+    def _is_run_without_note(self, request: Request) -> bool:
+        """Return True once for a run, and note that the index is not to blame for its error."""
+        if not isinstance(request.operation, SqlRun) or _identity(request) in self._not_the_index:
+            return False
+        self._not_the_index.add(_identity(request))
+        return True
 
     def _run_transaction(
         self, requests: Sequence[Request], apply_one: _ApplyOne | None = None
@@ -151,9 +166,11 @@ class BatchRunner:
                     break
                 outcome = self._known_outcome(request)
                 if outcome is None:
-                    outcome = apply_request(request, commit_no + applied + 1)
-                    # A request that is refused takes no number: commit_no has no gaps (G3).
-                    if outcome.error is None:
+                    number = commit_no + applied + 1
+                    outcome = apply_request(request, number)
+                    # A request that is refused, or that has changed nothing, takes no number:
+                    # commit_no has no gaps (G3).
+                    if outcome.commit_no == number:
                         applied += 1
                 outcomes.append(outcome)
                 if isinstance(outcome.result, Raw):
@@ -192,7 +209,10 @@ class BatchRunner:
         # Before the clock: to say "not executed" of a change that was applied, because the client
         # asks late, would be false (G2, G9).
         if request.ticket is not None:
-            answered = self._receipts.find(self._connection.conn, request.ticket)
+            # A run that has changed nothing has no receipt, and the commit of a lost lease never
+            # gets one. Neither can have been applied then.
+            again = isinstance(request.operation, SqlRun | SqlLease)
+            answered = self._receipts.find(self._connection.conn, request.ticket, again=again)
             if answered is not None:
                 return answered
         if self._interrupted and (error := self._interrupted.get(_identity(request))) is not None:
@@ -208,11 +228,19 @@ class BatchRunner:
         """
         connection, ticket = self._connection, request.ticket
         try:
-            operation, result = decoded(request.operation), None
+            operation = decoded(request.operation)
+            result: Any = None
             if isinstance(operation, Staged) and ticket is not None:
                 operation = take_parts(connection.conn, ticket.client, operation)
             if isinstance(operation, StagePart) and ticket is not None:
                 keep_part(connection.conn, ticket.client, commit_no, operation)
+            elif isinstance(operation, SqlRun):
+                reply, changed = self._apply_run(operation, request)
+                if not changed:
+                    # Nothing to keep, its receipt included: a read must not cost a commit.
+                    answer = reply if ticket is None else Raw(encode_result(reply))
+                    return Outcome(answer, None, commit_no - 1)
+                result = reply
             elif isinstance(operation, SqlStatement | SqlLease):
                 result = self._apply_guest(operation, request)
             else:
@@ -229,12 +257,47 @@ class BatchRunner:
 
     def _apply_guest(self, operation: Operation[Any], request: Request) -> Any:
         if not isinstance(operation, SqlStatement):
-            raise lease_over()  # the commit of a lease that has ended, or that was committed
+            raise lease_lost()  # the commit of a lease of another connection, or another actor
         try:
             return self._guests.run(operation, self._guests.limit(request.deadline))
         except DeadlineExceeded as error:
             self._interrupted[_identity(request)] = error
             raise
+
+    def _apply_run(self, run: SqlRun, request: Request) -> RunOutcome:
+        """Apply the statements of a connection, and return their reply.
+
+        Raises the error of a statement that has ended the transaction of all, or that the index may
+        be to blame for; the request is then applied again.
+        """
+        identity = _identity(request)
+        noted = self._ended_by.get(identity)
+        if noted is not None:
+            # Every statement is a transaction of its own for its caller: what came before the one
+            # that has ended the transaction is kept, of that one nothing.
+            run = structs.replace(run, steps=run.steps[: len(noted.results)])
+        raised: list[sqlite3.Error] = []
+
+        def retry(step: SqlStep, error: sqlite3.Error) -> SqlResult:
+            raised.append(error)
+            raise error
+
+        try:
+            limit = self._guests.limit(request.deadline)
+            reply, changed = self._guests.run_steps(run, limit, retry, in_lease=False)
+        except DeadlineExceeded as error:
+            self._interrupted[identity] = error
+            raise
+        if raised and identity not in self._not_the_index:
+            failed = run.steps[len(reply.results)]
+            if self._index.may_have_caused(raised[0]) and names_messages(failed.sql):
+                raise raised[0]
+        if not reply.open:
+            self._ended_by[identity] = reply
+            raise raised[0]
+        if noted is not None and reply.error is None:
+            reply = structs.replace(reply, error=noted.error, failed=noted.failed)
+        return RunOutcome(reply, changed)
 
     def _apply_with_savepoint(self, request: Request, commit_no: int) -> Outcome:
         conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
@@ -260,6 +323,11 @@ class BatchRunner:
             except (sqlite3.Error, _BatchFailed):
                 self._return_to_savepoint(error, explained)
                 del changed[before:]
+        if self._index.may_have_caused(error) and self._is_run_without_note(request):
+            try:
+                return self._apply_request(request, commit_no)
+            except _BatchFailed as failed:
+                return self._apply_failed(request, commit_no, failed.cause)
         self._record_damage(request, error, explained)
         if request.ticket is None:
             return Outcome(error=explained)
@@ -302,11 +370,19 @@ class BatchRunner:
         """Refuse further changes if a table is malformed: the index was not to blame."""
         # A guest may read anything, tables of its own included. Its statement never has the changes
         # of all others refused.
-        if not isinstance(request.operation, SqlStatement):
+        statements = _statements(request.operation)
+        if not statements:
             if is_damage(error):
                 self._connection.health.mark_corrupt(explained)
-        elif is_index_damage(error) and names_messages(request.operation.sql):
+        elif is_index_damage(error) and any(map(names_messages, statements)):
             self._index.report_damage(error)
+
+
+def _statements(operation: Operation[Any] | Raw) -> list[str]:
+    """Return the SQL that a guest has brought; nothing for any other operation."""
+    if isinstance(operation, SqlRun):
+        return [step.sql for step in operation.steps]
+    return [operation.sql] if isinstance(operation, SqlStatement) else []
 
 
 def _identity(request: Request) -> int:

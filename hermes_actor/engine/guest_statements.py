@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import structs
 
 from hermes_actor import limits
+from hermes_actor.engine.authorizer import RUNS
 from hermes_actor.engine.statement_limit import StatementLimit, interruptible
-from hermes_actor.errors import Unsupported
-from hermes_actor.sqlite import sqlite3
-from hermes_actor.store.guest_sql import names_index, run_statement
+from hermes_actor.errors import HermesActorError, Unsupported, is_storage_failure
+from hermes_actor.sqlite import primary_code, sqlite3
+from hermes_actor.store.guest_sql import (
+    STATEMENT_ERRORS,
+    RowBudget,
+    counters,
+    error_value,
+    first_word,
+    names_index,
+    raw_text,
+    run_statement,
+    run_step,
+)
+from hermes_actor.store.rows import scalar
+from hermes_protocol.operations import SqlReply
 
 if TYPE_CHECKING:
     from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.index.base import Index
-    from hermes_protocol.operations import SqlStatement
+    from hermes_actor.sqlite import Connection
+    from hermes_protocol.operations import SqlError, SqlResult, SqlRun, SqlStatement, SqlStep
 
-__all__ = ["GuestStatements"]
+__all__ = ["GuestStatements", "Retry", "RunOutcome"]
 
 
 class GuestStatements:
@@ -57,18 +75,81 @@ class GuestStatements:
         Raises :class:`DeadlineExceeded` if *limit* ended it, :class:`NotAllowed`,
         :class:`IndexBehind`, or the error of SQLite.
         """
+        with self._confined(limit):
+            self._complete_index(statement.sql)
+            self._connection.authorizer.enter_guest(statement.sql, in_lease=in_lease)
+            return run_statement(self._connection.conn, statement)
+
+    def run_steps(
+        self, run: SqlRun, limit: StatementLimit, retry: Retry, *, in_lease: bool
+    ) -> RunOutcome:
+        """Run the statements of a program's connection, up to the first that fails.
+
+        A statement's own error is in the reply. *retry* gets each, and either returns the result of
+        another try, or raises. Raises what :meth:`run` raises, if it is not about one statement:
+        then nothing of the run may be kept.
+        """
+        self.check_allowed()
+        conn = self._connection.conn
+        rowids = any(_WITH_ROWID.search(step.sql) for step in run.steps)
+        if rowids:
+            self._set_last_rowid(run.lastrowid)
+        cookie, changes, budget = _schema_cookie(conn, run), conn.total_changes, RowBudget()
+        results: list[SqlResult] = []
+        error: SqlError | None = None
+        failed: SqlResult | None = None
+        for step in run.steps:
+            before = conn.total_changes
+            try:
+                try:
+                    result = self.run_step(step, limit, budget, in_lease=in_lease)
+                except sqlite3.Error as raised:
+                    if isinstance(raised, HermesActorError):
+                        raise
+                    result = retry(step, raised)
+            except HermesActorError:
+                raise  # some are errors of sqlite3 as well, but none is the statement's own
+            except STATEMENT_ERRORS as raised:
+                if _is_storage(raised):
+                    raise
+                error, failed = error_value(raised), counters(conn, before)
+                break
+            results.append(result)
+        if not rowids:
+            # Of another guest, or of the writer's own tables.
+            results = [structs.replace(result, lastrowid=None) for result in results]
+            failed = failed and structs.replace(failed, lastrowid=None)
+        reply = SqlReply(results=results, error=error, failed=failed, open=conn.in_transaction)
+        changed = (
+            conn.total_changes != changes
+            or cookie != _schema_cookie(conn, run)
+            or any(first_word(step.sql) in _ALWAYS_CHANGES for step in run.steps)
+        )
+        return RunOutcome(reply, changed)
+
+    def run_step(
+        self, step: SqlStep, limit: StatementLimit, budget: RowBudget, *, in_lease: bool
+    ) -> SqlResult:
+        """Run one statement of a run. Raises what :meth:`run` raises."""
+        conn = self._connection.conn
+        with self._confined(limit):
+            self._complete_index(step.sql)
+            self._connection.authorizer.enter_guest(step.sql, RUNS, in_lease=in_lease)
+            conn.text_factory = raw_text
+            return run_step(conn, step, budget)
+
+    @contextmanager
+    def _confined(self, limit: StatementLimit) -> Iterator[None]:
+        """Bound what runs in the block, and forget afterwards what a guest may have changed."""
         self.check_allowed()
         conn, authorizer = self._connection.conn, self._connection.authorizer
         # A value that a statement makes up must not fill the memory before a row of it is seen.
         longest = conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.STAGED_MAX_BYTES)
         try:
             with interruptible(conn, limit):
-                if names_index(statement.sql):
-                    # Before the authorizer: indexing is the writer's own work.
-                    self._index.index_in_transaction()
-                authorizer.enter_guest(statement.sql, in_lease=in_lease)
-                result = run_statement(conn, statement)
+                yield
         finally:
+            conn.text_factory = str
             conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
             authorizer.leave_guest()
             # A guest may change the schema, the ids, or the index: derive all of it again.
@@ -77,4 +158,56 @@ class GuestStatements:
         # What follows in this transaction must not get ids that count as indexed, nor have its
         # triggers passed over if they are not the known ones any more.
         self._index.guest_has_written()
-        return result
+
+    def _complete_index(self, sql: str) -> None:
+        if names_index(sql):
+            # Before the authorizer: indexing is the writer's own work.
+            self._index.index_in_transaction()
+
+    def _set_last_rowid(self, lastrowid: int) -> None:
+        """Have ``last_insert_rowid()`` say what it says on the connection of the guest.
+
+        All guests share one connection, and with it the value: a statement must neither use nor
+        return that of another guest.
+        """
+        conn = self._connection.conn
+        if scalar(conn, "SELECT last_insert_rowid()") == lastrowid:
+            return
+        # There is no other way to set it. In the temporary database, of which no file is synced.
+        conn.execute("CREATE TEMP TABLE IF NOT EXISTS hermes_actor_rowid (id INTEGER PRIMARY KEY)")
+        conn.execute("INSERT OR REPLACE INTO temp.hermes_actor_rowid VALUES (?)", (lastrowid,))
+        conn.execute("DELETE FROM temp.hermes_actor_rowid")
+
+
+Retry = Callable[["SqlStep", sqlite3.Error], "SqlResult"]
+"""Another way to run a step that has failed. Raises the error if there is none."""
+
+
+class RunOutcome(NamedTuple):
+    """The reply to a run, and whether it has changed anything in the file."""
+
+    reply: SqlReply
+    changed: bool
+
+
+_WITH_ROWID = re.compile(r"insert|replace", re.IGNORECASE)
+"""A statement without these words neither sets nor uses ``last_insert_rowid()``."""
+
+_ALWAYS_CHANGES = frozenset({"PRAGMA", "ANALYZE", "REINDEX"})
+"""Changes that no counter shows. A pragma that only asks is among them: it costs a commit."""
+
+_CHANGES_SCHEMA = frozenset({"CREATE", "DROP", "ALTER"})
+
+
+def _schema_cookie(conn: Connection, run: SqlRun) -> int:
+    """Return a number that is another one after *run* has changed the schema."""
+    if any(first_word(step.sql) in _CHANGES_SCHEMA for step in run.steps):
+        return scalar(conn, "PRAGMA schema_version")  # type: ignore[no-any-return]
+    return 0
+
+
+def _is_storage(error: BaseException) -> bool:
+    """Return True if the file or the disk failed, and not the statement."""
+    # Damage may be in a table that only this guest uses: it is for the guest to see.
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return is_storage_failure(error) and primary_code(error) not in damage

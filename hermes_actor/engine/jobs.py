@@ -9,20 +9,20 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw
 
 from hermes_actor import limits
-from hermes_actor.errors import DeadlineExceeded, Unsupported
+from hermes_actor.errors import DeadlineExceeded, LeaseLost, Unsupported
 from hermes_protocol.framing import OperationError, decode_operation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_actor.engine.receipts import Ticket
-    from hermes_protocol.operations import Operation, SqlStatement
+    from hermes_protocol.operations import Operation, SqlRun, SqlStatement
 
 __all__ = [
     "Call",
@@ -33,12 +33,14 @@ __all__ = [
     "Job",
     "Lease",
     "LeaseStep",
+    "LeaseTerms",
     "Maintain",
     "OnDone",
     "Outcome",
     "Request",
     "Stop",
     "decoded",
+    "lease_lost",
     "lease_over",
 ]
 
@@ -248,31 +250,54 @@ class Stop(Job):
 class LeaseStep(NamedTuple):
     """One step of a lease: a statement, a commit (with its request), or a rollback."""
 
-    statement: SqlStatement | Raw | None
+    statement: SqlStatement | SqlRun | Raw | None
     commit: Request | None
     on_done: OnDone
 
 
+class LeaseTerms(NamedTuple):
+    """The terms under which a client asks for a lease.
+
+    *first* runs when the lease is granted, under the *settings* of the holder's connection;
+    *seconds* is the length of a long lease.
+    """
+
+    first: SqlRun | Raw | None = None
+    settings: Mapping[str, int | str] = {}
+    seconds: float | None = None
+
+
+_SHORT = LeaseTerms()
+
+
 class Lease(Job):
-    """An interactive transaction: done when it is granted, then a dialogue of steps.
+    """An interactive transaction: done when it is granted, with the result of the first run of its
+    terms, then a dialogue of steps.
 
     A lease that is done with an error has ended, whichever side ends it: its steps are refused.
     """
 
-    __slots__ = ("_granted", "_leads", "_on_granted", "ended", "is_abandoned", "steps")
+    __slots__ = (
+        "_granted", "_leads", "_on_granted", "ended", "has_commit", "is_abandoned", "steps",
+        "terms",
+    )  # fmt: skip
 
     def __init__(
         self,
         on_done: OnDone,
         deadline: float,
         leads: Callable[[bool], None] = lambda _leads: None,
+        terms: LeaseTerms = _SHORT,
     ) -> None:
         """*leads* is called with True before the lease is granted, with False when it has ended."""
         # As with Hold: an error ends the lease, whichever side reports it.
         super().__init__(self._settle, deadline)
+        self.terms = terms
         self.steps: queue.SimpleQueue[LeaseStep | None] = queue.SimpleQueue()
         self.ended = False
         self.is_abandoned = False
+        self.has_commit = False
+        """True if its commit was brought: from then on only a receipt says what became of it."""
         self._on_granted = on_done
         self._leads = leads
         self._granted = False
@@ -308,7 +333,11 @@ class Lease(Job):
             except queue.Empty:
                 return
             if step is not None:
-                step.on_done(Outcome(error=lease_over()))
+                step.on_done(Outcome(error=self.why_over()))
+
+    def why_over(self) -> DeadlineExceeded:
+        """Return the error for a step that comes after the end. Nothing of the lease was kept."""
+        return lease_lost() if self.is_abandoned else lease_over()
 
     def abandon(self) -> None:
         """Interrupt what runs and roll back at once: the holder has left."""
@@ -322,6 +351,13 @@ def _hold_over() -> DeadlineExceeded:
     return DeadlineExceeded(
         f"changes go on again: they are held for at most {limits.HOLD_TOTAL_SECONDS:g} s, and for"
         f" {limits.HOLD_SILENT_SECONDS:g} s without a request of the holder; nothing was replaced"
+    )
+
+
+def lease_lost() -> LeaseLost:
+    """Return the error for a lease that has ended through no fault of its holder."""
+    return LeaseLost(
+        "the transaction was rolled back: its connection was lost, or the actor ends or hands over"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
@@ -12,14 +12,15 @@ from hermes_actor.engine.jobs import Outcome, Request, decoded
 from hermes_actor.engine.staged_parts import LeaseParts, encode_result
 from hermes_actor.errors import (
     DeadlineExceeded,
+    HermesActorError,
     OutcomeUnknown,
     RequestError,
     Unsupported,
     ValueTooLarge,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
-from hermes_actor.store.guest_sql import keeps_a_part, names_messages
-from hermes_protocol.operations import SqlStatement, Staged, StagePart
+from hermes_actor.store.guest_sql import RowBudget, keeps_a_part, names_messages
+from hermes_protocol.operations import SqlRun, SqlStatement, Staged, StagePart
 
 if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
     from hermes_actor.engine.statement_limit import StatementLimit
+    from hermes_protocol.operations import SqlReply, SqlResult, SqlStep
 
 __all__ = ["LeaseRunner"]
+
+R = TypeVar("R")
 
 
 class LeaseRunner:
@@ -65,11 +69,14 @@ class LeaseRunner:
         """Return the limit of a whole lease; see :meth:`GuestStatements.limit`."""
         return self._guests.limit(end, is_gone)
 
-    def run(self, statement: SqlStatement | Raw, limit: StatementLimit | None = None) -> Any:
-        """Run one statement of the guest, within the *limit* of its lease, and return its result.
+    def run(
+        self, statement: SqlStatement | SqlRun | Raw, limit: StatementLimit | None = None
+    ) -> Any:
+        """Run one statement of the guest, or a run of several, within the *limit* of its lease, and
+        return the result.
 
-        A statement that is larger than a frame comes in parts. One that fails leaves the
-        transaction open; one that is interrupted does not.
+        One that is larger than a frame comes in parts. One that fails leaves the transaction open;
+        one that is interrupted does not.
         """
         if not self._connection.conn.in_transaction:
             raise RequestError("an earlier statement has ended the transaction")
@@ -79,47 +86,77 @@ class LeaseRunner:
             return None
         if isinstance(operation, Staged):
             operation = self._parts.take(operation)
-        if not isinstance(operation, SqlStatement):
-            raise Unsupported("a lease runs statements only")
         limit = limit or self.limit()
         try:
-            return self._guests.run(operation, limit, in_lease=True)
+            if isinstance(operation, SqlRun):
+                return self._run_steps(operation, limit)
+            if isinstance(operation, SqlStatement):
+                return self._run_statement(operation, limit)
         except (DeadlineExceeded, ValueTooLarge):
             # It has run, and cannot be undone alone: it must not be committed with the rest.
             self._transaction.roll_back()
             raise
-        except sqlite3.Error as error:
-            return self._run_without_index(operation, error, limit)
+        raise Unsupported("a lease runs statements only")
 
-    def _run_without_index(
-        self, statement: SqlStatement, error: sqlite3.Error, limit: StatementLimit
-    ) -> Any:
-        """Try a statement that has failed with *error* once more, without the index (G7)."""
-        conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
-        explained = self._connection.explain(error)
+    def _run_steps(self, run: SqlRun, limit: StatementLimit) -> SqlReply:
+        def retry(step: SqlStep, error: sqlite3.Error) -> SqlResult:
+            # The rows before the failing one of a repeated statement are kept: not run again.
+            repeated = step.rows is not None or step.named_rows is not None
+            if repeated or not self._may_be_the_index(step.sql, error):
+                raise error
+            return self._without_index(
+                error, lambda: self._guests.run_step(step, limit, RowBudget(), in_lease=True)
+            )
+
+        return self._guests.run_steps(run, limit, retry, in_lease=True).reply
+
+    def _run_statement(self, statement: SqlStatement, limit: StatementLimit) -> Any:
+        try:
+            return self._guests.run(statement, limit, in_lease=True)
+        except HermesActorError:
+            raise  # some are errors of sqlite3 as well
+        except sqlite3.Error as error:
+            explained = self._connection.explain(error)
+            if not self._may_be_the_index(statement.sql, error):
+                raise explained from error
+            try:
+                return self._without_index(
+                    error, lambda: self._guests.run(statement, limit, in_lease=True)
+                )
+            except sqlite3.Error:
+                raise explained from error
+
+    def _may_be_the_index(self, sql: str, error: sqlite3.Error) -> bool:
+        """Return True if another try without the index may succeed, and is allowed."""
         # Only changes of messages fire the triggers; any other statement failed by itself.
-        if not self._index.may_have_caused(error) or not names_messages(statement.sql):
-            raise explained from error
-        if not conn.in_transaction:
+        if not self._index.may_have_caused(error) or not names_messages(sql):
+            return False
+        if not self._connection.conn.in_transaction:
             # What the lease had done is lost with it. The next one must not meet the same damage.
             if primary_code(error) == sqlite3.SQLITE_CORRUPT:
                 self._index.report_damage(error)
-            raise explained from error
+            return False
         # A statement like INSERT OR FAIL keeps the rows before the failing one: run again, it would
         # apply them twice.
-        if keeps_a_part(statement.sql):
-            raise explained from error
+        return not keeps_a_part(sql)
+
+    def _without_index(self, error: sqlite3.Error, run: Callable[[], R]) -> R:
+        """Try a statement that has failed with *error* once more, without the index (G7).
+
+        Raises *error* if that fails, too.
+        """
+        conn, savepoint = self._connection.conn, self._connection.authorizer.savepoint
         conn.execute(f"SAVEPOINT {savepoint}")
         try:
             self._index.drop_triggers()
-            result = self._guests.run(statement, limit, in_lease=True)
+            result = run()
             self._index.forget_contents(error)
         except Exception:
             if conn.in_transaction:
                 conn.execute(f"ROLLBACK TO {savepoint}")
                 conn.execute(f"RELEASE {savepoint}")
                 conn.layout = None
-            raise explained from error
+            raise error from None
         conn.execute(f"RELEASE {savepoint}")
         return result
 

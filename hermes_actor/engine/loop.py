@@ -29,7 +29,6 @@ from hermes_actor.engine.jobs import (
     Maintain,
     Outcome,
     Stop,
-    lease_over,
 )
 from hermes_actor.errors import (
     ActorBroken,
@@ -381,13 +380,20 @@ class _Loop:
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then run its steps until it ends or a limit is reached."""
         self._writer.leases.begin(job.deadline)
-        self._finish(job, Outcome())
+        # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
+        end = self._clock() + limits.LEASE_TOTAL_SECONDS
+        limit = self._writer.leases.limit(end, lambda: job.is_abandoned)
+        first = None
+        if job.terms.first is not None:
+            try:
+                first = self._writer.leases.run(job.terms.first, limit)
+            except BaseException:
+                self._writer.abandon()
+                raise
+        self._finish(job, Outcome(first))
         self._sent()
         self._running = 0
         try:
-            # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
-            end = self._clock() + limits.LEASE_TOTAL_SECONDS
-            limit = self._writer.leases.limit(end, lambda: job.is_abandoned)
             while self._run_step(job, limit):
                 pass
         except Exception as error:
@@ -409,7 +415,7 @@ class _Loop:
                 outcome = self._writer.leases.end(step.commit)
             elif job.is_abandoned:
                 # A step that was sent ahead of the end of its client: others need not wait for it.
-                raise lease_over()
+                raise job.why_over()
             else:
                 outcome = Outcome(self._writer.leases.run(step.statement, limit))
         except DeadlineExceeded as error:

@@ -74,8 +74,11 @@ class Receipts:
         self._pending: dict[bytes, int] = {}
         self._refusals: dict[tuple[bytes, int], HermesActorError] = {}
 
-    def find(self, conn: Connection, ticket: Ticket) -> Outcome | None:
-        """Return the answer that a request has had before; ``None``: it is to be applied now."""
+    def find(self, conn: Connection, ticket: Ticket, *, again: bool = False) -> Outcome | None:
+        """Return the answer that a request has had before; ``None``: it is to be applied now.
+
+        *again*: one that was never applied may be applied behind later ones of its client.
+        """
         client = self._clients.get(ticket.client) or self._meet(conn, ticket.client)
         # What the open transaction has recorded counts: one number may come twice in a batch.
         highest = self._pending.get(ticket.client, client.highest)
@@ -102,6 +105,8 @@ class Receipts:
             return Outcome(error=refusal, replayed=True)
         # No receipt, and none was removed that could have been its own: it was not applied.
         if ticket.seq > client.pruned and ticket.after >= self.swept_through:
+            if again:
+                return None
             return Outcome(error=RequestError("it was refused before; the reason is lost"))
         return Outcome(error=_unknown(ticket))
 
@@ -120,7 +125,8 @@ class Receipts:
             "INSERT INTO hermes_actor_receipts VALUES (?, ?, ?, ?, ?)",
             (ticket.client, ticket.seq, commit_no, ticket.digest, result),
         )
-        self._pending[ticket.client] = ticket.seq
+        known = self._pending.get(ticket.client, self._clients[ticket.client].highest)
+        self._pending[ticket.client] = max(known, ticket.seq)
         if self._refusals:
             # Refused once, sent again and applied: from here on only its receipt may answer.
             self._refusals.pop((ticket.client, ticket.seq), None)

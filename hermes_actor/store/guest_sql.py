@@ -1,4 +1,8 @@
-"""Statements of callers that reach into ``SessionDB._conn``."""
+"""Statements of guests: callers that bring SQL of their own.
+
+Those that reach into ``SessionDB._conn`` send one statement each; connections of programs send runs
+of them, and get what the statements do exactly as ``sqlite3`` would show it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,39 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.errors import ValueTooLarge
+from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import scalar
-from hermes_protocol.operations import SqlResult, SqlStatement
-from hermes_protocol.values import from_value, to_value
+from hermes_protocol.operations import SqlError, SqlResult, SqlStatement, SqlStep
+from hermes_protocol.values import RawText, from_value, to_value
 
 if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection, sqlite3
-    from hermes_protocol.values import Value
+    from hermes_actor.sqlite import Connection
+    from hermes_protocol.operations import NamedParameters, Parameters
+    from hermes_protocol.values import Stored, Value
 
-__all__ = ["first_word", "keeps_a_part", "names_index", "names_messages", "run_statement"]
+__all__ = [
+    "STATEMENT_ERRORS",
+    "RowBudget",
+    "counters",
+    "error_value",
+    "first_word",
+    "keeps_a_part",
+    "names_index",
+    "names_messages",
+    "raw_text",
+    "run_statement",
+    "run_step",
+]
+
+STATEMENT_ERRORS = (
+    sqlite3.Error,
+    sqlite3.Warning,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
+"""Errors that ``sqlite3`` raises for a statement or its values."""
 
 _SKIPPED = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]+")
@@ -55,36 +82,118 @@ def run_statement(conn: Connection, op: SqlStatement) -> SqlResult:
     The authorizer of the writer decides what it may do. Raises :class:`ValueTooLarge` if the rows
     are too large.
     """
-    sql, before = GUEST_MARK + op.sql, conn.total_changes
-    if op.named is not None:
-        cursor = conn.execute(sql, {key: from_value(v) for key, v in op.named.items()})
-    else:
-        cursor = conn.execute(sql, [from_value(value) for value in op.parameters])
-    rows = _rows(cursor)
+    before = conn.total_changes
+    cursor = _execute(conn, SqlStep(sql=op.sql, parameters=op.parameters, named=op.named))
+    rows = RowBudget().rows(cursor)
     return SqlResult(
-        columns=[column[0] for column in cursor.description or ()],
+        columns=_columns(cursor),
         rows=rows,
-        # Python does not count the rows of a change that begins with WITH.
-        rowcount=scalar(conn, "SELECT changes()")
-        if cursor.rowcount < 0 and conn.total_changes != before
-        else cursor.rowcount,
+        rowcount=_rowcount(conn, cursor, before),
         lastrowid=cursor.lastrowid,
     )
 
 
-def _rows(cursor: sqlite3.Cursor) -> list[list[Value]]:
-    """Return all rows. Raises :class:`ValueTooLarge` if they are too large; it has run then."""
-    rows: list[list[Value]] = []
-    size = 0
-    for row in cursor:
-        rows.append([to_value(value) for value in row])
-        # What they take here, not on the wire: a row of small things is mostly objects.
-        size += 100 + sum(50 + len(v) if isinstance(v, str | bytes) else 40 for v in row)
-        if size > limits.ANSWER_MAX_BYTES:
-            cursor.close()
-            rows.clear()  # before the error: it keeps this frame for a while
-            raise ValueTooLarge(
-                f"the rows of a statement may take {limits.ANSWER_MAX_BYTES} bytes, and these take"
-                f" more; ask for fewer rows, or read them outside of the transaction"
-            )
-    return rows
+def run_step(conn: Connection, step: SqlStep, budget: RowBudget) -> SqlResult:
+    """Run one statement of a run to its end and return its rows and counters.
+
+    ``lastrowid`` is that of the connection. Raises :class:`ValueTooLarge` if the rows are too large
+    for what is left of *budget*, and the error of ``sqlite3``.
+    """
+    before = conn.total_changes
+    cursor = _execute(conn, step)
+    rows = budget.rows(cursor)
+    rowcount = _rowcount(conn, cursor, before)
+    return counters(conn, before, columns=_columns(cursor), rows=rows, rowcount=rowcount)
+
+
+def counters(
+    conn: Connection,
+    before: int,
+    *,
+    columns: list[str] | None = None,
+    rows: list[list[Value]] | None = None,
+    rowcount: int = -1,
+) -> SqlResult:
+    """Return the result of a statement that began when ``total_changes`` was *before*."""
+    ((changes, lastrowid),) = conn.execute("SELECT changes(), last_insert_rowid()").fetchall()
+    if columns is not None and rowcount < 0:
+        changes = 0  # it was no change: the number is that of another one, perhaps another guest's
+    return SqlResult(
+        columns=columns or [],
+        rows=rows or [],
+        rowcount=rowcount,
+        lastrowid=lastrowid,
+        changes=changes,
+        total_changes=conn.total_changes - before,
+    )
+
+
+def error_value(error: BaseException) -> SqlError:
+    """Return *error*, one of :data:`STATEMENT_ERRORS`, as it travels."""
+    return SqlError(
+        kind=type(error).__name__,
+        message=str(error).encode(errors="replace").decode(),
+        code=getattr(error, "sqlite_errorcode", None),
+        name=getattr(error, "sqlite_errorname", None),
+    )
+
+
+def raw_text(data: bytes) -> str | RawText:
+    """Return a TEXT as SQLite has it: the text factory of connections that lose nothing."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return RawText(data)
+
+
+def _execute(conn: Connection, step: SqlStep) -> sqlite3.Cursor:
+    sql = GUEST_MARK + step.sql
+    if step.rows is not None:
+        return conn.executemany(sql, map(_bound, step.rows))
+    if step.named_rows is not None:
+        return conn.executemany(sql, map(_bound_names, step.named_rows))
+    if step.named is not None:
+        return conn.execute(sql, _bound_names(step.named))
+    return conn.execute(sql, _bound(step.parameters))
+
+
+def _bound(parameters: Parameters) -> list[Stored]:
+    return [from_value(value) for value in parameters]
+
+
+def _bound_names(named: NamedParameters) -> dict[str, Stored]:
+    return {name: from_value(value) for name, value in named.items()}
+
+
+def _columns(cursor: sqlite3.Cursor) -> list[str]:
+    return [column[0] for column in cursor.description or ()]
+
+
+def _rowcount(conn: Connection, cursor: sqlite3.Cursor, before: int) -> int:
+    # Python does not count the rows of a change that begins with WITH.
+    if cursor.rowcount < 0 and conn.total_changes != before:
+        return scalar(conn, "SELECT changes()")  # type: ignore[no-any-return]
+    return cursor.rowcount
+
+
+class RowBudget:
+    """Memory that the rows of one answer may take."""
+
+    def __init__(self) -> None:
+        self._left = limits.ANSWER_MAX_BYTES
+
+    def rows(self, cursor: sqlite3.Cursor) -> list[list[Value]]:
+        """Return all rows. Raises :class:`ValueTooLarge` for too many; the statement has run."""
+        rows: list[list[Value]] = []
+        for row in cursor:
+            rows.append([to_value(value) for value in row])
+            # What they take here, not on the wire: a row of small things is mostly objects.
+            self._left -= 100 + sum(50 + len(v) if isinstance(v, str | bytes) else 40 for v in row)
+            if self._left < 0:
+                cursor.close()
+                rows.clear()  # before the error: it keeps this frame for a while
+                raise ValueTooLarge(
+                    f"the rows of a statement may take {limits.ANSWER_MAX_BYTES} bytes, and these"
+                    f" take more; ask for fewer rows, or read them outside of the transaction"
+                )
+        return rows

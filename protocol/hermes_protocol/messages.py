@@ -11,8 +11,11 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Raw, Struct, field
 
+from hermes_protocol.operations import Settings
+
 __all__ = [
     "MAGIC",
+    "NIL",
     "PROTOCOL",
     "Bye",
     "CatchUp",
@@ -47,6 +50,9 @@ PROTOCOL = 1
 """The protocol major that this package speaks."""
 
 Executed = Literal["no", "yes", "unknown"]
+
+NIL = Raw(b"\xc0")
+"""No value, encoded."""
 
 Seq: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 """The number of a request of one client."""
@@ -140,7 +146,7 @@ class Ok(_Message, frozen=True, kw_only=True, tag="ok"):
 
     seq: int
     commit_no: int
-    result: Raw = Raw(b"\xc0")
+    result: Raw = NIL
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
@@ -219,15 +225,22 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
 
     The number of its commit is taken before the lease is opened, so that requests that are sent
     meanwhile come after it; it also names the lease.
+
+    ``first`` is a ``sql.run`` that runs as soon as the lease is granted; its reply is the answer.
+    If it is refused, the lease has ended. ``settings`` are those of the connection: see
+    ``sql.run``. ``seconds`` asks for a long lease: it may take so long in all, and pause as long.
     """
 
     ask: int
     lease: int
     timeout: float | None = field(default=None, name="patience")
+    settings: Settings = {}
+    seconds: float | None = None
+    first: Raw = NIL
 
 
 class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):
-    """Run one ``sql.statement`` inside a lease of this connection.
+    """Run a ``sql.statement`` or a ``sql.run`` inside a lease of this connection.
 
     One that is too large for a frame comes as its ``stage.part`` operations, in their order, and a
     ``stage.apply``, each in a message of its own and answered before the next is sent.
@@ -284,7 +297,7 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
     """The answer to an ask."""
 
     ask: int
-    result: Raw = Raw(b"\xc0")
+    result: Raw = NIL
 
 
 class StatusReply(_Message, frozen=True, kw_only=True, tag="status.reply"):

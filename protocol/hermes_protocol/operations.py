@@ -57,6 +57,10 @@ __all__ = [
     "TopicsBind",
     "SqlStatement",
     "SqlResult",
+    "SqlStep",
+    "SqlError",
+    "SqlReply",
+    "SqlRun",
     "SqlLease",
     "StagePart",
     "Staged",
@@ -78,6 +82,7 @@ Rows: TypeAlias = Annotated[list[Row], Meta(max_length=100_000)]
 Parameters: TypeAlias = Annotated[list[Value], Meta(max_length=250_000)]
 NamedParameters: TypeAlias = Annotated[dict[str, Value], Meta(max_length=250_000)]
 Notes: TypeAlias = Annotated[dict[str, str], Meta(max_length=1_000)]
+Settings: TypeAlias = Annotated[dict[str, int | str], Meta(max_length=100)]
 
 
 class Operation(
@@ -438,6 +443,10 @@ class SqlResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: list[list[Value]] = []
     rowcount: int = -1
     lastrowid: int | None = None
+    changes: int = 0
+    """Rows that the last change of the statement itself has changed, as ``changes()`` says."""
+    total_changes: int = 0
+    """Rows that the statement has changed, those of its triggers included."""
 
 
 class SqlStatement(Operation[SqlResult], frozen=True, kw_only=True, tag="sql.statement"):
@@ -446,6 +455,56 @@ class SqlStatement(Operation[SqlResult], frozen=True, kw_only=True, tag="sql.sta
     sql: str
     parameters: Parameters = []
     named: NamedParameters | None = None
+
+
+class SqlStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One statement of a run; with ``rows`` or ``named_rows`` once for each of them."""
+
+    sql: str
+    parameters: Parameters = []
+    named: NamedParameters | None = None
+    rows: Annotated[list[Parameters], Meta(max_length=100_000)] | None = None
+    named_rows: Annotated[list[NamedParameters], Meta(max_length=100_000)] | None = None
+
+
+class SqlError(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The error of a statement exactly as ``sqlite3`` raised it.
+
+    ``kind`` is the name of its class, of ``sqlite3`` or built in; ``code`` and ``name`` are
+    SQLite's extended result code, if it has one.
+    """
+
+    kind: str
+    message: str
+    code: int | None = None
+    name: str | None = None
+
+
+class SqlReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The results of the steps that ran, and the error of the one after them, if it failed.
+
+    What ran before the error is kept. ``failed`` has the counters of the step with the error: rows
+    of a repeated statement that came before the failing one are kept, too.
+    """
+
+    results: list[SqlResult] = []
+    error: SqlError | None = None
+    failed: SqlResult | None = None
+    open: bool = True
+    """In a lease: false if SQLite has ended the transaction with the error."""
+
+
+class SqlRun(Operation[SqlReply], frozen=True, kw_only=True, tag="sql.run"):
+    """Statements of one connection of a program, in order, up to the first that fails.
+
+    As an operation of its own it is one change, if it changes anything; in a lease it is a part of
+    it. ``settings`` are the pragmas of the connection that differ from SQLite's defaults, and
+    ``lastrowid`` is what ``last_insert_rowid()`` says there.
+    """
+
+    steps: Annotated[list[SqlStep], Meta(max_length=1_000)]
+    settings: Settings = {}
+    lastrowid: int = 0
 
 
 class SqlLease(Operation[None], frozen=True, kw_only=True, tag="sql.lease"):

@@ -191,7 +191,7 @@ def test_client_of_a_lease_that_was_dropped_is_welcomed(path, actor):
             assert other.answer(1)["t"] == "ok"
             new.send({"t": "lease.commit", "seq": 2, "lease": 2})
             answer = new.answer(2)
-            assert (answer["code"], answer.get("executed", "no")) == ("deadline", "no")
+            assert (answer["code"], answer.get("executed", "no")) == ("lease-lost", "no")
             assert new.do(3, append("s", "x"))["t"] == "ok"
 
 

@@ -377,7 +377,7 @@ def test_current_file_is_served_without_what_migrations_need(tmp_path):
 # Operations.
 
 OPERATIONS = [pytest.param(operation, id=operation.__name__) for operation in ops.OPERATIONS]
-BY_THE_WRITER = {ops.Vacuum, ops.SqlLease, ops.StagePart, ops.Staged}
+BY_THE_WRITER = {ops.Vacuum, ops.SqlRun, ops.SqlLease, ops.StagePart, ops.Staged}
 
 
 def test_list_of_operations_is_complete():

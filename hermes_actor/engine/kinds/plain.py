@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_actor import limits
-from hermes_actor.engine.authorizer import GuestRules
+from hermes_actor.engine.authorizer import RUNS
 from hermes_actor.engine.index.base import Index
 from hermes_actor.engine.kinds.kind import Kind, LeaseLimits
 from hermes_actor.engine.meta_table import create_meta_tables, lacks_meta_tables
@@ -26,24 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN"]
 
-_ASKS_OF_A_NAME = frozenset({
-    "foreign_key_check", "foreign_key_list", "index_info", "index_list", "index_xinfo",
-    "integrity_check", "quick_check", "table_info", "table_list", "table_xinfo",
-})  # fmt: skip
-"""Pragmas whose argument names what they are asked about."""
-
-_ASKS = _ASKS_OF_A_NAME | {
-    "analysis_limit", "application_id", "auto_vacuum", "cache_size", "collation_list",
-    "compile_options", "data_version", "database_list", "defer_foreign_keys", "encoding",
-    "foreign_keys", "freelist_count", "function_list", "ignore_check_constraints", "journal_mode",
-    "journal_size_limit", "legacy_alter_table", "max_page_count", "module_list", "page_count",
-    "page_size", "pragma_list", "recursive_triggers", "schema_version", "secure_delete",
-    "synchronous", "user_version",
-}  # fmt: skip
-
-_SETS = frozenset({"application_id", "defer_foreign_keys", "incremental_vacuum", "user_version"})
-"""Pragmas that change the file, or end with the transaction. Others would outlast the guest."""
-
 
 class _Plain(Kind):
     name = "plain"
@@ -52,13 +34,7 @@ class _Plain(Kind):
     newest_table = "hermes_actor_stage"
     # None: programs that bring their own SQL were written for SQLite's defaults.
     settings: ClassVar[Mapping[str, int | str]] = {}
-    guests = GuestRules(
-        savepoints=True,
-        asks=_ASKS,
-        asks_of_a_name=_ASKS_OF_A_NAME,
-        sets=_SETS,
-        refusal="a connection begins and ends its transactions by itself",
-    )
+    guests = RUNS
 
     @property
     def leases(self) -> LeaseLimits:
