@@ -24,11 +24,6 @@ PAGES = 3000
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
 def target(tmp_path):
     return tmp_path / "backups" / "copy.db"
 

@@ -3,14 +3,12 @@
 import sqlite3
 
 import pytest
+from support.direct_writer import assert_index_is_true, batch, run
 from support.files import FTS_TABLES, query
 from support.index_damage import LEAVES, PAGES, damage, overwrite
 
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import Damaged, HermesActorError
-from hermes_actor.paths import resolve_paths
-from hermes_actor.store.schema import INDEXED_TEXT
 from hermes_protocol.operations import (
     MessageAppend,
     MessageRow,
@@ -24,24 +22,6 @@ WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "
 ROUNDS = 24
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
-def open_writer(path):
-    opened = []
-
-    def open_():
-        opened.append(Writer(resolve_paths(path)))
-        return opened[-1]
-
-    yield open_
-    for writer in opened:
-        writer.connection.conn.close()
-
-
 def row(text):
     return MessageRow(role="user", timestamp=1.0, content=text)
 
@@ -52,18 +32,6 @@ def append(text):
 
 def sql(text, *parameters):
     return SqlStatement(sql=text, parameters=list(parameters))
-
-
-def batch(writer, *operations):
-    """As a host does it: what a batch that took long did not come to is brought again."""
-    requests, outcomes = [Request(operation) for operation in operations], []
-    while len(outcomes) < len(requests):
-        outcomes += writer.run_batch(requests[len(outcomes) :])
-    return outcomes
-
-
-def run(writer, *operations):
-    assert [outcome.error for outcome in batch(writer, *operations)] == [None] * len(operations)
 
 
 @pytest.fixture
@@ -98,13 +66,6 @@ def expected(kind):
 
 def texts(path):
     return [text for (text,) in query(path, "SELECT content FROM messages ORDER BY id")]
-
-
-def assert_index_is_true(path):
-    wanted = query(path, f"SELECT id, {INDEXED_TEXT.format('')} FROM messages ORDER BY id")
-    for table in FTS_TABLES:
-        assert query(path, f"SELECT rowid, content FROM {table} ORDER BY rowid") == wanted
-        query(path, f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
 
 
 @pytest.mark.parametrize("change", ["append", "delete", "update"])

@@ -33,11 +33,6 @@ IDLE_LIMIT = 0.2
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
 def open_embedded(path):
     opened = []
 

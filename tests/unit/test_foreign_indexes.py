@@ -1,14 +1,13 @@
 """Rule 5 of the indexer: what others do to the full-text tables is noticed and made up for."""
 
 import pytest
+from support.direct_writer import assert_index_is_true, run
 from support.files import FTS_TABLES, TRIGGERS, query, raw
 
 from hermes_actor import limits
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
-from hermes_actor.engine.writer import Writer
-from hermes_actor.paths import resolve_paths
-from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, INDEXED_TEXT
+from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL
 from hermes_protocol.operations import (
     MessageAppend,
     MessageRow,
@@ -19,24 +18,6 @@ from hermes_protocol.operations import (
 )
 
 COUNT = 200
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
-def open_writer(path):
-    opened = []
-
-    def open_(env=None):
-        opened.append(Writer(resolve_paths(path), env))
-        return opened[-1]
-
-    yield open_
-    for writer in opened:
-        writer.connection.conn.close()
 
 
 @pytest.fixture
@@ -59,25 +40,11 @@ def sql(text):
     return SqlStatement(sql=text)
 
 
-def run(writer, *operations):
-    requests, outcomes = [Request(operation) for operation in operations], []
-    while len(outcomes) < len(requests):
-        outcomes += writer.run_batch(requests[len(outcomes) :])
-    assert [outcome.error for outcome in outcomes] == [None] * len(operations)
-
-
 def idle(writer):
     for _ in range(10_000):
         if writer.idle_slice() != 0.0:
             return
     pytest.fail("idle work does not come to an end")
-
-
-def assert_index_is_true(path):
-    wanted = query(path, f"SELECT id, {INDEXED_TEXT.format('')} FROM messages ORDER BY id")
-    for table in FTS_TABLES:
-        assert query(path, f"SELECT rowid, content FROM {table} ORDER BY rowid") == wanted
-        query(path, f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
 
 
 def recreate(foreign):

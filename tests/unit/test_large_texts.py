@@ -64,11 +64,6 @@ def at_once(work):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
-@pytest.fixture
 def small_steps(monkeypatch):
     monkeypatch.setattr(limits, "ASIDE_STEP_BYTES", 64 * 1024)
 

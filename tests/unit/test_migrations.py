@@ -21,11 +21,6 @@ from support.files import (
 STEPS = sorted(old_files.ADDED_COLUMNS)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
 def found(db, text):
     return [hit["id"] for hit in db.search_messages(text)]
 

@@ -10,11 +10,6 @@ TAKEN_BACK = {"active": 0, "compacted": 0}
 SUMMARISED = {"active": 0, "compacted": 1}
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
 def found(db, text):
     return [hit["id"] for hit in db.search_messages(text)]
 

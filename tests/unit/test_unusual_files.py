@@ -30,11 +30,6 @@ PEER_FILE = Path(__file__).parent.parent / "data" / "hermes-agent-0.14.0.db"
 W1_ROWS = [(1, "salt 北京烤鸭 pepper  "), (2, " OLDTOOLX [1]")]
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "state.db"
-
-
 def found(db, text):
     return [hit["id"] for hit in db.search_messages(text)]
 
