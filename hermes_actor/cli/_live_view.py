@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import ConnectionStatus, Status
 
 __all__ = ["LivePanel", "render"]
@@ -67,7 +68,11 @@ def render(status: Status, rate: float, *, hint: str = "Ctrl-C ends it", curve: 
         ("latency", f"{total.p50_ms} ms median, {total.p99_ms} ms at 99 %"),
         ("queue", f"{queue.count} waiting, {queue.bytes:,} bytes"),
         ("wal", f"{status.wal_frames:,} frames; {checkpoints or 'no checkpoint yet'}"),
-        ("index", f"{index.lag:,} of {index.newest:,} messages behind"),
+        *(
+            (("index", f"{index.lag:,} of {index.newest:,} messages behind"),)
+            if status.kind == SESSIONS
+            else ()
+        ),
     ):
         facts.add_row(name, text)
     parts: list[Any] = [facts]

@@ -24,6 +24,7 @@ from hermes_actor.recovery.backup import (
     prune_backups,
 )
 from hermes_actor.settings import BACKUP_KEEP
+from hermes_protocol.features import PLAIN
 
 __all__ = ["backup", "copy_store"]
 
@@ -69,7 +70,7 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
       hermes-actor backup --keep 14
       hermes-actor backup --to /mnt/usb/state.db
     """
-    paths = existing_paths(db)
+    paths = existing_paths(db, PLAIN)
     output = None if to is None else checked_output(to, paths, force=force)
     began = time.monotonic()
     if output is None:

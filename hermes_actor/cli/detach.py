@@ -22,6 +22,7 @@ from hermes_actor.client.control import ask_status, has_owner, stop_actor
 from hermes_actor.client.spawn import start_lock
 from hermes_actor.paths import StorePaths
 from hermes_actor.recovery.store_owner import index_fully, owned_writer
+from hermes_protocol.features import PLAIN
 
 __all__ = ["detach"]
 
@@ -45,7 +46,7 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
     Example:
       hermes-actor detach
     """
-    paths = existing_paths(db)
+    paths = existing_paths(db, PLAIN)
     clients = _clients(paths)
     if clients:
         print_error(f"still connected: {', '.join(clients)}; end them first")

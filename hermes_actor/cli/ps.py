@@ -24,8 +24,8 @@ __all__ = ["ps"]
 def ps(as_json: bool) -> int:
     """List all actors of this user.
 
-    Shows process, build, phase, clients and file of each. A process in embedded mode owns its store
-    too, and is listed as "embedded".
+    Shows process, build, kind, phase, clients and file of each. A process in embedded mode owns its
+    store too, and is listed as "embedded".
 
     Exit codes: 0, even if there is none.
 
@@ -41,21 +41,22 @@ def ps(as_json: bool) -> int:
     if not found:
         print("no actor of this user runs")
         return exit_codes.OK
-    rows = [("PID", "BUILD", "PHASE", "CLIENTS", "FILE")]
+    rows = [("PID", "BUILD", "KIND", "PHASE", "CLIENTS", "FILE")]
     rows += [
-        (str(one["pid"]), one["build"] or "?", one["phase"],
+        (str(one["pid"]), one["build"] or "?", one["kind"] or "?", one["phase"],
          "?" if one["clients"] is None else str(one["clients"]), one["database"])
         for one in found
     ]  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
-        head = "  ".join(text.ljust(width) for text, width in zip(row[:4], widths, strict=True))
-        print(f"{head}  {row[4]}")
+        head = "  ".join(text.ljust(width) for text, width in zip(row[:5], widths, strict=True))
+        print(f"{head}  {row[5]}")
     return exit_codes.OK
 
 
 def _describe(pid: int, db: Path) -> dict[str, Any]:
-    one: dict[str, Any] = {"pid": pid, "build": None, "phase": "embedded", "clients": None}
+    one: dict[str, Any] = {"pid": pid, "build": None, "kind": None, "phase": "embedded"}
+    one |= {"clients": None}
     one |= {"database": str(db)}
     try:
         return one | _ask(pid, db)
@@ -75,4 +76,5 @@ def _ask(pid: int, db: Path) -> dict[str, Any]:
     if status.pid != pid:
         return {"phase": f"beside pid {status.pid}"}
     clients = len(status.clients(except_pid=os.getpid()))
-    return {"build": status.build, "phase": status.phase_text, "clients": clients}
+    known = {"build": status.build, "kind": status.kind}
+    return known | {"phase": status.phase_text, "clients": clients}

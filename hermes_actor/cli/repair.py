@@ -12,6 +12,7 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.command_store import open_store
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import count
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import (
@@ -34,10 +35,11 @@ from hermes_actor.recovery.orphan_wal import (
     list_orphans,
     mark_imported,
 )
-from hermes_actor.recovery.restore import prepared_copy, replace_store
+from hermes_actor.recovery.restore import kind_to_restore, prepared_copy, replace_store
 from hermes_actor.recovery.salvage import SalvageReport, salvage
 from hermes_actor.recovery.scratch import remove_store, scratch
 from hermes_actor.recovery.store_owner import index_fully, run_maintenance
+from hermes_protocol.features import PLAIN, SESSIONS
 
 __all__ = ["repair"]
 
@@ -97,7 +99,10 @@ def repair(
       hermes-actor repair --index
       hermes-actor repair --orphans --check
     """
-    paths = existing_paths(db)
+    paths = existing_paths(db, PLAIN)
+    kind = kind_to_restore(paths, paths.db)
+    if kind == PLAIN and (index or orphans):
+        fail(f"{paths.db} is a plain file: --index and --orphans are for stores with sessions")
     if orphans:
         return _import_orphans(paths, only_check=only_check, yes=yes, as_json=as_json)
     for log in list_orphans(paths):
@@ -110,9 +115,11 @@ def repair(
         lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {paths.db}"]
         print_result(report, "\n".join(lines), as_json)
         return exit_codes.BROKEN if found else exit_codes.OK
-    tables = [one for one in found if not one.of_full_text and not one.of_index]
+    # A full-text table of a plain file is one of its own, which the actor cannot fill again.
+    ours = kind == SESSIONS
+    tables = [one for one in found if not one.of_index and not (ours and one.of_full_text)]
     if tables or force:
-        return _save_rows(paths, found, swap=swap, yes=yes, as_json=as_json)
+        return _save_rows(paths, found, kind, swap=swap, yes=yes, as_json=as_json)
     _rebuild_indexes(paths, found, index, repaired)
     left = _check(paths) if repaired else []
     report["findings"] = [one._asdict() for one in left]
@@ -148,12 +155,12 @@ def _rebuild_indexes(
 
 
 def _save_rows(
-    paths: StorePaths, found: Sequence[Finding], *, swap: bool, yes: bool, as_json: bool
+    paths: StorePaths, found: Sequence[Finding], kind: str, *, swap: bool, yes: bool, as_json: bool
 ) -> int:
     document: dict[str, Any] = {"findings": [one._asdict() for one in found], "swapped": False}
     if not swap or not yes:
         target = paths.db.with_name(f"{paths.db.name}.salvaged-{stamp()}")
-        with _saved(paths, target) as report:
+        with _saved(paths, target, kind) as report:
             if not as_json:
                 print("\n".join(_lines(report)), flush=True)
             swap = swap and confirm_or_fail(
@@ -168,10 +175,10 @@ def _save_rows(
                 print_result(document, text, as_json)
                 return exit_codes.BROKEN
         target.unlink()  # from here on it may lack later changes
-    return _swap(paths, document, as_json=as_json)
+    return _swap(paths, document, kind, as_json=as_json)
 
 
-def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
+def _swap(paths: StorePaths, document: dict[str, Any], kind: str, *, as_json: bool) -> int:
     """Copy the rows once more, from the state that they replace, and replace it."""
     report: SalvageReport | None = None
 
@@ -180,14 +187,14 @@ def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
         nonlocal report
         with (
             scratch(paths) as target,
-            _saved(paths, target) as report,
-            prepared_copy(paths, target, progress) as ready,
+            _saved(paths, target, kind) as report,
+            prepared_copy(paths, target, progress, kind=kind) as ready,
         ):
             target.unlink()
             yield ready
 
     with waiting_for(paths):
-        kept = replace_store(paths, made, damaged=True, step=progress).kept
+        kept = replace_store(paths, made, damaged=True, step=progress, kind=kind).kept
     assert report is not None
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
     text = f"{paths.db} now has the saved rows; the damaged content is in {kept}"
@@ -196,11 +203,11 @@ def _swap(paths: StorePaths, document: dict[str, Any], *, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def _saved(paths: StorePaths, target: Path) -> Iterator[SalvageReport]:
+def _saved(paths: StorePaths, target: Path, kind: str) -> Iterator[SalvageReport]:
     """Copy the rows of the store to *target*, which is removed if anything fails."""
     try:
         with progress("copying rows") as tell:
-            report = salvage(paths.db, target, tell)
+            report = salvage(paths.db, target, tell, kind=kind)
         verify(target)
         yield report
     except BaseException:
@@ -264,19 +271,23 @@ def _orphan_lines(missing: MissingRows) -> Iterator[str]:
 
 
 def _counts(report: SalvageReport) -> dict[str, Any]:
+    messages = report.messages
     return {
         "tables": [one._asdict() for one in report.tables],
-        "messages": report.messages._asdict(),
+        "messages": None if messages is None else messages._asdict(),
     }
 
 
 def _lines(report: SalvageReport) -> list[str]:
     lines = []
     for one in report.tables:
-        lost = f", up to {one.lost:,} lost" if one.lost and one.table != "messages" else ""
+        counted = report.messages is not None and one.table == "messages"
+        lost = f", up to {one.lost:,} lost" if one.lost and not counted else ""
         skipped = f", {one.skipped:,} not taken" if one.skipped else ""
         lines.append(f"  {one.table}: {one.read:,} rows{lost}{skipped}")
     losses = report.messages
+    if losses is None:
+        return lines
     if losses.missing:
         most = list(losses.sessions.items())[:_SHOWN_SESSIONS]
         where = ", ".join(f"{name} ({count:,})" for name, count in most)

@@ -20,6 +20,7 @@ from hermes_actor.client.control import ask_status, running_actor, stop_actor
 from hermes_actor.errors import DeadlineExceeded, NotRunning
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.processes import ProcessEnd
+from hermes_protocol.features import PLAIN
 from hermes_protocol.status import Status
 
 __all__ = ["restart"]
@@ -42,7 +43,7 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
     Example:
       hermes-actor restart
     """
-    paths = creatable_paths(db)
+    paths = creatable_paths(db, PLAIN)
     old = None
     with contextlib.suppress(NotRunning):
         old = running_actor(paths)

@@ -25,7 +25,15 @@ from hermes_actor.recovery.backup import (
     backup_path,
     list_backups,
 )
-from hermes_actor.recovery.restore import count_rows, has_content, prepared_copy, replace_store
+from hermes_actor.recovery.restore import (
+    count_rows,
+    has_content,
+    kind_to_restore,
+    prepared_copy,
+    replace_store,
+)
+from hermes_actor.store.counts import PlainCounts
+from hermes_protocol.features import PLAIN
 
 __all__ = ["restore"]
 
@@ -59,7 +67,7 @@ def restore(
       hermes-actor restore
       hermes-actor restore ~/.hermes/backups/state-20260301-101500-000000.backup.db --yes
     """
-    paths = creatable_paths(db)
+    paths = creatable_paths(db, PLAIN)
     copies = list_backups(paths.db)
     if list_:
         _list(copies, as_json)
@@ -68,11 +76,18 @@ def restore(
     if source is None or not source.is_file():
         print_error(f"there is no copy at {source or backup_path(paths.db).parent}")
         return exit_codes.REFUSED
-    theirs, ours = _content(source), _content(paths.db) if has_content(paths) else "nothing"
+    kind = kind_to_restore(paths, source)
+    theirs, ours = _content(source, kind), "nothing"
+    if has_content(paths):
+        ours = _content(paths.db, kind)
     confirm(f"Replace the content of {paths.db} ({ours}) by {source} ({theirs})?", yes)
-    with waiting_for(paths), prepared_copy(paths, source, progress) as ready:
+    with waiting_for(paths), prepared_copy(paths, source, progress, kind=kind) as ready:
         result, kept = replace_store(
-            paths, lambda: contextlib.nullcontext(ready), keep=not no_backup, step=progress
+            paths,
+            lambda: contextlib.nullcontext(ready),
+            keep=not no_backup,
+            step=progress,
+            kind=kind,
         )
     text = f"restored {paths.db} from {source}: {theirs}"
     if kept is not None:
@@ -93,10 +108,12 @@ def _list(copies: list[Path], as_json: bool) -> None:
             print(f"{size_text(copy.stat().st_size):>10}  {one['path']}")
 
 
-def _content(db: Path) -> str:
-    """Describe what a store holds. Raises :class:`BadValue` if it is none."""
+def _content(db: Path, kind: str) -> str:
+    """Describe what a store of *kind* holds. Raises :class:`BadValue` if it is none."""
     try:
-        found = count_rows(db)
+        found = count_rows(db, kind)
     except StorageError as error:
         return f"unreadable: {error.sqlite_message}"
+    if isinstance(found, PlainCounts):
+        return f"{count(found.tables, 'table')}, {size_text(db.stat().st_size)}"
     return f"{count(found.sessions, 'session')}, {count(found.messages, 'message')}"

@@ -24,7 +24,7 @@ from hermes_actor.settings import (
     ACTOR_RESCUE,
     Setting,
 )
-from hermes_protocol.features import KINDS, SESSIONS
+from hermes_protocol.features import KINDS, PLAIN, SESSIONS
 
 if TYPE_CHECKING:
     from hermes_actor.actor.process import Settings
@@ -100,7 +100,8 @@ def serve(
 
     # A client or an actor that starts this one knows the store, and may have to make its home.
     by_hand = not detach and successor_fd is None
-    paths = creatable_paths(db, kind) if by_hand else paths_for(db)
+    # By hand, the name of the kind says that the file of another program is meant.
+    paths = creatable_paths(db, PLAIN, adopting=kind == PLAIN) if by_hand else paths_for(db)
     # A slip in a file that many programs share must not cost a client its changes. A person who
     # starts a service is there to correct it.
     read = _Reader(paths, forgiving=not by_hand)

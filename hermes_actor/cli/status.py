@@ -17,6 +17,7 @@ from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.recovery.orphan_wal import list_orphans, removed_store
 from hermes_actor.recovery.rescue import list_rescued
 from hermes_actor.system.lock_inspection import lock_holder
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, Status
 
 __all__ = ["status"]
@@ -111,7 +112,9 @@ def _print(report: Status) -> None:
     checkpoints = ", ".join(f"{n} {kind}" for kind, n in report.checkpoints.items())
     print(f"  wal       {report.wal_frames} frames; checkpoints: {checkpoints or 'none yet'}")
     print(f"  sqlite    {report.sqlite.version}, WAL-reset race: {report.sqlite.wal_reset}")
-    print(f"  index     {report.index.lag} of {report.index.newest} messages behind")
+    print(f"  kind      {report.kind}")
+    if report.kind == SESSIONS:
+        print(f"  index     {report.index.lag} of {report.index.newest} messages behind")
     if report.foreign_commits:
         print(f"  foreign   {report.foreign_commits} commits by other programs seen")
     for text in report.degraded:

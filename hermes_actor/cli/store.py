@@ -71,28 +71,30 @@ def paths_for(db: Path | None) -> StorePaths:
     return resolve_paths(database_file(db))
 
 
-def existing_paths(db: Path | None) -> StorePaths:
+def existing_paths(db: Path | None, kind: str = SESSIONS) -> StorePaths:
     """Return the paths of a store that exists; fail if there is none, or if it is another file.
 
-    A damaged file passes: the command decides what can be done about it.
+    *kind* is the kind whose operations the command uses; ``plain`` takes any. A damaged file
+    passes: the command decides what can be done about it.
     """
     paths = paths_for(db)
     if not _is_file(paths):
         fail_no_store(db, paths)
-    if _identify_file(paths).is_empty:
+    if _identify_file(paths, kind).is_empty:
         fail(f"{paths.db} is empty: it contains no store yet")
     return paths
 
 
-def creatable_paths(db: Path | None, kind: str = SESSIONS) -> StorePaths:
-    """Return the paths of a store of *kind* that exists or may be created.
+def creatable_paths(db: Path | None, kind: str = SESSIONS, *, adopting: bool = False) -> StorePaths:
+    """Return the paths of a store that exists or may be created; *kind*: see
+    :func:`existing_paths`. *adopting*: the database of another program may become one.
 
     The folder of a path given with ``--db`` must exist: a path that was typed may be mistyped,
     while the home of this user is known.
     """
     paths = paths_for(db)
     if _is_file(paths):
-        _identify_file(paths, kind)
+        _identify_file(paths, kind, adopting=adopting)
     elif db is not None and not paths.db.parent.is_dir():
         fail(f"cannot create {paths.db}: there is no folder {paths.db.parent}; create it first")
     return paths
@@ -127,17 +129,21 @@ def _is_file(paths: StorePaths) -> bool:
     return True
 
 
-def _identify_file(paths: StorePaths, kind: str = SESSIONS) -> Identity:
+def _identify_file(paths: StorePaths, kind: str, *, adopting: bool = False) -> Identity:
     try:
         with contextlib.closing(connect_reader(paths.db)) as conn:
-            return _checked(identify(conn), paths, kind)
+            return _checked(identify(conn), paths, kind, adopting=adopting)
     except sqlite3.Error:
         return Identity()
 
 
-def _checked(identity: Identity, paths: StorePaths, kind: str = SESSIONS) -> Identity:
+def _checked(
+    identity: Identity, paths: StorePaths, kind: str = SESSIONS, *, adopting: bool = False
+) -> Identity:
     # Whatever runs on a plain file runs on any other.
-    if kind != PLAIN and identity.missing_table is not None:
+    if kind != PLAIN and identity.kind == PLAIN:
+        fail(f"{paths.db} is a plain file: it holds no sessions, which this command needs")
+    if identity.missing_table is not None and not adopting:
         fail(
             f"{paths.db} is not a store: it has no table {identity.missing_table} with our columns;"
             " it was not changed"

@@ -17,6 +17,7 @@ from hermes_actor.cli.store import creatable_paths, fail_no_store
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, NotRunning
 from hermes_actor.recovery.restore import has_content
+from hermes_protocol.features import PLAIN
 
 __all__ = ["update"]
 
@@ -43,7 +44,7 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
       hermes-actor update -- pip install --upgrade .
       hermes-actor update --python ~/new/bin/python -- ~/new/bin/pip install .
     """
-    paths = creatable_paths(db)
+    paths = creatable_paths(db, PLAIN)
     if db is not None and not paths.db.exists():
         fail_no_store(db, paths)
     if has_content(paths):

@@ -22,11 +22,14 @@ from hermes_actor.cli.output import (
 )
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.client.control import has_owner
+from hermes_actor.client.interfaces import WriterPort
 from hermes_actor.errors import from_sqlite
 from hermes_actor.paths import StorePaths
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.inspection import page_usage
 from hermes_actor.system.disk_speed import measure_write_speed
+from hermes_protocol.features import PLAIN
+from hermes_protocol.operations import Vacuum
 
 __all__ = ["vacuum"]
 
@@ -58,7 +61,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
       hermes-actor vacuum
       hermes-actor vacuum --yes --json
     """
-    paths = existing_paths(db)
+    paths = existing_paths(db, PLAIN)
     found = _space(paths)
     if not as_json:
         print(f"file      {size_text(found['bytes'])}, WAL {size_text(found['wal_bytes'])}")
@@ -107,11 +110,15 @@ def _space(paths: StorePaths) -> dict[str, Any]:
 
 
 def _vacuum(paths: StorePaths) -> None:
-    from hermes_actor import SessionDB
+    from hermes_actor.client.actor_client import acquire
+    from hermes_actor.embedded import share
 
-    mode = "actor" if has_owner(paths) else "embedded"
-    db = SessionDB(paths.db, mode=mode, timeout=limits.MAINTENANCE_SECONDS)
+    port: WriterPort
+    if has_owner(paths):
+        port = acquire(paths, limits.MAINTENANCE_SECONDS, PLAIN)
+    else:
+        port = share(paths, PLAIN)
     try:
-        db.vacuum()
+        port.submit(Vacuum(), limits.MAINTENANCE_SECONDS)
     finally:
-        db.close()
+        port.release()

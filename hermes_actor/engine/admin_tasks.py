@@ -26,7 +26,12 @@ from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.connection import data_version
 from hermes_actor.engine.maintenance import run_in_transaction
-from hermes_actor.engine.meta_table import get_internal, has_meta_tables, set_internal
+from hermes_actor.engine.meta_table import (
+    get_internal,
+    has_meta_tables,
+    journal_mode_before,
+    set_internal,
+)
 from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.engine.statement_limit import interruptible
 from hermes_actor.errors import (
@@ -40,8 +45,11 @@ from hermes_actor.errors import (
     Unsupported,
     cannot_use,
     from_sqlite,
+    wrong_kind,
 )
 from hermes_actor.sqlite import Connection, sqlite3
+from hermes_actor.store.inspection import recorded_kind
+from hermes_actor.store.rows import scalar
 from hermes_protocol.messages import Changed
 
 if TYPE_CHECKING:
@@ -87,7 +95,8 @@ def maintain(
 def detach(writer: Writer) -> list[str]:
     """Index everything and remove the actor's own objects from the file; returns their names.
 
-    The writer can only be closed after that.
+    Returns the file to the journal mode that its first owner has found, if that was recorded. The
+    writer can only be closed after that.
     """
     # First: without an owner, what is not indexed by then stays so for other programs.
     writer.index.complete()
@@ -96,6 +105,7 @@ def detach(writer: Writer) -> list[str]:
     if failed is not None:
         raise failed
     conn = connection.conn
+    mode = journal_mode_before(conn)
     sql = "SELECT type, name FROM sqlite_master WHERE name GLOB 'hermes_actor_*' AND sql NOTNULL"
     gone = []
     try:
@@ -106,7 +116,27 @@ def detach(writer: Writer) -> list[str]:
         connection.roll_back()
         raise connection.explain(error) from error
     connection.commit()
+    if mode is not None:
+        _set_journal_mode(writer, mode)
     return gone
+
+
+def _set_journal_mode(writer: Writer, mode: str) -> None:
+    """Leave WAL mode for *mode*. Readers that use the WAL keep it as it is, which is logged."""
+    connection, env = writer.connection, writer.connection.env
+    conn = connection.conn
+    if mode == scalar(conn, "PRAGMA journal_mode"):
+        return
+    deadline = env.monotonic() + limits.COMMIT_BUSY_SECONDS
+    try:
+        # First, and with a limit: leaving WAL mode runs a checkpoint of its own.
+        writer.checkpointer.run(Action.TRUNCATE, limits.TRUNCATE_BUDGET_SECONDS)
+        retry_busy(lambda: conn.execute(f"PRAGMA journal_mode = {mode}"), env, deadline)
+        # The WAL is gone, and was not taken away.
+        connection.guard.remember()
+    except sqlite3.Error as error:
+        connection.break_on_io_error(error)
+        _log.warning("%s stays in WAL mode: %s", connection.paths.db, error)
 
 
 def copy_to(connection: WriteConnection, target: Path) -> None:
@@ -237,6 +267,9 @@ def _replace(
         connection.run_startup_recovery(deadline)
     try:
         with contextlib.closing(_open_copy(copy)) as source:
+            found, wanted = recorded_kind(source), writer.kind.name
+            if found != wanted:
+                raise wrong_kind(copy, str(found), wanted)
             _make_new(source, connection.epoch, connection.commit_no)
             _replace_content(connection, source, deadline, expected, is_wanted)
     except sqlite3.Error as error:

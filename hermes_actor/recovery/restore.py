@@ -18,14 +18,16 @@ from hermes_actor.errors import (
     NotADatabase,
     StorageError,
     from_sqlite,
+    wrong_kind,
 )
 from hermes_actor.paths import resolve_paths
 from hermes_actor.recovery.backup import backup_path, create_backup, stamp
 from hermes_actor.recovery.scratch import scratch
 from hermes_actor.recovery.store_owner import replace_content, run_maintenance
 from hermes_actor.sqlite import connect_alone, connect_reader, sqlite3
-from hermes_actor.store.counts import StoreCounts, store_counts
-from hermes_actor.store.inspection import page_usage
+from hermes_actor.store.counts import PlainCounts, StoreCounts, plain_counts, store_counts
+from hermes_actor.store.inspection import page_usage, recorded_kind
+from hermes_protocol.features import PLAIN, SESSIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "Replacement", "Step", "count_rows", "has_content", "prepared_copy", "replace_store",
+    "Replacement", "Step", "count_rows", "has_content", "kind_to_restore", "prepared_copy",
+    "replace_store",
 ]  # fmt: skip
 
 Step = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
@@ -59,15 +62,32 @@ def has_content(paths: StorePaths) -> bool:
     return paths.db.exists() and (paths.db.stat().st_size > 0 or paths.wal.exists())
 
 
-def count_rows(db: Path) -> StoreCounts:
-    """Count the sessions and messages of a store or of a copy of one.
+def kind_to_restore(paths: StorePaths, source: Path) -> str:
+    """Return the kind of the store, or of *source* if there is no store that says one.
+
+    Raises :class:`WrongKind` if *source* is of another kind than the store.
+    """
+    ours, theirs = _recorded_kind(paths.db), _recorded_kind(source)
+    if ours is not None and theirs not in (None, ours):
+        raise wrong_kind(source, str(theirs), ours)
+    return ours or theirs or SESSIONS
+
+
+def _recorded_kind(db: Path) -> str | None:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect_reader(db)) as conn:
+        return recorded_kind(conn)
+    return None  # there is none, or it cannot be read
+
+
+def count_rows(db: Path, kind: str = SESSIONS) -> StoreCounts | PlainCounts:
+    """Count what a store of *kind*, or a copy of one, holds.
 
     Raises a :class:`StorageError` if it cannot be read, :class:`BadValue` if it is a database of
     another program.
     """
     try:
         with contextlib.closing(connect_reader(db)) as conn:
-            return store_counts(conn)
+            return plain_counts(conn) if kind == PLAIN else store_counts(conn)
     except sqlite3.Error as error:
         explained = from_sqlite(error, db)
         if isinstance(explained, StorageError):
@@ -76,7 +96,9 @@ def count_rows(db: Path) -> StoreCounts:
 
 
 @contextlib.contextmanager
-def prepared_copy(paths: StorePaths, source: Path, step: Step = _silent) -> Iterator[Path]:
+def prepared_copy(
+    paths: StorePaths, source: Path, step: Step = _silent, *, kind: str = SESSIONS
+) -> Iterator[Path]:
     """Give a private copy of *source* that the owner of *paths* can take over, for the block.
 
     It is verified, migrated to the current schema, has the page size of the present file, and is in
@@ -90,7 +112,7 @@ def prepared_copy(paths: StorePaths, source: Path, step: Step = _silent) -> Iter
             with step("checking the copy") as progress:
                 create_backup(source, ready, progress)
             # Migrated here, where no client waits for it.
-            open_database(resolve_paths(ready), Environment()).conn.close()
+            open_database(resolve_paths(ready), Environment(), kind=kind).conn.close()
             with contextlib.closing(connect_alone(ready)) as conn:
                 conn.execute("PRAGMA journal_mode = DELETE").fetchall()
                 if (size := _page_size(paths)) is not None:
@@ -120,14 +142,16 @@ def replace_store(
     keep: bool = True,
     damaged: bool = False,
     step: Step = _silent,
+    kind: str = SESSIONS,
 ) -> Replacement:
     """Replace the content of the store by the file that *prepare* gives, in one transaction.
 
     With *keep* the replaced content is copied to ``backups`` first. If the store changes meanwhile,
     both *prepare* and the copy are repeated while changes are held, so the copy is complete.
-    *damaged* says that the present content is known to be damaged, and is copied unverified. A file
-    that cannot be opened, and that no process owns, is renamed instead. Raises as
-    :func:`replace_content`; nothing has changed then, unless ``executed`` is not ``no``.
+    *kind* is that of a file that does not say its own. *damaged* says that the present content is
+    known to be damaged, and is copied unverified. A file that cannot be opened, and that no process
+    owns, is renamed instead. Raises as :func:`replace_content`; nothing has changed then, unless
+    ``executed`` is not ``no``.
     """
     kept: Path | None = None
     is_new = not has_content(paths)
@@ -135,7 +159,7 @@ def replace_store(
     @contextlib.contextmanager
     def with_copy() -> Iterator[Path]:
         nonlocal kept
-        kept = None if is_new and _is_empty(paths) else _keep_present(paths, damaged, step)
+        kept = None if is_new and _is_empty(paths, kind) else _keep_present(paths, damaged, step)
         try:
             with prepare() as ready:
                 yield ready
@@ -146,9 +170,9 @@ def replace_store(
 
     try:
         if keep:
-            return Replacement(replace_content(paths, with_copy), kept)
+            return Replacement(replace_content(paths, with_copy, kind=kind), kept)
         with prepare() as ready:
-            return Replacement(run_maintenance(paths, "restore", ready), None)
+            return Replacement(run_maintenance(paths, "restore", ready, kind=kind), None)
     except (Damaged, NotADatabase):
         if has_owner(paths):
             raise
@@ -156,13 +180,13 @@ def replace_store(
         moved = _move_aside(paths, ready)
     # Epoch, commit number and receipts in the file are those of the copy: replace them like those
     # of any other content, so that no client takes them for its own.
-    with prepared_copy(paths, paths.db, step) as ready:
+    with prepared_copy(paths, paths.db, step, kind=kind) as ready:
         return Replacement(run_maintenance(paths, "restore", ready), moved)
 
 
-def _is_empty(paths: StorePaths) -> bool:
+def _is_empty(paths: StorePaths, kind: str) -> bool:
     with contextlib.suppress(StorageError):
-        return count_rows(paths.db) == StoreCounts(0, 0)
+        return not any(count_rows(paths.db, kind))
     return False
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from hermes_actor.errors import Damaged, StorageError, from_sqlite
 from hermes_actor.paths import resolve_paths
-from hermes_actor.sqlite import connect_reader, sqlite3
+from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
+from hermes_protocol.features import PLAIN, SESSIONS
 
 __all__ = ["MissingMessages", "SalvageReport", "TableReport", "salvage"]
 
@@ -52,62 +53,159 @@ class SalvageReport(NamedTuple):
     """Outcome for a store."""
 
     tables: list[TableReport]
-    messages: MissingMessages
+    messages: MissingMessages | None
+    """Only of a store with sessions."""
 
 
 def salvage(
-    db: Path, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
+    db: Path,
+    target: Path,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    *,
+    kind: str = SESSIONS,
 ) -> SalvageReport:
-    """Write every readable row of *db* into the new store *target*, which is one file.
+    """Write every readable row of *db*, a store of *kind*, into the new file *target*.
 
     *progress* gets the tables that are done, and their total. *db* is only read. Raises
     :class:`Damaged` if not even the list of tables can be read, and another
     :class:`StorageError` if *target* cannot be written; then *target* may exist in part.
     """
+    try:
+        with contextlib.closing(connect_reader(db)) as source:
+            salvage_one = _salvage_plain if kind == PLAIN else _salvage_sessions
+            return salvage_one(source, target, progress)
+    except sqlite3.Error as error:
+        if isinstance(error, StorageError):
+            raise
+        raise from_sqlite(error, db) from error
+
+
+def _salvage_sessions(
+    source: Connection, target: Path, progress: Callable[[int, int], None]
+) -> SalvageReport:
     from hermes_actor.engine.environment import Environment
     from hermes_actor.engine.index.fulltext import create_fulltext, drop_triggers
     from hermes_actor.engine.meta_table import set_internal
     from hermes_actor.engine.startup.open_database import open_database
     from hermes_actor.store.search.coverage import TABLES
 
-    try:
-        with contextlib.closing(connect_reader(db)) as source:
-            tables = _tables(source)
-            opened = open_database(resolve_paths(target), Environment())
-            with contextlib.closing(opened.conn) as new:
-                new.execute("PRAGMA foreign_keys = OFF")
-                new.execute("BEGIN IMMEDIATE")
-                for name in TABLES:
-                    drop_triggers(new, name)
-                report = []
-                for number, (table, sql) in enumerate(tables.items()):
-                    progress(number, len(tables))
-                    report.append(_copy_table(source, new, table, sql))
-                adopted = _adopt_orphans(new)
-                numbered = _continue_ids(source, new)
-                missing = _missing(new, numbered, bool(adopted) or _has_lost(report, "sessions"))
-                for name in TABLES:
-                    create_fulltext(new, name)
-                set_internal(new, "watermark", 0)
-                new.execute("COMMIT")
-                # Leave one file: without this, the log would stay if a reader had it open.
-                new.execute("PRAGMA journal_mode = DELETE").fetchall()
-    except sqlite3.Error as error:
-        if isinstance(error, StorageError):
-            raise
-        raise from_sqlite(error, db) from error
+    tables = _tables(source)
+    opened = open_database(resolve_paths(target), Environment())
+    with contextlib.closing(opened.conn) as new:
+        new.execute("PRAGMA foreign_keys = OFF")
+        new.execute("BEGIN IMMEDIATE")
+        for name in TABLES:
+            drop_triggers(new, name)
+        report = []
+        for number, (table, sql) in enumerate(tables.items()):
+            progress(number, len(tables))
+            report.append(_copy_table(source, new, table, sql))
+        adopted = _adopt_orphans(new)
+        numbered = _continue_ids(source, new)
+        missing = _missing(new, numbered, bool(adopted) or _has_lost(report, "sessions"))
+        for name in TABLES:
+            create_fulltext(new, name)
+        set_internal(new, "watermark", 0)
+        new.execute("COMMIT")
+        # Leave one file: without this, the log would stay if a reader had it open.
+        new.execute("PRAGMA journal_mode = DELETE").fetchall()
     progress(len(tables), len(tables))
     return SalvageReport([*report, *adopted], missing)
 
 
+def _salvage_plain(
+    source: Connection, target: Path, progress: Callable[[int, int], None]
+) -> SalvageReport:
+    """Copy all objects but ours, in an order in which none needs a later one."""
+    objects = _objects(source)
+    tables = {one.name: one.sql for one in objects if one.is_table}
+    report = []
+    with contextlib.closing(connect_alone(target)) as new:
+        # The first three before anything else: the first table fixes them.
+        for pragma in ("encoding", "page_size", "auto_vacuum", "user_version", "application_id"):
+            ((value,),) = source.execute(f"PRAGMA {pragma}").fetchall()
+            new.execute(f"PRAGMA {pragma} = '{value}'")
+        new.execute("BEGIN IMMEDIATE")
+        # Unique indexes before the rows, which they then choose; triggers after all of them.
+        for one in (one for one in objects if one.is_table or one.is_unique_index):
+            new.execute(one.sql)
+        for number, (table, sql) in enumerate(tables.items()):
+            progress(number, len(tables))
+            report.append(_copy_table(source, new, table, sql))
+            _copy_sequence(source, new, table)
+        _add_virtual_tables(new, [one for one in objects if one.is_virtual])
+        for one in objects:
+            if not (one.is_table or one.is_unique_index or one.is_virtual):
+                new.execute(one.sql)
+        new.execute("COMMIT")
+    progress(len(tables), len(tables))
+    return SalvageReport(report, None)
+
+
+class _Object(NamedTuple):
+    """One row of the schema."""
+
+    type: str
+    name: str
+    sql: str
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.sql.upper().startswith("CREATE VIRTUAL")
+
+    @property
+    def is_table(self) -> bool:
+        return self.type == "table" and not self.is_virtual
+
+    @property
+    def is_unique_index(self) -> bool:
+        return self.sql.upper().startswith("CREATE UNIQUE")
+
+
+def _objects(source: sqlite3.Connection) -> list[_Object]:
+    """Return the schema without our own tables, views before the triggers on them."""
+    rows = _schema(
+        source,
+        "SELECT type, name, sql FROM sqlite_master WHERE sql NOTNULL AND name NOT GLOB 'sqlite_*'"
+        " ORDER BY type = 'trigger', rowid",
+    )
+    return [_Object(*row) for row in rows if row[1] not in _OURS_ALONE]
+
+
+def _add_virtual_tables(new: sqlite3.Connection, tables: list[_Object]) -> None:
+    """Declare virtual tables whose content, in tables behind them, is there already."""
+    if tables:
+        # As a dump does: CREATE would make those tables once more.
+        new.execute("PRAGMA writable_schema = ON")
+        new.executemany(
+            "INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql)"
+            " VALUES ('table', ?, ?, 0, ?)",
+            [(one.name, one.name, one.sql) for one in tables],
+        )
+        new.execute("PRAGMA writable_schema = RESET")
+
+
+def _copy_sequence(source: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
+    """Have an AUTOINCREMENT column of *table* reuse no number."""
+    if highest := _sequence(source, table):
+        new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, highest))
+
+
 def _tables(source: sqlite3.Connection) -> dict[str, str]:
     """Return name and SQL of the tables that hold user data; sessions before their messages."""
+    rows = _schema(
+        source,
+        "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+        " AND name NOT GLOB 'sqlite_*' AND name NOT GLOB 'messages_fts*'"
+        " AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name <> 'sessions', name",
+    )
+    return {name: sql for name, sql in rows if name not in _OURS_ALONE}
+
+
+def _schema(source: sqlite3.Connection, sql: str) -> list[Any]:
     try:
-        rows = source.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
-            " AND name NOT GLOB 'sqlite_*' AND name NOT GLOB 'messages_fts*'"
-            " AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name <> 'sessions', name"
-        ).fetchall()
+        return source.execute(sql).fetchall()
     except sqlite3.Error as error:
         words = str(error)
         raise Damaged(
@@ -115,7 +213,6 @@ def _tables(source: sqlite3.Connection) -> dict[str, str]:
             f" hermes-actor restore --list",
             sqlite_message=words,
         ) from error
-    return {name: sql for name, sql in rows if name not in _OURS_ALONE}
 
 
 def _copy_table(

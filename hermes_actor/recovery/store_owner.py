@@ -23,6 +23,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_protocol.client import decode_result
+from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,18 +44,24 @@ _TRIES = 3
 so that only a foreign writer can make those fail."""
 
 
-def run_maintenance(paths: StorePaths, task: str, path: Path | None = None) -> dict[str, Any]:
+def run_maintenance(
+    paths: StorePaths, task: str, path: Path | None = None, *, kind: str = SESSIONS
+) -> dict[str, Any]:
     """Have the owner of *paths* run *task*; become the owner if there is none.
 
-    Returns the result document of the task. Raises :class:`AlreadyOwned` if the owner serves no
-    clients, :class:`Unsupported` if it is too old for the task, and the errors of the task.
+    *kind* is that of a file that does not say its own. Returns the result document of the task.
+    Raises :class:`AlreadyOwned` if the owner serves no clients, :class:`Unsupported` if it is too
+    old for the task, and the errors of the task.
     """
-    with _owner_of(paths) as owner:
+    with _owner_of(paths, kind) as owner:
         return owner.maintain(task, path)
 
 
 def replace_content(
-    paths: StorePaths, prepared: Callable[[], AbstractContextManager[Path]]
+    paths: StorePaths,
+    prepared: Callable[[], AbstractContextManager[Path]],
+    *,
+    kind: str = SESSIONS,
 ) -> dict[str, Any]:
     """Have the owner of *paths* replace its content by the file of *prepared*, whole or not at all.
 
@@ -62,7 +69,7 @@ def replace_content(
     meanwhile, with all changes held: so what is replaced is what was copied. Raises as
     :func:`run_maintenance`, and :class:`StateChanged` if another program keeps writing the file.
     """
-    with _owner_of(paths) as owner:
+    with _owner_of(paths, kind) as owner:
         for tries_left in reversed(range(_TRIES)):
             state = owner.maintain("state")["state"]
             try:
@@ -93,11 +100,11 @@ class _Owner(Protocol):
 
 
 @contextlib.contextmanager
-def _owner_of(paths: StorePaths) -> Iterator[_Owner]:
+def _owner_of(paths: StorePaths, kind: str) -> Iterator[_Owner]:
     if not has_owner(paths):
         with contextlib.ExitStack() as stack:
             try:
-                writer = stack.enter_context(owned_writer(paths))
+                writer = stack.enter_context(owned_writer(paths, kind))
             except AlreadyOwned:
                 pass  # an actor has been started meanwhile
             else:
@@ -198,17 +205,20 @@ class _Actor:
 
 
 @contextlib.contextmanager
-def owned_writer(paths: StorePaths) -> Iterator[Writer]:
+def owned_writer(paths: StorePaths, kind: str = SESSIONS) -> Iterator[Writer]:
     """Own the store in this process, and give its writer, for the block.
 
-    Raises :class:`AlreadyOwned` if another process owns it.
+    *kind* is that of a file that does not say its own. Raises :class:`AlreadyOwned` if another
+    process owns it.
     """
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
 
     lock = OwnerLock.acquire(paths)
     try:
-        writer = Writer(paths, on_epoch=lock.describe, timeout=limits.ACTOR_OPEN_BUSY_SECONDS)
+        writer = Writer(
+            paths, on_epoch=lock.describe, timeout=limits.ACTOR_OPEN_BUSY_SECONDS, kind=kind
+        )
         try:
             yield writer
         finally:

@@ -9,8 +9,8 @@ from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 
 __all__ = [
-    "ConversationCounts", "StoreCounts", "conversation_counts", "last_active", "store_counts",
-    "visible_counts",
+    "ConversationCounts", "PlainCounts", "StoreCounts", "conversation_counts", "last_active",
+    "plain_counts", "store_counts", "visible_counts",
 ]  # fmt: skip
 
 
@@ -19,6 +19,12 @@ class StoreCounts(NamedTuple):
 
     sessions: int
     messages: int
+
+
+class PlainCounts(NamedTuple):
+    """Everything in a plain file, as far as it is known without reading all of it."""
+
+    tables: int
 
 
 class ConversationCounts(NamedTuple):
@@ -35,6 +41,15 @@ def store_counts(conn: Connection) -> StoreCounts:
     return StoreCounts(
         scalar(conn, "SELECT COUNT(*) FROM sessions"), scalar(conn, "SELECT COUNT(*) FROM messages")
     )
+
+
+def plain_counts(conn: Connection) -> PlainCounts:
+    """Count the tables that are neither ours nor SQLite's own."""
+    sql = (
+        "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'"
+        " AND name NOT GLOB 'hermes_actor_*' AND name NOT GLOB 'sqlite_*'"
+    )
+    return PlainCounts(scalar(conn, sql))
 
 
 def visible_counts(conn: Connection) -> tuple[dict[str, int], int]:

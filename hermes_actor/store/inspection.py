@@ -57,8 +57,8 @@ class Identity(NamedTuple):
     """Kind and version of a file."""
 
     is_empty: bool = False
-    kind: str = SESSIONS
-    """Its content, as far as the file says; ``plain`` for a database of another program."""
+    kind: str | None = None
+    """Its kind, as far as the file says; ``None``: no owner has recorded one."""
     missing_table: str | None = None
     """Table that the file lacks to be a store: it belongs to another program."""
     is_outdated: bool = False
@@ -87,9 +87,11 @@ def identify(conn: Connection) -> Identity:
     tables = _tables(conn)
     if not tables:
         return Identity(is_empty=True)
-    kind = recorded_kind(conn) or PLAIN
+    kind = recorded_kind(conn)
+    if kind == PLAIN:
+        return Identity(kind=kind)
     missing = None
-    if kind == PLAIN or "hermes_actor_meta" not in tables:
+    if "hermes_actor_meta" not in tables:
         missing = next((table for table in _EVERY_VERSION if not _has(conn, table)), None)
     outdated = missing is None and not all(_has(conn, table, _CURRENT) for table in _CURRENT)
     return Identity(kind=kind, missing_table=missing, is_outdated=outdated)
