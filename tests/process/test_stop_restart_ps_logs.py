@@ -158,7 +158,8 @@ def test_ps_lists_every_store(path, tmp_path):
         }  # fmt: skip
         assert {one["phase"] for one in mine.values()} == {"serving"}
         lines = command("ps").stdout.splitlines()
-        assert lines[0].split() == ["PID", "BUILD", "PHASE", "CLIENTS", "FILE"]
+        assert lines[0].split() == ["PID", "BUILD", "KIND", "PHASE", "CLIENTS", "FILE"]
+        assert {one["kind"] for one in mine.values()} == {"sessions"}
         (line,) = [line for line in lines if line.endswith(f" {path}")]
         assert line.split()[:1] == [str(first.pid)]
         db.close()
