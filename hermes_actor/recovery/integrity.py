@@ -76,6 +76,8 @@ def _check_table(conn: sqlite3.Connection, table: str) -> list[Finding]:
     except sqlite3.DatabaseError as error:
         if not is_storage_failure(error) and "no such module" in str(error):
             return []  # a virtual table of another program, whose module is not loaded
+        if not is_storage_failure(error) and table not in _tables(conn):
+            return []  # dropped since the list was made, as the owner does with an old index
         return [Finding(table, str(error))]
     # One row can hold dozens of lines, the first of which only names the database.
     lines = [

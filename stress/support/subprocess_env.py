@@ -97,7 +97,8 @@ class PageLimit:
 
 @contextlib.contextmanager
 def small_disk() -> Iterator[tuple[Path, Tmpfs | PageLimit]]:
-    with tempfile.TemporaryDirectory() as name:
+    # An actor that is still ending may write to the folder while it is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", name]
         if subprocess.run(mount, capture_output=True).returncode == 0:
             try:
