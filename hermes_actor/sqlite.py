@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WAL_RESET_FIXED", "Connection", "connect_alone", "connect_reader", "connect_writer",
-    "primary_code", "sqlite3", "wal_reset_safe",
+    "primary_code", "read_only_uri", "split_script", "sqlite3", "wal_reset_safe",
 ]  # fmt: skip
 
 WAL_RESET_FIXED = (3, 51, 3)
@@ -97,7 +98,7 @@ def connect_alone(database: Path | str = ":memory:") -> Connection:
 def _connect(path: Path, mode: str, *, timeout: float = 0.0, check_same_thread: bool) -> Connection:
     return inside(
         sqlite3.connect,
-        f"file:{quote(os.fsencode(path))}?mode={mode}",
+        _uri(path, mode),
         uri=True,
         timeout=timeout,
         isolation_level=None,
@@ -105,6 +106,29 @@ def _connect(path: Path, mode: str, *, timeout: float = 0.0, check_same_thread: 
         check_same_thread=check_same_thread,
         factory=Connection,
     )
+
+
+def read_only_uri(path: Path | str) -> str:
+    """Return the URI that opens *path* for reading only."""
+    return _uri(path, "ro")
+
+
+def _uri(path: Path | str, mode: str) -> str:
+    return f"file:{quote(os.fsencode(path))}?mode={mode}"
+
+
+def split_script(script: str) -> Iterator[str]:
+    """Yield the statements of *script*, each with its semicolon, and what follows the last one."""
+    pending = ""
+    *parts, rest = script.split(";")
+    for part in parts:
+        pending += part + ";"
+        if sqlite3.complete_statement(pending):
+            if pending.strip(" \t\r\n;"):
+                yield pending
+            pending = ""
+    if (pending + rest).strip(" \t\r\n;"):
+        yield pending + rest
 
 
 def primary_code(error: BaseException | None) -> int:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Self
 
 from hermes_actor.errors import NotAllowed, ReadOnly
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import split_script, sqlite3
 from hermes_actor.store.guest_sql import first_word
 from hermes_protocol.operations import SqlResult, SqlStatement
 from hermes_protocol.values import from_value, to_value
@@ -92,7 +92,7 @@ class CursorShim:
         """Run all statements of a script in one transaction."""
 
         def every_statement(face: ConnectionShim) -> None:
-            for part in _split(script):
+            for part in split_script(script):
                 face.execute(part)
 
         self.connection._atomically(every_statement)
@@ -227,15 +227,3 @@ def _check_pragma(sql: str) -> None:
     name, argument = (match.group(1).lower(), match.group(2)) if match else ("", None)
     if name not in _PRAGMAS or (argument and not (argument == "(" and name in _WITH_ARGUMENT)):
         raise NotAllowed(f"PRAGMA {name} is not open to callers of _conn")
-
-
-def _split(script: str) -> Iterator[str]:
-    pending = ""
-    for part in script.split(";"):
-        pending += part + ";"
-        if sqlite3.complete_statement(pending):
-            if pending.strip(" \t\r\n;"):
-                yield pending
-            pending = ""
-    if pending.strip(" \t\r\n;"):
-        yield pending
