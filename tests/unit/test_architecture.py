@@ -55,6 +55,7 @@ ALLOWED = {
     "session_db": {"base", "protocol", "store", "client", "api", "compat", "msgspec"},
     "providers": {"base", "protocol", "store", "client", "api", "session_db"}
     | {"msgspec", "sqlalchemy", "psycopg", "pymysql"},
+    "dbapi": {"base", "protocol", "client", "msgspec"},
     "pipeline": {"base", "api"},
     "aio": {"base", "protocol", "store", "client", "msgspec", "anyio"},
     "async_session_db": {
@@ -83,7 +84,7 @@ LATE = {
     "api": {"pipeline"},
     "pipeline": {"anyio"},
     "session_db": {"engine", "embedded", "providers"},
-    "hermes_actor": {"async_session_db"},
+    "hermes_actor": {"async_session_db", "dbapi"},
     "tools": {"session_db"},
     "cli": {"actor", "testing", "engine", "embedded", "providers"},
     "__main__": {"cli"},

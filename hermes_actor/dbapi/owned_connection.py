@@ -1,0 +1,314 @@
+"""A connection to a file that has an actor: its opening, its port, and its transactions.
+
+The transaction that the program sees is the native one of this read-only connection. Its writing
+half, from the first write on, is a lease in the actor. The methods here keep the two together, and
+let reads of this connection see what it has written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from hermes_actor.dbapi import actor_port
+from hermes_actor.dbapi.cursor import Cursor, buffer
+from hermes_actor.dbapi.errors import as_sqlite3, busy_snapshot, cannot_open
+from hermes_actor.dbapi.presentation import Presenter
+from hermes_actor.dbapi.private_objects import PrivateObjects, ask
+from hermes_actor.dbapi.statements import SCHEMA, words
+from hermes_actor.dbapi.target import Target, owned_target
+from hermes_actor.dbapi.transaction import WriteTransaction
+from hermes_actor.sqlite import Connection as BaseConnection
+from hermes_actor.sqlite import read_only_uri, sqlite3
+from hermes_actor.system.fork import inside
+from hermes_protocol.operations import SqlReply, SqlRun, SqlStep, Vacuum
+
+if TYPE_CHECKING:
+    from hermes_actor.client.actor_client import ActorClient
+
+__all__ = ["OwnedConnection"]
+
+_Native = sqlite3.Connection
+
+_NOTHING = "PRAGMA hermes_actor_nothing"
+"""A statement without columns that does nothing: it checks thread and connection like any other."""
+
+_COMMIT_NO = "SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'"
+
+_SHORTEST_SECONDS = 0.25
+"""Shortest wait for the write lock, however short the timeout of the program is: every answer of
+another process takes a moment, and no answer is no proof of a lock."""
+
+_VACUUM_SECONDS = 3600.0
+
+
+class OwnedConnection(BaseConnection):
+    """A read-only connection with a way to the actor of its file."""
+
+    _target: Target | None = None
+    _transaction: WriteTransaction | None = None
+    _client: ActorClient | None = None
+
+    lease_seconds: float | None = None
+    """Longest time of one write transaction, if the limit of the file is too short for it. The
+    status of the actor shows such a transaction and its holder."""
+
+    def __init__(
+        self,
+        database: Any,
+        timeout: float = 5.0,
+        detect_types: int = 0,
+        isolation_level: str | None = "",
+        check_same_thread: bool = True,
+        factory: Any = None,
+        cached_statements: int = 128,
+        uri: bool = False,
+        **more: Any,
+    ) -> None:
+        target = self._target = owned_target(database, uri)
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._private = PrivateObjects()
+        self._presenter = Presenter(detects_types=bool(detect_types & sqlite3.PARSE_DECLTYPES))
+        self._settings: dict[str, int | str] = {}
+        self._reading: weakref.WeakSet[Cursor] = weakref.WeakSet()
+        self._savepoints: list[str] = []
+        self._has_snapshot = False
+        self._is_stale = self._is_schema_stale = False
+        self._last_rowid = self._changes = self._remote_changes = 0
+        if target is not None:
+            if not target.has_content() and target.may_be_made():
+                self._port()
+            elif target.paths.db.is_dir():
+                raise cannot_open()
+            database, uri = read_only_uri(target.paths.db), True
+        inside(
+            super().__init__,
+            database,
+            timeout=timeout,
+            detect_types=detect_types,
+            isolation_level=isolation_level,
+            check_same_thread=check_same_thread,
+            cached_statements=cached_statements,
+            uri=uri,
+            **more,
+        )
+        if target is not None:
+            inside(self._prepare)
+
+    def _prepare(self) -> None:
+        me = weakref.ref(self)
+        counters: dict[str, Callable[[OwnedConnection], int]] = {
+            "last_insert_rowid": lambda conn: conn._last_rowid,
+            "changes": lambda conn: conn._changes,
+            "total_changes": lambda conn: conn.total_changes,
+        }
+        for name, count in counters.items():
+            _Native.create_function(self, name, 0, lambda count=count: count(me()))
+        # What is no database, or damaged, is said by the first statement, as always.
+        with contextlib.suppress(sqlite3.DatabaseError):
+            if ask(self, "PRAGMA journal_mode") != [("wal",)]:
+                self._port()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def _begin_writing(self) -> None:
+        """Take the write lock for a transaction that has begun with the word for it."""
+        transaction = self._new_transaction()
+        try:
+            transaction.open()
+        except BaseException:
+            inside(_Native.rollback, self)
+            self._note_end()
+            raise
+        self._transaction = transaction
+
+    def _send(self, steps: list[SqlStep]) -> SqlReply:
+        """Run *steps* in the actor: alone, or as a part of the open transaction."""
+        if any(words(one.sql)[0] in SCHEMA for one in steps):
+            self._is_schema_stale = True
+        self._is_stale = True
+        if self._transaction is not None:
+            reply = self._run_open(self._transaction, self._run_of(steps))
+        elif self.in_transaction:
+            reply = self._open_writing(steps)
+        else:
+            run = self._run_of(steps)
+            with as_sqlite3():
+                reply = self._port().run(run, self._wait_seconds)
+        self._count(reply)
+        return reply
+
+    def _run_open(self, transaction: WriteTransaction, run: SqlRun) -> SqlReply:
+        try:
+            return transaction.run(run)
+        finally:
+            if not transaction.is_open:
+                self._lose()
+
+    def _open_writing(self, steps: list[SqlStep]) -> SqlReply:
+        """Begin to write in a transaction that has only read so far. *steps* travel along.
+
+        Raises SQLITE_BUSY_SNAPSHOT if what it has read is not the present state any more.
+        """
+        prefix = self._prefix()
+        seen = self._commit_no() if self._has_snapshot else None
+        if self._has_snapshot:
+            prefix.insert(0, SqlStep(sql=_COMMIT_NO))
+        transaction = self._new_transaction()
+        reply = transaction.open(self._run_of([*prefix, *steps]))
+        assert reply is not None
+        if self._has_snapshot and [[seen]] != reply.results[0].rows:
+            transaction.rollback()
+            raise busy_snapshot()
+        self._transaction = transaction
+        if not transaction.is_open:
+            self._lose()
+        return structs.replace(reply, results=reply.results[len(prefix) :])
+
+    def _run_of(self, steps: list[SqlStep]) -> SqlRun:
+        return SqlRun(steps=steps, settings=self._settings, lastrowid=self._last_rowid)
+
+    def _new_transaction(self) -> WriteTransaction:
+        return WriteTransaction(
+            self._port(), self._settings, self._wait_seconds, seconds=self.lease_seconds
+        )
+
+    def _prefix(self) -> list[SqlStep]:
+        return [SqlStep(sql=sql) for sql in self._savepoints]
+
+    def _commit_no(self) -> int | None:
+        """Return the number of the last change that the snapshot of this connection has."""
+        with self._private.quiet(self), contextlib.suppress(sqlite3.OperationalError):
+            for (number,) in inside(ask, self, _COMMIT_NO):
+                return int(number)
+        return None
+
+    @contextlib.contextmanager
+    def _begun(self, was_open: bool) -> Iterator[None]:
+        """Undo the BEGIN IMMEDIATE of Python if the block does not get the write lock."""
+        try:
+            yield
+        except sqlite3.Error:
+            begun = self.in_transaction and not was_open and self._transaction is None
+            if begun and (self.isolation_level or "").upper() in ("IMMEDIATE", "EXCLUSIVE"):
+                inside(_Native.rollback, self)
+                self._note_end()
+            raise
+
+    def _end_writing(self, *, commit: bool) -> None:
+        """End the lease. If it cannot be committed, the transaction is over here, too."""
+        transaction, self._transaction = self._transaction, None
+        assert transaction is not None
+        self._is_stale = True
+        if not commit:
+            transaction.rollback()
+            return
+        try:
+            transaction.commit()
+        except BaseException:
+            self._lose()
+            raise
+
+    def _lose(self) -> None:
+        """Roll back here what is rolled back in the actor."""
+        self._transaction = None
+        self._is_stale = True
+        if self.in_transaction:
+            inside(_Native.rollback, self)
+        self._note_end()
+
+    def _vacuum(self) -> None:
+        with as_sqlite3():
+            self._port().submit(Vacuum(), _VACUUM_SECONDS)
+        self._is_stale = self._is_schema_stale = True
+
+    def _count(self, reply: SqlReply) -> None:
+        for result in [*reply.results, *filter(None, [reply.failed])]:
+            if result.lastrowid is not None:
+                self._last_rowid = result.lastrowid
+            if result.rowcount >= 0:
+                self._changes = result.changes
+            self._remote_changes += result.total_changes
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def _note_begin(self, was_open: bool) -> None:
+        """Look for cursors whose snapshot a transaction that has just begun has taken over."""
+        if not was_open and self.in_transaction:
+            self._has_snapshot = self._take_rows()
+
+    def _note_end(self) -> None:
+        if self._target is not None and not self.in_transaction:
+            self._has_snapshot = False
+            self._savepoints.clear()
+            if "defer_foreign_keys" in self._settings:  # SQLite resets it, too
+                self._settings = {
+                    name: value
+                    for name, value in self._settings.items()
+                    if name != "defer_foreign_keys"
+                }
+
+    def _refresh(self) -> None:
+        """Let the next statement see what this connection has written."""
+        if not self._is_stale or self.in_transaction:
+            return
+        self._is_stale = False
+        if self._is_schema_stale:
+            # "already exists" is said from memory: SQLite believes that it knows its own changes.
+            self._is_schema_stale = False
+            with self._private.quiet(self), contextlib.suppress(sqlite3.Error):
+                inside(ask, self, "SELECT 1 FROM sqlite_master WHERE 0")
+        self._take_rows()
+
+    def _take_rows(self) -> bool:
+        """Take the rows of unfinished cursors, which hold a snapshot; False if there was none."""
+        found = False
+        for cursor in list(self._reading):
+            try:
+                found = buffer(cursor) or found
+            except sqlite3.Error:
+                found = True
+        self._reading.clear()
+        return found
+
+    # --- states ----------------------------------------------------------------------------------
+
+    @property
+    def _wait_seconds(self) -> float:
+        return max(self._timeout, _SHORTEST_SECONDS)
+
+    def _port(self) -> ActorClient:
+        actor_port.end_abandoned()
+        if self._client is None:
+            assert self._target is not None
+            self._client = actor_port.open_port(self._target.paths, self._timeout)
+        return self._client
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid() and self._pid:
+            raise sqlite3.ProgrammingError(
+                f"this connection belongs to process {self._pid}; a forked child opens its own"
+            )
+
+    def _check_usable(self) -> None:
+        """Raise ``ProgrammingError`` in another thread, or if the connection is closed."""
+        self._clear(Cursor(self))
+
+    def _clear(self, cursor: Cursor) -> None:
+        """Drop the rows of *cursor*; raise as any statement would that cannot run."""
+        with self._private.quiet(self):
+            inside(sqlite3.Cursor.execute, cursor, _NOTHING)
+        cursor._rowcount = cursor._shown = None
+
+    def _is_legacy(self) -> bool:
+        return getattr(self, "autocommit", -1) == -1
+
+    def _ends_by_method(self) -> bool:
+        return getattr(self, "autocommit", -1) is not True

@@ -1,0 +1,76 @@
+"""Many rows, or many statements, in as few requests as possible."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+from hermes_actor.dbapi.parameters import Bound, bind, many
+from hermes_actor.dbapi.statements import one_by_one, words
+from hermes_protocol.operations import SqlStep
+from hermes_protocol.values import Blob
+
+__all__ = ["TriedRows", "chunks", "count_together"]
+
+_CHUNK_ROWS = 5_000
+_CHUNK_BYTES = 512 * 1024
+_CHUNK_STEPS = 500
+
+
+class TriedRows:
+    """Rows of ``executemany``, one by one; remembers the last one that was taken."""
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows = iter(rows)
+        self.last: Any = ()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        self.last = next(self._rows)
+        return self.last
+
+
+def chunks(sql: str, rows: Iterator[Any]) -> Iterator[SqlStep]:
+    """Yield steps for *rows*, each of one form of parameters and not too large.
+
+    If making the rows fails, those before are yielded first: they would have been executed.
+    """
+    chunk: list[Bound] = []
+    size = 0
+    try:
+        for row in rows:
+            bound = bind(row, sql)
+            is_full = len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_BYTES
+            if chunk and (is_full or type(chunk[0]) is not type(bound)):
+                full, chunk, size = chunk, [], 0
+                yield many(sql, full)
+            chunk.append(bound)
+            values = bound.values() if isinstance(bound, dict) else bound
+            size += sum(_size(value) for value in values)
+    except Exception:
+        if chunk:
+            yield many(sql, chunk)
+        raise
+    if chunk:
+        yield many(sql, chunk)
+
+
+def _size(value: Any) -> int:
+    """Return about how many bytes *value* takes on the wire."""
+    if isinstance(value, Blob):
+        return 9 + len(value.b)
+    return 9 + len(value) if isinstance(value, str) else 9
+
+
+def count_together(statements: list[str], start: int) -> int:
+    """Return how many statements from *start* can be sent in one request; at least 1."""
+    together = size = 0
+    for sql in itertools.islice(statements, start, None):
+        size += len(sql)
+        if one_by_one(*words(sql)) or together == _CHUNK_STEPS or size > _CHUNK_BYTES:
+            break
+        together += 1
+    return max(1, together)

@@ -1,0 +1,301 @@
+"""The place of a statement: the connection of the program, or the actor.
+
+Every statement is first tried here. SQLite itself then says what it is: reads, temporary tables,
+``CREATE … IF NOT EXISTS`` of what exists and most pragmas simply run; what writes to the file fails
+with SQLITE_READONLY before anything has happened, and goes to the actor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hermes_actor.dbapi import pragmas
+from hermes_actor.dbapi.cursor import Cursor
+from hermes_actor.dbapi.errors import from_actor, is_readonly
+from hermes_actor.dbapi.owned_connection import OwnedConnection
+from hermes_actor.dbapi.parameters import Bound, bind, step
+from hermes_actor.dbapi.private_objects import ask
+from hermes_actor.dbapi.requests import TriedRows, chunks, count_together
+from hermes_actor.dbapi.statements import (
+    CONTROL,
+    DML,
+    begins_writing,
+    ends_transaction,
+    may_run_anywhere,
+    split,
+    words,
+)
+from hermes_actor.sqlite import sqlite3
+from hermes_actor.system.fork import inside
+from hermes_protocol.operations import SqlReply, SqlResult, SqlStep
+
+__all__ = ["RoutedConnection"]
+
+_Native = sqlite3.Connection
+_NativeCursor = sqlite3.Cursor
+_native_isolation_level: Any = vars(_Native)["isolation_level"]
+_native_lastrowid: Any = vars(_NativeCursor)["lastrowid"]
+
+
+class RoutedConnection(OwnedConnection):
+    """A connection whose cursors run statements here or in the actor."""
+
+    # --- one statement ---------------------------------------------------------------------------
+
+    def _execute(self, cursor: Cursor, sql: Any, parameters: Any) -> None:
+        self._check_process()
+        if not isinstance(sql, str):
+            _NativeCursor.execute(cursor, sql, parameters)  # raises TypeError
+        with self._lock:
+            first, second = words(sql)
+            if first == "PRAGMA" and self._run_pragma(cursor, sql):
+                pass
+            elif self._transaction is not None:
+                self._run_in_lease(cursor, first, second, sql, parameters)
+            else:
+                self._try_here(cursor, first, second, sql, parameters)
+            if first:
+                cursor._lastrowid = self._last_rowid
+
+    def _try_here(self, cursor: Cursor, first: str, second: str, sql: str, parameters: Any) -> None:
+        self._refresh()
+        was_open = self.in_transaction
+        cursor._rowcount = cursor._shown = None
+        try:
+            inside(_NativeCursor.execute, cursor, sql, parameters)
+        except sqlite3.OperationalError as error:
+            if not is_readonly(error):
+                raise
+            self._note_begin(was_open)
+        else:
+            self._ran_here(cursor, first, second, sql, was_open)
+            return
+        if first == "VACUUM":
+            self._vacuum()
+            return
+        if self._private.exist:
+            self._private.refuse_mixture(self, sql, parameters)
+        bound = bind(parameters, sql)
+        with self._begun(was_open):
+            reply = self._send([step(sql, bound)])
+        self._take(cursor, first, sql, bound, reply)
+
+    def _ran_here(self, cursor: Cursor, first: str, second: str, sql: str, was_open: bool) -> None:
+        """Note what a statement that has run on this connection means for the next ones."""
+        if first in CONTROL:
+            self._note_begin(was_open)
+            if begins_writing(first, second):
+                self._begin_writing()
+            elif self.in_transaction and first != "BEGIN":
+                # In order: they run in the lease if the transaction comes to write.
+                self._savepoints.append(sql)
+            self._note_end()
+            return
+        if self.in_transaction:
+            self._has_snapshot = True
+        if cursor.description is not None:
+            self._reading.add(cursor)
+        elif first in DML:
+            self._last_rowid = _native_lastrowid.__get__(cursor)
+            self._changes = max(0, cursor.rowcount)
+        elif first in ("CREATE", "DROP", "ATTACH", "DETACH"):
+            if first == "ATTACH":
+                self._private.confine_attached(self)
+            self._private.look_for_tables(self)
+
+    def _run_in_lease(
+        self, cursor: Cursor, first: str, second: str, sql: str, parameters: Any
+    ) -> None:
+        self._clear(cursor)
+        if first in CONTROL:
+            self._control_lease(cursor, first, sql)
+            return
+        if first in ("ATTACH", "DETACH", "VACUUM"):
+            inside(_NativeCursor.execute, cursor, sql, parameters)  # says: not in a transaction
+            self._private.look_for_tables(self)
+            return
+        if self._private.exist or may_run_anywhere(first, second, sql):
+            if inside(self._private.run_without_file, cursor, sql, parameters):
+                self._ran_here(cursor, first, second, sql, True)
+                return
+            if self._private.exist:
+                self._private.refuse_mixture(self, sql, parameters)
+        self._private.authorize(self, sql, parameters)
+        bound = bind(parameters, sql)
+        self._trace(sql, parameters)
+        self._take(cursor, first, sql, bound, self._send([step(sql, bound)]))
+
+    def _control_lease(self, cursor: Cursor, first: str, sql: str) -> None:
+        """Run transaction control while there is a lease: there first, then here."""
+        if first == "BEGIN":
+            inside(_NativeCursor.execute, cursor, sql)  # says: within a transaction
+        elif ends_transaction(first, sql):
+            self._end_writing(commit=first != "ROLLBACK")
+            inside(_NativeCursor.execute, cursor, sql)
+        else:
+            self._raise_error(self._send([step(sql, [])]))
+            inside(_NativeCursor.execute, cursor, sql)
+            if not self.in_transaction:  # the outermost savepoint was released
+                self._end_writing(commit=True)
+        self._note_end()
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _take(self, cursor: Cursor, first: str, sql: str, bound: Bound, reply: SqlReply) -> None:
+        """Make the answer to one statement the result of *cursor*."""
+        self._raise_error(reply)
+        (result,) = reply.results
+        if result.columns:
+            reads = first not in DML
+            self._present(cursor, (sql, bound) if reads else None, result)
+        cursor._rowcount = result.rowcount if first in DML else -1
+
+    def _present(self, cursor: Cursor, query: tuple[str, Bound] | None, result: SqlResult) -> None:
+        with self._private.quiet(self):
+            cursor._shown = inside(self._presenter.show, cursor, query, result.columns, result.rows)
+
+    def _raise_error(self, reply: SqlReply) -> None:
+        if reply.error is not None:
+            raise self._private.explained(from_actor(reply.error))
+
+    # --- many statements -------------------------------------------------------------------------
+
+    def _executemany(self, cursor: Cursor, sql: Any, rows: Iterable[Any]) -> None:
+        self._check_process()
+        if not isinstance(sql, str):
+            _NativeCursor.executemany(cursor, sql, rows)  # raises TypeError
+        with self._lock:
+            first, _ = words(sql)
+            cursor._rowcount = cursor._shown = None
+            was_open = self.in_transaction
+            if self._transaction is not None:
+                if first not in DML:
+                    _NativeCursor.executemany(cursor, sql, ())  # says: only DML
+                self._clear(cursor)
+                rest: Iterator[Any] = iter(rows)
+            else:
+                self._refresh()
+                tried = TriedRows(rows)
+                try:
+                    _NativeCursor.executemany(cursor, sql, tried)
+                    return
+                except sqlite3.OperationalError as error:
+                    if not is_readonly(error):
+                        raise
+                    self._note_begin(was_open)
+                if self._private.exist:
+                    self._private.refuse_mixture(self, sql, tried.last)
+                rest = itertools.chain((tried.last,), tried)
+            total = 0
+            with self._begun(was_open):
+                for chunk in chunks(sql, rest):
+                    reply = self._send([chunk])
+                    total += sum(max(0, result.rowcount) for result in reply.results)
+                    self._raise_error(reply)
+            cursor._rowcount = total
+
+    def _executescript(self, cursor: Cursor, script: Any) -> None:
+        self._check_process()
+        with self._lock:
+            legacy = self._is_legacy()
+            if isinstance(script, str) and "\0" not in script:
+                if legacy and self._transaction is not None:
+                    self._check_usable()
+                    self._end_writing(commit=True)
+                _NativeCursor.executescript(cursor, "")
+                self._note_end()
+            else:
+                _NativeCursor.executescript(cursor, script)  # raises
+            level = self.isolation_level
+            if legacy:
+                _native_isolation_level.__set__(self, None)
+            inner = Cursor(self)
+            try:
+                self._run_statements(inner, list(split(script)))
+            finally:
+                inner.close()
+                if legacy and level is not None:
+                    _native_isolation_level.__set__(self, level)
+
+    def _run_statements(self, cursor: Cursor, statements: list[str]) -> None:
+        """Run *statements*: those that need the actor together, as far as possible."""
+        done = 0
+        while done < len(statements):
+            sql = statements[done]
+            together = 1 if self._private.exist else count_together(statements, done)
+            if together == 1 or self._runs_here(cursor, sql):
+                if together == 1:
+                    cursor.execute(sql).fetchall()
+                done += 1
+                continue
+            reply = self._send([SqlStep(sql=one) for one in statements[done : done + together]])
+            self._raise_error(reply)
+            done += together
+
+    def _runs_here(self, cursor: Cursor, sql: str) -> bool:
+        """Try one statement of a script here; return False if it writes to the file."""
+        if self._transaction is not None:
+            return False
+        first, second = words(sql)
+        self._refresh()
+        was_open = self.in_transaction
+        try:
+            inside(_NativeCursor.execute, cursor, sql)
+        except sqlite3.OperationalError as error:
+            if not is_readonly(error):
+                raise
+            return False
+        self._ran_here(cursor, first, second, sql, was_open)
+        _NativeCursor.fetchall(cursor)
+        return True
+
+    # --- pragmas ---------------------------------------------------------------------------------
+
+    def _run_pragma(self, cursor: Cursor, sql: str) -> bool:
+        """Run a pragma that is not a statement like any other. Returns False if it is."""
+        pragma = pragmas.parse(sql)
+        if pragma is None:
+            return False
+        name, argument = pragma
+        if name in pragmas.OWNERS and argument is not None:
+            inside(_NativeCursor.execute, cursor, f"PRAGMA {name}")
+        elif name in pragmas.ANSWERED:
+            self._clear(cursor)
+            columns = pragmas.ANSWERED[name]
+            if columns:
+                self._present(
+                    cursor, None, SqlResult(columns=list(columns), rows=[[0] * len(columns)])
+                )
+        elif name in pragmas.SETTINGS or name in pragmas.LOCAL:
+            inside(_NativeCursor.execute, cursor, sql)
+            if argument is not None:
+                self._note_setting(name, argument)
+        else:
+            return False
+        cursor._rowcount = None
+        return True
+
+    def _note_setting(self, name: str, argument: str) -> None:
+        if name == "busy_timeout":
+            with self._private.quiet(self):
+                ((milliseconds,),) = ask(self, "PRAGMA busy_timeout")
+            self._timeout = milliseconds / 1000
+        elif name in pragmas.SETTINGS:
+            with self._private.quiet(self):
+                rows = ask(self, f"PRAGMA {name}")
+            # The value that holds now: SQLite ignores some settings inside a transaction. One has
+            # no question.
+            value = rows[0][0] if rows else int(argument.lower() in ("1", "on", "true", "yes"))
+            self._settings = {**self._settings, name: value}
+
+    def _trace(self, sql: str, parameters: Any) -> None:
+        """Show a statement of the lease to the trace callback, with its values filled in."""
+        if self._private.trace is None:
+            return
+        try:
+            ask(self, sql, parameters)  # for its trace alone: it writes nothing
+        except sqlite3.Error as error:
+            if not is_readonly(error):
+                self._private.trace(sql)

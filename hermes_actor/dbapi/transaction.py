@@ -1,0 +1,179 @@
+"""The writing half of an open transaction: a lease of the actor that survives the actor.
+
+The statements of the transaction are kept, with a digest of every answer that the program has
+seen. When the lease is lost with its actor, they run again in a new one. If all answers are the
+same, the program cannot tell the difference and goes on; otherwise the transaction is rolled back
+and the program gets the error that its retry loop knows (G17).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hermes_actor.dbapi.errors import as_sqlite3, locked
+from hermes_actor.errors import HermesActorError, LeaseLost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_actor.client.interfaces import SqlLease, SqlPort
+    from hermes_protocol.operations import SqlReply, SqlRun
+
+__all__ = ["MOST_BYTES", "MOST_STATEMENTS", "Journal", "WriteTransaction"]
+
+MOST_STATEMENTS = 1_000
+"""Statements of a transaction up to which it can run again."""
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Bytes of statements and parameters up to which it can."""
+
+_REPLAY_SECONDS = 5.0
+"""Shortest time for running again: a new actor has to come up first, whatever the timeout of the
+program is, which is about the locks of others."""
+
+
+class Journal:
+    """The statements of a transaction, with digests of what they have answered."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[SqlRun, bytes]] = []
+        self._statements = 0
+        self._bytes = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """False if there was more than is kept: the transaction cannot run again."""
+        return self._statements <= MOST_STATEMENTS and self._bytes <= MOST_BYTES
+
+    def add(self, run: SqlRun, reply: SqlReply) -> None:
+        """Keep *run* and the digest of its answer."""
+        self._statements += sum(len(step.rows or step.named_rows or ()) or 1 for step in run.steps)
+        self._bytes += len(msgspec.msgpack.encode(run))
+        if self.is_complete:
+            self.entries.append((run, digest(reply)))
+        else:
+            self.entries.clear()
+
+
+def digest(reply: SqlReply) -> bytes:
+    """Return what two answers have in common if and only if a program cannot tell them apart."""
+    return hashlib.blake2b(msgspec.msgpack.encode(reply), digest_size=16).digest()
+
+
+class WriteTransaction:
+    """One transaction in the actor. Every method raises classes of ``sqlite3`` only.
+
+    After an error of the lease itself :attr:`is_open` is False, and the transaction is rolled back.
+    An error of a statement is in its reply.
+    """
+
+    def __init__(
+        self,
+        port: SqlPort,
+        settings: Mapping[str, int | str],
+        timeout: float,
+        *,
+        seconds: float | None = None,
+    ) -> None:
+        self.is_open = False
+        self._port = port
+        self._settings = dict(settings)
+        self._timeout = timeout
+        self._seconds = seconds
+        self._journal = Journal()
+        self._lease: SqlLease | None = None
+
+    def open(self, first: SqlRun | None = None) -> SqlReply | None:
+        """Take the write lock, and run *first* in the same request.
+
+        Raises "database is locked" if it is not free within the timeout.
+        """
+        with as_sqlite3():
+            self._lease = self._open_lease(self._timeout, first)
+        reply = self._lease.reply
+        self.is_open = reply is None or reply.open
+        if first is not None and reply is not None:
+            self._journal.add(first, reply)
+        return reply
+
+    def run(self, run: SqlRun) -> SqlReply:
+        """Run statements, in another lease than before if that was lost."""
+        try:
+            with as_sqlite3():
+                while True:
+                    assert self._lease is not None
+                    try:
+                        reply = self._lease.run(run)
+                        break
+                    except LeaseLost as error:
+                        self._repeat(error)
+        except BaseException:
+            # Of an interrupted statement the answer is lost, so whether it ran is not known here.
+            self.rollback()
+            raise
+        self.is_open = reply.open
+        self._journal.add(run, reply)
+        return reply
+
+    def commit(self) -> None:
+        """Return when everything is committed and synced, once, however often it was sent.
+
+        After any error it is rolled back, unless its text says that the outcome is unknown.
+        """
+        try:
+            with as_sqlite3():
+                while True:
+                    assert self._lease is not None
+                    try:
+                        self._lease.commit()
+                        break
+                    except LeaseLost as error:
+                        # Not committed: a commit whose answer was lost is answered by its receipt.
+                        self._repeat(error)
+        finally:
+            self.is_open = False
+            self._lease = None
+
+    def rollback(self) -> None:
+        """Undo everything. Never raises: what the actor cannot be asked for it does by itself."""
+        lease, self._lease, self.is_open = self._lease, None, False
+        if lease is not None:
+            with contextlib.suppress(HermesActorError, OSError):
+                lease.rollback()
+
+    def _open_lease(self, timeout: float, first: SqlRun | None) -> SqlLease:
+        return self._port.open_lease(self._settings, timeout, first=first, seconds=self._seconds)
+
+    def _repeat(self, lost: LeaseLost) -> None:
+        """Run everything again in a new lease. Raises "database is locked" if that differs."""
+        if not self._journal.is_complete:
+            raise locked(
+                f"the actor of the file has ended in the middle of a transaction of more than"
+                f" {MOST_STATEMENTS} statements or {MOST_BYTES} bytes; it was rolled back ({lost})"
+            ) from lost
+        deadline = time.monotonic() + max(self._timeout, _REPLAY_SECONDS)
+        while True:
+            try:
+                self._repeat_once(max(0.0, deadline - time.monotonic()))
+                return
+            except LeaseLost as again:
+                if time.monotonic() >= deadline:
+                    raise locked(f"the transaction was rolled back ({again})") from again
+
+    def _repeat_once(self, timeout: float) -> None:
+        entries = self._journal.entries
+        lease = self._lease = self._open_lease(timeout, entries[0][0] if entries else None)
+        for position, (run, seen) in enumerate(entries):
+            reply = lease.reply if position == 0 else lease.run(run)
+            if reply is None or digest(reply) != seen:
+                self.rollback()
+                raise locked(
+                    "the actor of the file has ended in the middle of a transaction, and another"
+                    " program has meanwhile changed what the transaction had read; it was rolled"
+                    " back"
+                )
