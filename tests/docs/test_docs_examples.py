@@ -88,7 +88,7 @@ def test_drop_in_lines_replace_the_module(home):
 
 def programs():
     """Every program of a guide that is followed by what it prints."""
-    for page in ("how-to/async.md", "how-to/follow-changes.md"):
+    for page in ("how-to/async.md", "how-to/follow-changes.md", "how-to/sqlite3.md"):
         found = fences(page)
         assert [kind for kind, _ in found] == ["python", "text"] * (len(found) // 2), page
         for number in range(0, len(found), 2):
