@@ -24,13 +24,8 @@ if TYPE_CHECKING:
     from hermes_actor.api.provider import SessionDBProvider
 
 __all__ = [
-    "ENTRY_POINT_GROUP",
-    "StoreSpec",
-    "choose_by_settings",
-    "choose_by_url",
-    "is_url",
-    "masked",
-]
+    "ENTRY_POINT_GROUP", "StoreSpec", "choose_by_settings", "choose_by_url", "is_url", "masked",
+]  # fmt: skip
 
 ENTRY_POINT_GROUP = "hermes_actor.sessiondb_providers"
 

@@ -16,17 +16,9 @@ from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 
 __all__ = [
-    "compression_lineage",
-    "compression_tip",
-    "continuations",
-    "continued",
-    "resume_target",
-    "root_to_tip",
-    "walk_lineage",
-    "walk_to_messages",
-    "walk_to_root",
-    "walk_to_tip",
-]
+    "compression_lineage", "compression_tip", "continuations", "continued", "resume_target",
+    "root_to_tip", "walk_lineage", "walk_to_messages", "walk_to_root", "walk_to_tip",
+]  # fmt: skip
 
 # Bounds end the walk on a cyclic lineage, which other programs can write.
 _MAX_TIP_STEPS = 100

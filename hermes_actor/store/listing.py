@@ -19,15 +19,9 @@ from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.telegram_topics import has_topics
 
 __all__ = [
-    "PREVIEW_CUT",
-    "Page",
-    "list_rich",
-    "projected",
-    "rich_row",
-    "search_sessions",
-    "shortened",
+    "PREVIEW_CUT", "Page", "list_rich", "projected", "rich_row", "search_sessions", "shortened",
     "unlinked_telegram_sessions",
-]
+]  # fmt: skip
 
 PREVIEW_CUT = 63
 _PREVIEW_LENGTH = 60

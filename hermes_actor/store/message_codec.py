@@ -17,16 +17,9 @@ from hermes_protocol.operations import MessageRow
 from hermes_protocol.values import Stored, to_value
 
 __all__ = [
-    "JSON_COLUMNS",
-    "JSON_PREFIX",
-    "count_calls",
-    "decode_content",
-    "decode_json",
-    "decode_row",
-    "encode_content",
-    "encode_json",
-    "transcript_rows",
-]
+    "JSON_COLUMNS", "JSON_PREFIX", "count_calls", "decode_content", "decode_json", "decode_row",
+    "encode_content", "encode_json", "transcript_rows",
+]  # fmt: skip
 
 JSON_PREFIX = "\x00json:"
 

@@ -9,16 +9,9 @@ from typing import Any
 from hermes_actor.sqlite import Connection
 
 __all__ = [
-    "Row",
-    "chunks",
-    "dicts",
-    "first",
-    "is_there",
-    "lenient_text",
-    "placeholders",
-    "read_transaction",
-    "scalar",
-]
+    "Row", "chunks", "dicts", "first", "is_there", "lenient_text", "placeholders",
+    "read_transaction", "scalar",
+]  # fmt: skip
 
 Row = dict[str, Any]
 

@@ -12,26 +12,11 @@ import re
 from hermes_actor.store.columns import MESSAGES, SESSIONS, create_table
 
 __all__ = [
-    "COMMON_OWN_SQL",
-    "DEFERRED_INDEX_SQL",
-    "FTS_SHAPE",
-    "FTS_SQL",
-    "FTS_TRIGGERS",
-    "FTS_TRIGRAM_SQL",
-    "INDEXED_TEXT",
-    "LEFTOVER",
-    "NUL_INSIDE",
-    "OWN_INDEXES",
-    "OWN_SQL",
-    "PLAIN_TABLES",
-    "SCHEMA_SQL",
-    "SCHEMA_VERSION",
-    "TOPICS_INDEX_SQL",
-    "TOPICS_SQL",
-    "TOPICS_VERSION",
-    "canonical",
-    "statements",
-]
+    "COMMON_OWN_SQL", "DEFERRED_INDEX_SQL", "FTS_SHAPE", "FTS_SQL", "FTS_TRIGGERS",
+    "FTS_TRIGRAM_SQL", "INDEXED_TEXT", "LEFTOVER", "NUL_INSIDE", "OWN_INDEXES", "OWN_SQL",
+    "PLAIN_TABLES", "SCHEMA_SQL", "SCHEMA_VERSION", "TOPICS_INDEX_SQL", "TOPICS_SQL",
+    "TOPICS_VERSION", "canonical", "statements",
+]  # fmt: skip
 
 SCHEMA_VERSION = 11
 

@@ -16,21 +16,10 @@ from hermes_actor.store.schema_features import features_of
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 __all__ = [
-    "MAX_TITLE_LENGTH",
-    "by_title",
-    "check_may_move",
-    "claim_title",
-    "escape_like",
-    "free_title",
-    "in_use",
-    "lineage_base",
-    "next_in_lineage",
-    "next_number",
-    "queued_title",
-    "resolve_title",
-    "sanitize_title",
-    "title_of",
-]
+    "MAX_TITLE_LENGTH", "by_title", "check_may_move", "claim_title", "escape_like", "free_title",
+    "in_use", "lineage_base", "next_in_lineage", "next_number", "queued_title", "resolve_title",
+    "sanitize_title", "title_of",
+]  # fmt: skip
 
 MAX_TITLE_LENGTH = 100
 

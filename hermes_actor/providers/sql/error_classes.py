@@ -26,34 +26,13 @@ from hermes_actor.errors import (
 from hermes_actor.providers.sql.dialect import Classification, RetryAction
 
 __all__ = [
-    "ACCESS_DENIED",
-    "AUTH_FAILED",
-    "BAD_VALUE",
-    "CONNECTION_LOST",
-    "DEADLOCK",
-    "DISK_ERROR",
-    "DISK_FULL",
-    "INSUFFICIENT_RESOURCES",
-    "LOCK_TIMEOUT",
-    "NOT_PERMITTED",
-    "NO_DATABASE",
-    "OUT_OF_MEMORY",
-    "READ_ONLY",
-    "REPLICA",
-    "SERIALIZATION_FAILURE",
-    "SERVER_STARTING_OR_STOPPING",
-    "STATEMENT_TIMEOUT",
-    "TIMEOUT",
-    "TOO_MANY_CONNECTIONS",
-    "TOO_MANY_CONNECTIONS_OF_USER",
-    "UNKNOWN",
-    "VALUE_TOO_LARGE",
-    "ErrorClass",
-    "foreign_key",
-    "no_value",
-    "pool_in_use",
-    "unique_violation",
-]
+    "ACCESS_DENIED", "AUTH_FAILED", "BAD_VALUE", "CONNECTION_LOST", "DEADLOCK", "DISK_ERROR",
+    "DISK_FULL", "INSUFFICIENT_RESOURCES", "LOCK_TIMEOUT", "NOT_PERMITTED", "NO_DATABASE",
+    "OUT_OF_MEMORY", "READ_ONLY", "REPLICA", "SERIALIZATION_FAILURE",
+    "SERVER_STARTING_OR_STOPPING", "STATEMENT_TIMEOUT", "TIMEOUT", "TOO_MANY_CONNECTIONS",
+    "TOO_MANY_CONNECTIONS_OF_USER", "UNKNOWN", "VALUE_TOO_LARGE", "ErrorClass", "foreign_key",
+    "no_value", "pool_in_use", "unique_violation",
+]  # fmt: skip
 
 
 class ErrorClass(NamedTuple):

@@ -28,21 +28,9 @@ from hermes_actor.store.columns import MESSAGES, SESSIONS, Form
 from hermes_actor.store.columns import Column as ColumnOfFile
 
 __all__ = [
-    "FORMAT",
-    "MESSAGE_COLUMNS",
-    "SESSION_COLUMNS",
-    "archived",
-    "bindings",
-    "changes",
-    "followers",
-    "messages",
-    "metadata",
-    "mode",
-    "own_meta",
-    "queued_titles",
-    "sessions",
-    "state_meta",
-]
+    "FORMAT", "MESSAGE_COLUMNS", "SESSION_COLUMNS", "archived", "bindings", "changes", "followers",
+    "messages", "metadata", "mode", "own_meta", "queued_titles", "sessions", "state_meta",
+]  # fmt: skip
 
 FORMAT = 2
 """Version of this schema, kept under ``format`` in ``hermes_actor_meta``.

@@ -25,14 +25,9 @@ from hermes_actor.sqlite import connect_alone
 from hermes_actor.system.fork import inside
 
 __all__ = [
-    "KEPT_NUL",
-    "StoredInteger",
-    "StoredReal",
-    "StoredText",
-    "decode_text",
-    "encode_text",
+    "KEPT_NUL", "StoredInteger", "StoredReal", "StoredText", "decode_text", "encode_text",
     "mysql_collation",
-]
+]  # fmt: skip
 
 _ESCAPE = "\x1a"
 KEPT_NUL = "\x1a\x1a"

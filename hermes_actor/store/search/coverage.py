@@ -12,15 +12,9 @@ from hermes_actor.store.schema import FTS_SQL, FTS_TRIGRAM_SQL, statements
 from hermes_actor.store.schema_features import features_of
 
 __all__ = [
-    "TABLES",
-    "can_serve",
-    "check_usable",
-    "covers",
-    "is_usable",
-    "last_of_next",
-    "read_indexes",
+    "TABLES", "can_serve", "check_usable", "covers", "is_usable", "last_of_next", "read_indexes",
     "works",
-]
+]  # fmt: skip
 
 TABLES = {"messages_fts": FTS_SQL, "messages_fts_trigram": FTS_TRIGRAM_SQL}
 

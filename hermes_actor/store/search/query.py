@@ -8,15 +8,8 @@ from functools import cache
 from typing import NamedTuple
 
 __all__ = [
-    "TRIGRAM",
-    "Plan",
-    "Route",
-    "contains_cjk",
-    "count_cjk",
-    "is_cjk",
-    "plan_query",
-    "sanitize",
-]
+    "TRIGRAM", "Plan", "Route", "contains_cjk", "count_cjk", "is_cjk", "plan_query", "sanitize",
+]  # fmt: skip
 
 _CJK_RANGES = (
     (0x3000, 0x303F),  # CJK symbols and punctuation

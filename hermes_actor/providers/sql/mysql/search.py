@@ -39,14 +39,9 @@ from hermes_actor.providers.sql.types import KEPT_NUL, encode_text
 from hermes_actor.store.titles import escape_like
 
 __all__ = [
-    "ADD_WORDS",
-    "has_words",
-    "messages_with_words",
-    "part_match",
-    "words_column",
-    "words_match",
+    "ADD_WORDS", "has_words", "messages_with_words", "part_match", "words_column", "words_match",
     "words_rank",
-]
+]  # fmt: skip
 
 ADD_WORDS = (
     "ALTER TABLE messages ADD COLUMN words LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,"

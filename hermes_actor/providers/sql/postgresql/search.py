@@ -51,19 +51,9 @@ from hermes_actor.providers.sql.types import KEPT_NUL, StoredText, encode_text
 from hermes_actor.store.titles import escape_like
 
 __all__ = [
-    "PARTS",
-    "Stems",
-    "headlines",
-    "mark",
-    "messages_with_words",
-    "parts_match",
-    "plain",
-    "similar",
-    "words_column",
-    "words_match",
-    "words_query",
-    "words_rank",
-]
+    "PARTS", "Stems", "headlines", "mark", "messages_with_words", "parts_match", "plain",
+    "similar", "words_column", "words_match", "words_query", "words_rank",
+]  # fmt: skip
 
 _CHARACTERS_READ = 200_000
 _LONGEST = 500
