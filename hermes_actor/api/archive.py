@@ -10,6 +10,7 @@ import hermes_protocol.operations as ops
 from hermes_actor.api.change import Change, change
 from hermes_actor.api.maintenance import MaintenanceMethods
 from hermes_actor.store import queries, titles
+from hermes_actor.store.rows import chunks
 from hermes_protocol.operations import Imported, MessageRow, SessionRow
 
 __all__ = ["ArchiveMethods"]
@@ -49,14 +50,9 @@ class ArchiveMethods(MaintenanceMethods):
             The ids of all that were removed, delegates included.
         """
         removed: list[str] = []
-        for start in range(0, len(session_ids), _REMOVED_TOGETHER):
-            operation = ops.SessionsRemove(ids=session_ids[start : start + _REMOVED_TOGETHER])
-            more = True
-            while more:
-                pruned = self._submit(operation)
-                self._remove_files(sessions_dir, pruned.ids)
-                removed += pruned.ids
-                more = pruned.more
+        for ids in chunks(session_ids, _REMOVED_TOGETHER):
+            for gone in self._in_slices(ops.SessionsRemove(ids=ids), sessions_dir):
+                removed += gone
                 if progress is not None:
                     progress(len(removed))
         return removed

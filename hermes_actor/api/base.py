@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from hermes_actor.errors import Closed
 from hermes_actor.store.queries import Query
-from hermes_actor.store.surrogates import without_surrogates
+from hermes_actor.store.surrogates import storable
 from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
@@ -35,13 +35,8 @@ class Methods:
         port = self._opened_port()
         try:
             return port.submit(operation, self._timeout)
-        except UnicodeEncodeError:
-            # Lone surrogates cannot be stored. In the text of a message that is the caller's
-            # error; anywhere else it must not cost the change.
-            clean = without_surrogates(operation)
-            if clean is operation:
-                raise
-            return port.submit(clean, self._timeout)
+        except UnicodeEncodeError as error:
+            return port.submit(storable(operation, error), self._timeout)
 
     def _query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Answer *query* from a state that has every change acknowledged before the call.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import msgspec
 
 from hermes_actor.errors import OutcomeUnknown
-from hermes_actor.store.surrogates import without_surrogates
+from hermes_actor.store.surrogates import storable
 from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
@@ -97,20 +97,11 @@ def build(
             " so it cannot be sent as one"
         )
     made: Change[R] = method.builder(db, *args, **kwargs)  # type: ignore[attr-defined]
-    made.operation = _storable(made.operation)
-    return made
-
-
-def _storable(operation: Operation[Any]) -> Operation[Any]:
-    """Return *operation* as ``Methods._submit`` would have it stored; see there."""
     try:
-        _encode(operation)
-    except UnicodeEncodeError:
-        clean = without_surrogates(operation)
-        if clean is operation:
-            raise
-        return clean
-    return operation
+        _encode(made.operation)
+    except UnicodeEncodeError as error:
+        made.operation = storable(made.operation, error)
+    return made
 
 
 def reason_for_all(error: BaseException) -> Exception:

@@ -67,12 +67,18 @@ class MaintenanceMethods(Methods):
         operation = ops.SessionsPrune(
             started_before=time.time() - older_than_days * _DAY_SECONDS, source=source
         )
-        total, more = 0, True
+        return sum(map(len, self._in_slices(operation, sessions_dir)))
+
+    def _in_slices(
+        self, operation: ops.Operation[ops.Pruned], sessions_dir: Path | None
+    ) -> Iterator[list[str]]:
+        """Send *operation* until nothing is left of it; yield the ids that each slice removed."""
+        more = True
         while more:
             pruned = self._submit(operation)
             self._remove_files(sessions_dir, pruned.ids)
-            total, more = total + len(pruned.ids), pruned.more
-        return total
+            yield pruned.ids
+            more = pruned.more
 
     def _remove_files(self, sessions_dir: Path | None, removed: Iterable[str]) -> None:
         for session_id in removed:

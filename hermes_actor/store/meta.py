@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
+from hermes_actor.store.inspection import page_usage
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_actor.store.rows import Row, dicts, first, scalar
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
 
 __all__ = ["content_bytes", "get_meta", "handoff_state", "pending_handoffs"]
@@ -31,11 +32,8 @@ def get_meta(conn: Connection, key: str) -> str | None:
 @answers(queries.content_bytes)
 def content_bytes(conn: Connection) -> int:
     """Return the size of the file without its free pages, in bytes."""
-    pages, free, size = (
-        conn.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int((pages - free) * size)
+    usage = page_usage(conn)
+    return (usage.pages - usage.free_pages) * usage.page_bytes
 
 
 @applies(HandoffRequest)
@@ -75,14 +73,12 @@ def finish_handoff(conn: Connection, op: HandoffFinish) -> None:
 @answers(queries.handoff_state)
 def handoff_state(conn: Connection, session_id: str) -> Row | None:
     """Return ``state``, ``platform`` and ``error`` of a hand-off; ``None`` without the session."""
-    rows = conn.execute(
-        "SELECT handoff_state, handoff_platform, handoff_error FROM sessions WHERE id = ?",
+    return first(
+        conn,
+        "SELECT handoff_state AS state, handoff_platform AS platform, handoff_error AS error"
+        " FROM sessions WHERE id = ?",
         (session_id,),
-    ).fetchall()
-    if not rows:
-        return None
-    state, platform, error = rows[0]
-    return {"state": state, "platform": platform, "error": error}
+    )
 
 
 @answers(queries.pending_handoffs)

@@ -13,27 +13,28 @@ from msgspec import Struct, structs
 
 from hermes_protocol.operations import MessageAppend
 
-__all__ = ["json_bytes", "without_surrogates"]
+__all__ = ["json_bytes", "storable", "without_surrogates"]
 
 T = TypeVar("T")
 
 
-def without_surrogates(value: T) -> T:
-    """Return *value* with lone surrogates replaced.
+def storable(operation: T, error: UnicodeEncodeError) -> T:
+    """Return *operation*, whose encoding raised *error*, with lone surrogates replaced.
 
-    A message to append is returned unchanged if its content is text with one: callers know that
-    error.
+    Raises *error* if the content of a message to append holds one: callers know that error.
     """
-    if isinstance(value, MessageAppend) and _cannot_encode(value.message.content):
-        return value
-    return _clean(value)  # type: ignore[no-any-return]
+    clean = without_surrogates(operation)
+    if isinstance(operation, MessageAppend):
+        content = operation.message.content
+        if isinstance(content, str) and without_surrogates(content) is not content:
+            raise error
+    if clean is operation:
+        raise error
+    return clean
 
 
-def _cannot_encode(value: Any) -> bool:
-    return isinstance(value, str) and _clean(value) is not value
-
-
-def _clean(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
+    """Return *value* with lone surrogates replaced in texts, structs and lists of these."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -44,11 +45,11 @@ def _clean(value: Any) -> Any:
         changes = {
             name: cleaned
             for name in value.__struct_fields__
-            if (cleaned := _clean(old := getattr(value, name))) is not old
+            if (cleaned := without_surrogates(old := getattr(value, name))) is not old
         }
         return structs.replace(value, **changes) if changes else value
     if isinstance(value, list):
-        cleaned_list = [_clean(item) for item in value]
+        cleaned_list = [without_surrogates(item) for item in value]
         unchanged = all(new is old for new, old in zip(cleaned_list, value, strict=True))
         return value if unchanged else cleaned_list
     return value

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from hermes_actor.errors import CannotMigrate
 from hermes_actor.providers.migration.checksums import Checksums, hexadecimal
 from hermes_actor.providers.migration.report import Report
-from hermes_actor.providers.migration.sessions import Tell, copy_sessions
+from hermes_actor.providers.migration.sessions import SessionCopy, Tell
 from hermes_actor.store.raw_rows import LOWEST, StoreSummary, columns_of
 from hermes_actor.store.row_transfer import COPIED_TABLES, TOPIC_TABLES
 from hermes_protocol.operations import RowsCopy
@@ -90,7 +90,9 @@ class Migration:
         if not target.messages:
             self._target.before_copy()
         copying = time.monotonic()
-        copy_sessions(self._source, self._target, self._run, self._ours, self.report, self._tell)
+        SessionCopy(
+            self._source, self._target, self._run, self._ours, self.report, self._tell
+        ).copy()
         self._copy_messages(source, through)
         self._copy_tables()
         self._bookmark(last_id=source.last_id)

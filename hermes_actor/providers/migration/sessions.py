@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_actor.providers.migration.checksums import digest_of
 from hermes_actor.store.raw_rows import columns_of
+from hermes_actor.store.rows import chunks
 from hermes_protocol.operations import RowsCopy
 
 if TYPE_CHECKING:
@@ -15,30 +16,18 @@ if TYPE_CHECKING:
     from hermes_actor.providers.migration.report import Report
     from hermes_actor.store.raw_rows import StoredRow
 
-__all__ = ["Tell", "copy_sessions"]
+__all__ = ["SessionCopy", "Tell"]
 
 Tell = Callable[[str, int, int], None]
 """Called with the step that runs, the rows done, and the rows in all."""
-
-
-def copy_sessions(
-    source: MigrationEndpoint,
-    target: MigrationEndpoint,
-    run: str,
-    ours: Checksums,
-    report: Report,
-    tell: Tell,
-) -> None:
-    """Make the sessions of *target* equal to those of *source*; *ours* gets their checksums."""
-    _Sessions(source, target, run, ours, report, tell).copy()
 
 
 _REMOVED_TOGETHER = 10_000
 """Ids in one removal."""
 
 
-class _Sessions:
-    """One copy of all sessions, from source to target."""
+class SessionCopy:
+    """One copy of all sessions, from *source* to *target*; *ours* gets their checksums."""
 
     def __init__(
         self,
@@ -63,8 +52,7 @@ class _Sessions:
         self._read_source_sessions(columns.index("parent_session_id"))
         changed = {i for i, d in self._ours.sessions.items() if i in known and known[i] != d}
         gone = [session_id for session_id in known if session_id not in self._ours.sessions]
-        if gone:
-            self._remove(gone)
+        self._remove(gone)
         # A title that has moved from one session to another would be there twice for a moment.
         untitled = self._target.parts("sessions", ("id", "title"), self._run, update=True)
         for session_id in changed:
@@ -129,8 +117,7 @@ class _Sessions:
         self.report.copied_sessions = new.written + old.written
 
     def _remove(self, gone: list[str]) -> None:
-        for start in range(0, len(gone), _REMOVED_TOGETHER):
-            ids = gone[start : start + _REMOVED_TOGETHER]
+        for ids in chunks(gone, _REMOVED_TOGETHER):
             self._target.write(RowsCopy(table="sessions", remove=ids, expect={"run": self._run}))
         self.report.removed_sessions = len(gone)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import Connection, CursorResult, Executable
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
 
 __all__ = ["ServerConnection"]
+
+Values: TypeAlias = Mapping[str, Any]
 
 
 class ServerConnection:
@@ -26,9 +28,7 @@ class ServerConnection:
         self.dialect = dialect
 
     def execute(
-        self,
-        statement: Executable,
-        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        self, statement: Executable, parameters: Values | Sequence[Values] | None = None
     ) -> CursorResult[Any]:
         """Execute a statement, once for each mapping if *parameters* is a sequence.
 
@@ -51,29 +51,25 @@ class ServerConnection:
         with self._sql.execute(statement, execution_options=options) as result:
             yield iter(result)
 
-    def rows(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Row]:
+    def rows(self, statement: Executable, parameters: Values | None = None) -> list[Row]:
         """Return all rows as dicts, keys in the order of the columns."""
         return [dict(row) for row in self._sql.execute(statement, parameters).mappings()]
 
     def tuples(
-        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+        self, statement: Executable, parameters: Values | None = None
     ) -> list[tuple[Any, ...]]:
         """Return all rows as tuples."""
         return [tuple(row) for row in self._sql.execute(statement, parameters)]
 
-    def first(
-        self, statement: Executable, parameters: Mapping[str, Any] | None = None
-    ) -> Row | None:
+    def first(self, statement: Executable, parameters: Values | None = None) -> Row | None:
         """Return the first row as a dict, or ``None``."""
         row = self._sql.execute(statement, parameters).mappings().first()
         return None if row is None else dict(row)
 
-    def scalar(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Any:
+    def scalar(self, statement: Executable, parameters: Values | None = None) -> Any:
         """Return the first value of the first row, or ``None``."""
         return self._sql.execute(statement, parameters).scalar()
 
-    def column(
-        self, statement: Executable, parameters: Mapping[str, Any] | None = None
-    ) -> list[Any]:
+    def column(self, statement: Executable, parameters: Values | None = None) -> list[Any]:
         """Return the first value of every row."""
         return list(self._sql.execute(statement, parameters).scalars())

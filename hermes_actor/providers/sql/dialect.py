@@ -11,18 +11,29 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, func, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+)
 
 from hermes_actor.errors import HermesActorError, Unsupported
+from hermes_actor.providers.sql.query_tree import Node, Not, Or, Phrase
 from hermes_actor.providers.sql.tables import changes
-from hermes_actor.providers.sql.types import encode_text
 
 if TYPE_CHECKING:
     import threading
 
     from hermes_actor.api.provider import Capabilities
     from hermes_actor.providers.sql.connection import ServerConnection
-    from hermes_actor.providers.sql.query_tree import Node
 
 __all__ = ["Classification", "Cursor", "RetryAction", "ServerDialect", "Settings", "Step"]
 
@@ -154,13 +165,17 @@ class ServerDialect(ABC):
         ``None``: the limit of the settings.
         """
 
-    @abstractmethod
     def begin_snapshot(self, conn: Connection) -> None:
         """Have all statements of the transaction that begins now see one state."""
+        conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
 
     @abstractmethod
+    def words_column(self, values: Mapping[str, Any]) -> str:
+        """Return the value of the column ``words`` for a message."""
+
     def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the columns of a message to insert: *values* and its ``words``."""
+        return {**values, "words": self.words_column(values)}
 
     # --- search ------------------------------------------------------------------------------
 
@@ -179,8 +194,17 @@ class ServerDialect(ABC):
         """Return a condition and a rank: messages that match a tree of words."""
 
     @abstractmethod
+    def contains_part(self, part: str) -> ColumnElement[bool]:
+        """Return a condition: messages that hold the text *part*, in any searched column."""
+
     def contains_parts(self, tree: Node) -> ColumnElement[bool]:
         """Return a condition: messages that match a tree of parts of texts."""
+        if isinstance(tree, Phrase):
+            return self.contains_part(tree.text)
+        if isinstance(tree, Not):
+            return and_(self.contains_parts(tree.kept), not_(self.contains_parts(tree.dropped)))
+        join = or_ if isinstance(tree, Or) else and_
+        return join(*map(self.contains_parts, tree.parts))
 
     def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
         """Return snippets, by id, for hits that FTS5 would not have found."""
@@ -221,8 +245,3 @@ class ServerDialect(ABC):
         bounds = select(func.min(changes.c.commit_no), func.max(changes.c.commit_no))
         ((oldest, newest),) = conn.tuples(bounds)
         return oldest or 0, newest or 0
-
-    @staticmethod
-    def text(value: str) -> str:
-        """Return *value* in the form in which a text column stores it."""
-        return encode_text(value) or ""

@@ -49,66 +49,52 @@ class ErrorClass(NamedTuple):
         )
 
 
-SERIALIZATION_FAILURE = ErrorClass(RetryAction.RETRY, Busy, "serialization failure")
-DEADLOCK = ErrorClass(RetryAction.RETRY, Busy, "deadlock detected")
-LOCK_TIMEOUT = ErrorClass(RetryAction.RETRY, Busy, "timeout while waiting for a row lock")
+_RAISE, _RETRY, _LATER, _RECONNECT = RetryAction
 
-OUT_OF_MEMORY = ErrorClass(RetryAction.RETRY_LATER, Busy, "the server is out of memory")
-TOO_MANY_CONNECTIONS = ErrorClass(
-    RetryAction.RETRY_LATER, Busy, "the server has no connection left"
-)
-TOO_MANY_CONNECTIONS_OF_USER = ErrorClass(
-    RetryAction.RETRY_LATER, Busy, "this user has no connection left"
-)
-INSUFFICIENT_RESOURCES = ErrorClass(RetryAction.RETRY_LATER, Busy, "the server is out of resources")
+SERIALIZATION_FAILURE = ErrorClass(_RETRY, Busy, "serialization failure")
+DEADLOCK = ErrorClass(_RETRY, Busy, "deadlock detected")
+LOCK_TIMEOUT = ErrorClass(_RETRY, Busy, "timeout while waiting for a row lock")
 
-REPLICA = ErrorClass(
-    RetryAction.RECONNECT, ReadOnly, "attempt to write a readonly database: a replica"
-)
-READ_ONLY = ErrorClass(RetryAction.RECONNECT, ReadOnly, "attempt to write a readonly database")
-CONNECTION_LOST = ErrorClass(
-    RetryAction.RECONNECT, Unreachable, "the connection to the server was lost"
-)
+OUT_OF_MEMORY = ErrorClass(_LATER, Busy, "the server is out of memory")
+TOO_MANY_CONNECTIONS = ErrorClass(_LATER, Busy, "the server has no connection left")
+TOO_MANY_CONNECTIONS_OF_USER = ErrorClass(_LATER, Busy, "this user has no connection left")
+INSUFFICIENT_RESOURCES = ErrorClass(_LATER, Busy, "the server is out of resources")
+
+REPLICA = ErrorClass(_RECONNECT, ReadOnly, "attempt to write a readonly database: a replica")
+READ_ONLY = ErrorClass(_RECONNECT, ReadOnly, "attempt to write a readonly database")
+CONNECTION_LOST = ErrorClass(_RECONNECT, Unreachable, "the connection to the server was lost")
 SERVER_STARTING_OR_STOPPING = ErrorClass(
-    RetryAction.RECONNECT, Unreachable, "the server is going down or coming up"
+    _RECONNECT, Unreachable, "the server is going down or coming up"
 )
-TIMEOUT = ErrorClass(RetryAction.RECONNECT, Unreachable, "the server does not answer")
+TIMEOUT = ErrorClass(_RECONNECT, Unreachable, "the server does not answer")
 
-STATEMENT_TIMEOUT = ErrorClass(
-    RetryAction.RAISE, DeadlineExceeded, "the server did not finish in time"
-)
-DISK_FULL = ErrorClass(RetryAction.RAISE, DiskFull, "database or disk is full")
-DISK_ERROR = ErrorClass(RetryAction.RAISE, DiskIOError, "disk I/O error on the server")
-VALUE_TOO_LARGE = ErrorClass(RetryAction.RAISE, ValueTooLarge, "string or blob too big")
-BAD_VALUE = ErrorClass(RetryAction.RAISE, BadValue, "a value cannot be stored")
+STATEMENT_TIMEOUT = ErrorClass(_RAISE, DeadlineExceeded, "the server did not finish in time")
+DISK_FULL = ErrorClass(_RAISE, DiskFull, "database or disk is full")
+DISK_ERROR = ErrorClass(_RAISE, DiskIOError, "disk I/O error on the server")
+VALUE_TOO_LARGE = ErrorClass(_RAISE, ValueTooLarge, "string or blob too big")
+BAD_VALUE = ErrorClass(_RAISE, BadValue, "a value cannot be stored")
 AUTH_FAILED = ErrorClass(
-    RetryAction.RAISE, PermissionDenied, "the server does not know this user and password"
+    _RAISE, PermissionDenied, "the server does not know this user and password"
 )
-ACCESS_DENIED = ErrorClass(
-    RetryAction.RAISE, PermissionDenied, "the server does not let this user in"
-)
-NOT_PERMITTED = ErrorClass(
-    RetryAction.RAISE, PermissionDenied, "this user may not do that on the server"
-)
-NO_DATABASE = ErrorClass(RetryAction.RAISE, BadConfig, "there is no such database on the server")
-UNKNOWN = ErrorClass(RetryAction.RAISE, SqlError)
+ACCESS_DENIED = ErrorClass(_RAISE, PermissionDenied, "the server does not let this user in")
+NOT_PERMITTED = ErrorClass(_RAISE, PermissionDenied, "this user may not do that on the server")
+NO_DATABASE = ErrorClass(_RAISE, BadConfig, "there is no such database on the server")
+UNKNOWN = ErrorClass(_RAISE, SqlError)
 
 
 def pool_in_use() -> Classification:
     """Classify a wait for the pool that timed out: retry later, then :class:`Busy`."""
-    return Classification(RetryAction.RETRY_LATER, Busy("every connection of the pool is in use"))
+    return Classification(_LATER, Busy("every connection of the pool is in use"))
 
 
 def foreign_key() -> Classification:
     """Classify a foreign key violation: raise, with the message that SQLite has for it."""
-    return Classification(RetryAction.RAISE, ConstraintFailed("FOREIGN KEY constraint failed"))
+    return Classification(_RAISE, ConstraintFailed("FOREIGN KEY constraint failed"))
 
 
 def no_value(column: str) -> Classification:
     """Classify a NULL in a NOT NULL column: raise, with the message that SQLite has for it."""
-    return Classification(
-        RetryAction.RAISE, ConstraintFailed(f"NOT NULL constraint failed: {column}")
-    )
+    return Classification(_RAISE, ConstraintFailed(f"NOT NULL constraint failed: {column}"))
 
 
 def unique_violation(column: str) -> Classification:
@@ -117,4 +103,4 @@ def unique_violation(column: str) -> Classification:
     The retry sees the committed value, and fails with an error of its own or takes the next title.
     """
     error = ConstraintFailed(f"UNIQUE constraint failed: {column}")
-    return Classification(RetryAction.RETRY, error, once=True)
+    return Classification(_RETRY, error, once=True)

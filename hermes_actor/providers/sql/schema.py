@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    bindparam,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 
 from hermes_actor.errors import IncompatibleFormat
-from hermes_actor.providers.sql.tables import FORMAT, own_meta
-from hermes_actor.providers.sql.word_column import IS_WORDLESS, fill_words
+from hermes_actor.providers.sql.tables import FORMAT, messages, own_meta
 
 if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
 
-__all__ = ["MIGRATIONS", "ensure_schema"]
+__all__ = ["IS_WORDLESS", "MIGRATIONS", "ensure_schema", "fill_words"]
 
 MIGRATIONS: dict[int, Callable[[Connection, ServerDialect], None]] = {
     1: lambda conn, dialect: dialect.renew_words(conn),
 }
 """Migrations of a store from format *n* to format *n* + 1."""
+
+IS_WORDLESS: ColumnElement[bool] = literal_column("messages.words").is_(None)
+
+_FILLED_AT_ONCE = 500
 
 _FORMAT_OF = select(own_meta.c.value).where(own_meta.c.key == "format")
 
@@ -69,3 +81,29 @@ def _bring_up_to_date(conn: Connection, dialect: ServerDialect) -> None:
         conn.execute(
             update(own_meta).where(own_meta.c.key == "format").values(value=str(number + 1))
         )
+
+
+def fill_words(engine: Engine, dialect: ServerDialect, which: ColumnElement[bool]) -> None:
+    """Write the words of the messages *which*, oldest first.
+
+    In short transactions: writers go on meanwhile, and a process that dies is followed by one that
+    goes on where it was, or writes the same once more.
+    """
+    columns = (messages.c.id, messages.c.content, messages.c.tool_name, messages.c.tool_calls)
+    some = (
+        select(*columns)
+        .where(which, messages.c.id > bindparam("last"))
+        .order_by(messages.c.id)
+        .limit(_FILLED_AT_ONCE)
+    )
+    table = dialect.messages
+    change = update(table).where(table.c.id == bindparam("row")).values(words=bindparam("text"))
+    last = -(2**63)
+    while True:
+        with engine.begin() as conn:
+            rows = conn.execute(some, {"last": last}).mappings().all()
+            if not rows:
+                return
+            last = rows[-1]["id"]
+            values = [dialect.message_values(dict(row)) for row in rows]
+            conn.execute(change, [{"row": one["id"], "text": one["words"]} for one in values])

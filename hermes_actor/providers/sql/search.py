@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    and_,
-    bindparam,
-    false,
-    literal,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, literal, or_, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.listing import page_of
 from hermes_actor.providers.sql.query_tree import Node, parse, snippets
 from hermes_actor.providers.sql.registry import answers
 from hermes_actor.providers.sql.tables import messages, sessions
-from hermes_actor.providers.sql.types import encode_text
+from hermes_actor.providers.sql.types import like_literal
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.search import matches as file_matches
 from hermes_actor.store.search.query import Plan, Route, plan_query
-from hermes_actor.store.titles import escape_like
 
 __all__ = ["SEARCHED", "search_similar"]
 
@@ -101,15 +91,11 @@ def _matching(
 
 def _by_terms(conn: ServerConnection, statement: Select[Any], plan: Plan) -> Select[Any]:
     matches = [
-        conn.dialect.like(conn.dialect.before_nul(column), f"%{_escaped(term)}%")
+        conn.dialect.like(conn.dialect.before_nul(column), f"%{like_literal(term)}%")
         for term in plan.terms
         for column in SEARCHED
     ]
     return statement.where(or_(*matches)).order_by(messages.c.timestamp.desc(), messages.c.id)
-
-
-def _escaped(term: str) -> str:
-    return escape_like(encode_text(term) or "")
 
 
 def _add_snippets(conn: ServerConnection, hits: list[Row], plan: Plan, tree: Node) -> None:

@@ -12,7 +12,7 @@ from hermes_actor.providers.sql.lineage import compression_lineage
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.session_row import BY_ID, is_there, set_columns
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, queued_titles, sessions
-from hermes_actor.providers.sql.types import encode_text
+from hermes_actor.providers.sql.types import like_literal
 from hermes_actor.store import queries
 from hermes_actor.store import titles as file_titles
 from hermes_actor.store.rows import Row
@@ -36,7 +36,7 @@ def begins_with(
 
     The server finds candidates by its own rules of letter case; this function decides.
     """
-    likes = conn.dialect.like(column, file_titles.escape_like(encode_text(beginning) or "") + "%")
+    likes = conn.dialect.like(column, like_literal(beginning) + "%")
     wanted = folded(beginning)
     rows = conn.rows(statement.where(likes))
     return [

@@ -22,11 +22,12 @@ from sqlalchemy.types import TypeEngine
 
 from hermes_actor.errors import BadValue
 from hermes_actor.sqlite import connect_alone
+from hermes_actor.store.titles import escape_like
 from hermes_actor.system.fork import inside
 
 __all__ = [
     "KEPT_NUL", "StoredInteger", "StoredReal", "StoredText", "decode_text", "encode_text",
-    "mysql_collation",
+    "like_literal", "mysql_collation",
 ]  # fmt: skip
 
 _ESCAPE = "\x1a"
@@ -80,6 +81,11 @@ def _as_sqlite_text(value: Any) -> str:
     with closing(connect_alone()) as conn:
         (text,) = inside(lambda: conn.execute("SELECT CAST(? AS TEXT)", (value,)).fetchone())
     return str(text)
+
+
+def like_literal(text: str) -> str:
+    r"""Return *text* as it is stored, for a pattern of LIKE with the escape character ``\``."""
+    return escape_like(encode_text(text) or "")
 
 
 class StoredText(TypeDecorator[Any]):

@@ -52,27 +52,16 @@ def by_rank(
             assert limit is not None
             assert offset is not None
             return _page(conn, table, match, only, limit, max(offset, 0))
-        return _at_once(conn, table, match, only, limit, offset)
-
-
-def _at_once(
-    conn: Connection,
-    table: str,
-    match: str,
-    only: Condition,
-    limit: int | None,
-    offset: int | None,
-) -> list[Row]:
-    # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
-    # fetched only for the page. Any other order cuts a snippet for every hit.
-    return dicts(
-        conn,
-        f"SELECT {COLUMNS.format(snippet=_snippet(table))} FROM {table}"
-        f" CROSS JOIN messages m ON m.id = {table}.rowid"
-        f" CROSS JOIN sessions s ON s.id = m.session_id"
-        f" WHERE {table} MATCH ? AND {only.sql} ORDER BY rank LIMIT ? OFFSET ?",
-        (match, *only.parameters, limit, offset),
-    )
+        # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
+        # fetched only for the page. Any other order cuts a snippet for every hit.
+        return dicts(
+            conn,
+            f"SELECT {COLUMNS.format(snippet=_snippet(table))} FROM {table}"
+            f" CROSS JOIN messages m ON m.id = {table}.rowid"
+            f" CROSS JOIN sessions s ON s.id = m.session_id"
+            f" WHERE {table} MATCH ? AND {only.sql} ORDER BY rank LIMIT ? OFFSET ?",
+            (match, *only.parameters, limit, offset),
+        )
 
 
 def _snippet(table: str) -> str:

@@ -19,12 +19,10 @@ from sqlalchemy import (
     Integer,
     Table,
     Text,
-    and_,
     create_engine,
     func,
     insert,
     make_url,
-    not_,
     or_,
     select,
     text,
@@ -36,7 +34,7 @@ from sqlalchemy.sql.expression import cast as sql_cast
 from hermes_actor.api.provider import Capabilities
 from hermes_actor.errors import BadConfig, Busy
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Classification, Cursor, ServerDialect, Step
+from hermes_actor.providers.sql.dialect import Cursor, ServerDialect, Step
 from hermes_actor.providers.sql.mysql import search as searching
 from hermes_actor.providers.sql.mysql.errors import (
     DUPLICATE_KEY,
@@ -44,10 +42,10 @@ from hermes_actor.providers.sql.mysql.errors import (
     classify,
     number_of,
 )
-from hermes_actor.providers.sql.query_tree import And, Node, Not, Or, Phrase
+from hermes_actor.providers.sql.query_tree import Node
+from hermes_actor.providers.sql.schema import fill_words
 from hermes_actor.providers.sql.tables import changes, messages, metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
-from hermes_actor.providers.sql.word_column import fill_words
 
 __all__ = ["MySQLDialect"]
 
@@ -95,8 +93,7 @@ class MySQLDialect(ServerDialect):
             },
         )
 
-    def classify(self, error: BaseException) -> Classification:
-        return classify(error)
+    classify = staticmethod(classify)
 
     def capabilities(self) -> Capabilities:
         kinds = frozenset({"words", "phrases", "prefixes", "cjk", "substrings"})
@@ -181,11 +178,7 @@ class MySQLDialect(ServerDialect):
         if seconds is None:
             conn.info.pop("limited", None)
 
-    def begin_snapshot(self, conn: Connection) -> None:
-        conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-
-    def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "words": searching.words_column(values)}
+    words_column = staticmethod(searching.words_column)
 
     # --- search ------------------------------------------------------------------------------
 
@@ -202,14 +195,7 @@ class MySQLDialect(ServerDialect):
     ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
         return searching.words_match(tree), searching.words_rank(tree)
 
-    def contains_parts(self, tree: Node) -> ColumnElement[bool]:
-        if isinstance(tree, Phrase):
-            return searching.part_match(tree)
-        if isinstance(tree, Not):
-            return and_(self.contains_parts(tree.kept), not_(self.contains_parts(tree.dropped)))
-        join = or_ if isinstance(tree, Or) else and_
-        assert isinstance(tree, And | Or)
-        return join(*map(self.contains_parts, tree.parts))
+    contains_part = staticmethod(searching.part_match)
 
     # --- changes -----------------------------------------------------------------------------
 

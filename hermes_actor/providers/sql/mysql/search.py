@@ -35,7 +35,7 @@ from hermes_actor.providers.sql.query_tree import (
     words_of,
 )
 from hermes_actor.providers.sql.tables import messages
-from hermes_actor.providers.sql.types import KEPT_NUL, encode_text
+from hermes_actor.providers.sql.types import KEPT_NUL, like_literal
 from hermes_actor.store.titles import escape_like
 
 __all__ = [
@@ -140,8 +140,8 @@ def _words_in_a_row(phrase: Phrase) -> ColumnElement[bool]:
     return and_(_against(" ".join(f"+{word}" for word in dict.fromkeys(wanted))) > 0, in_a_row)
 
 
-def part_match(phrase: Phrase) -> ColumnElement[bool]:
-    """Return a condition: messages that hold a text, in any searched column."""
+def part_match(part: str) -> ColumnElement[bool]:
+    """Return a condition: messages that hold the text *part*, in any searched column."""
     joined = func.concat_ws(
         " ",
         func.coalesce(messages.c.content, ""),
@@ -149,5 +149,4 @@ def part_match(phrase: Phrase) -> ColumnElement[bool]:
         func.coalesce(messages.c.tool_calls, ""),
     )
     seen = func.lower(func.substring_index(joined, KEPT_NUL, 1), type_=Text())
-    wanted = escape_like(encode_text(phrase.text) or "")
-    return seen.like(func.lower(f"%{wanted}%"), escape="\\")
+    return seen.like(func.lower(f"%{like_literal(part)}%"), escape="\\")

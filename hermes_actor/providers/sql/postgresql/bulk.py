@@ -13,13 +13,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.schema import IS_WORDLESS, fill_words
 from hermes_actor.providers.sql.types import (
     StoredInteger,
     StoredReal,
     StoredText,
     encode_text,
 )
-from hermes_actor.providers.sql.word_column import IS_WORDLESS, fill_words
 
 if TYPE_CHECKING:
     from hermes_actor.providers.sql.database import Database

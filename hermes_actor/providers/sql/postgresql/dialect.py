@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -23,13 +22,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from hermes_actor.api.provider import Capabilities
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import (
-    Classification,
-    Cursor,
-    ServerDialect,
-    Settings,
-    Step,
-)
+from hermes_actor.providers.sql.dialect import ServerDialect, Settings
 from hermes_actor.providers.sql.postgresql import notify as following
 from hermes_actor.providers.sql.postgresql import search as searching
 from hermes_actor.providers.sql.postgresql.connection import engine_of_url
@@ -83,8 +76,7 @@ class PostgreSQLDialect(ServerDialect):
     def engine(self, url: str) -> Engine:
         return engine_of_url(url, self.settings)
 
-    def classify(self, error: BaseException) -> Classification:
-        return classify(error)
+    classify = staticmethod(classify)
 
     def capabilities(self) -> Capabilities:
         kinds = {"words", "phrases", "prefixes", "stems", "cjk", "substrings"}
@@ -216,9 +208,6 @@ class PostgreSQLDialect(ServerDialect):
                 {"ms": str(max(1, round(seconds * 1000)))},
             )
 
-    def begin_snapshot(self, conn: Connection) -> None:
-        conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-
     # --- search ------------------------------------------------------------------------------
 
     def like(self, column: ColumnElement[Any] | Column[Any], pattern: str) -> ColumnElement[bool]:
@@ -227,23 +216,16 @@ class PostgreSQLDialect(ServerDialect):
     def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
         return func.split_part(column, searching.mark(KEPT_NUL), 1)
 
-    def message_values(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "words": searching.words_column(values)}
-
     def contains_words(
         self, conn: ServerConnection, tree: Node
     ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
         query = searching.words_query(tree, self._stems.of(conn, tree))
         return searching.words_match(query), searching.words_rank(query)
 
-    def contains_parts(self, tree: Node) -> ColumnElement[bool]:
-        return searching.parts_match(tree)
-
-    def headlines(self, conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, str]:
-        return searching.headlines(conn, tree, ids)
-
-    def similar(self, wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
-        return searching.similar(self.text(wanted))
+    words_column = staticmethod(searching.words_column)
+    contains_part = staticmethod(searching.part_match)
+    headlines = staticmethod(searching.headlines)
+    similar = staticmethod(searching.similar)
 
     # --- changes -----------------------------------------------------------------------------
 
@@ -253,14 +235,9 @@ class PostgreSQLDialect(ServerDialect):
     def one_hour_ago(self) -> ColumnElement[Any]:
         return func.now() - text("interval '1 hour'")
 
-    def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
-        return following.place_after(conn, after)
-
-    def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
-        return following.changes_after(conn, place, limit)
-
-    def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
-        following.listen(engine, heard, stop)
+    place_after = staticmethod(following.place_after)
+    changes_after = staticmethod(following.changes_after)
+    listen = staticmethod(following.listen)
 
 
 @cache

@@ -24,12 +24,9 @@ from sqlalchemy import (
     ColumnElement,
     MetaData,
     Text,
-    and_,
     cast,
     func,
     literal_column,
-    not_,
-    or_,
     select,
     text,
 )
@@ -41,17 +38,15 @@ from hermes_actor.providers.sql.query_tree import (
     And,
     Node,
     Not,
-    Or,
     Phrase,
     looked_for,
     words_of,
 )
 from hermes_actor.providers.sql.tables import messages
-from hermes_actor.providers.sql.types import KEPT_NUL, StoredText, encode_text
-from hermes_actor.store.titles import escape_like
+from hermes_actor.providers.sql.types import KEPT_NUL, StoredText, encode_text, like_literal
 
 __all__ = [
-    "PARTS", "Stems", "headlines", "mark", "messages_with_words", "parts_match", "plain",
+    "PARTS", "Stems", "headlines", "mark", "messages_with_words", "part_match", "plain",
     "similar", "words_column", "words_match", "words_query", "words_rank",
 ]  # fmt: skip
 
@@ -198,14 +193,9 @@ def words_rank(query: ColumnElement[Any]) -> ColumnElement[Any]:
     return func.ts_rank(_words, query, 1)
 
 
-def parts_match(tree: Node) -> ColumnElement[bool]:
-    """Return a condition: messages that hold the texts of a tree."""
-    if isinstance(tree, Phrase):
-        return _parts.ilike(f"%{escape_like(encode_text(tree.text) or '')}%", escape="\\")
-    if isinstance(tree, Not):
-        return and_(parts_match(tree.kept), not_(parts_match(tree.dropped)))
-    join = or_ if isinstance(tree, Or) else and_
-    return join(*map(parts_match, tree.parts))
+def part_match(part: str) -> ColumnElement[bool]:
+    """Return a condition: messages that hold the text *part*, in any searched column."""
+    return _parts.ilike(f"%{like_literal(part)}%", escape="\\")
 
 
 _OPTIONS = "StartSel=>>>, StopSel=<<<, MaxWords=40, MinWords=20, FragmentDelimiter=..."
@@ -223,5 +213,5 @@ def headlines(conn: ServerConnection, tree: Node, ids: list[int]) -> dict[int, s
 
 def similar(wanted: str) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
     """Return a condition and a distance: messages that hold something like *wanted*."""
-    nearness = func.word_similarity(wanted, _parts)
+    nearness = func.word_similarity(encode_text(wanted), _parts)
     return nearness >= 0.3, nearness
