@@ -23,7 +23,7 @@ def storable(operation: T, error: UnicodeEncodeError) -> T:
 
     Raises *error* if the content of a message to append holds one: callers know that error.
     """
-    clean = without_surrogates(operation)
+    clean: T = without_surrogates(operation)
     if isinstance(operation, MessageAppend):
         content = operation.message.content
         if isinstance(content, str) and without_surrogates(content) is not content:
