@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+import hermes_protocol.operations as ops
 from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import Connection
 from hermes_actor.store.deletion import removable, remove_slice
@@ -13,23 +14,15 @@ from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import chunks, is_there, placeholders, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.titles import claim_title, free_title
-from hermes_protocol.operations import (
-    Imported,
-    Pruned,
-    SessionArchive,
-    SessionImport,
-    SessionRow,
-    SessionsRemove,
-)
 
 __all__ = ["is_archived"]
 
-_COLUMNS = SessionRow.__struct_fields__
+_COLUMNS = ops.SessionRow.__struct_fields__
 _INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {placeholders(len(_COLUMNS))}"
 
 
-@applies(SessionArchive)
-def archive(conn: Connection, op: SessionArchive) -> list[str]:
+@applies(ops.SessionArchive)
+def archive(conn: Connection, op: ops.SessionArchive) -> list[str]:
     """Set or clear the archive mark of a session and its compression lineage.
 
     Returns the ids whose mark changed, none if the session does not exist. Raises
@@ -63,8 +56,8 @@ def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool
     return conn.execute(sql, (session_id,)).rowcount > 0
 
 
-@applies(SessionsRemove)
-def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
+@applies(ops.SessionsRemove)
+def remove_ended(conn: Connection, op: ops.SessionsRemove) -> ops.Pruned:
     """Remove those of the ids that have ended, with their delegates, in one bounded slice.
 
     A session for which an open delegate works stays. With ``more`` the caller sends the operation
@@ -79,8 +72,8 @@ def remove_ended(conn: Connection, op: SessionsRemove) -> Pruned:
     return remove_slice(conn, found, op.max_rows)
 
 
-@applies(SessionImport)
-def import_session(conn: Connection, op: SessionImport) -> Imported:
+@applies(ops.SessionImport)
+def import_session(conn: Connection, op: ops.SessionImport) -> ops.Imported:
     """Insert a session with its messages; change nothing if its id exists.
 
     A parent that does not exist is dropped (``detached``); a title that is taken becomes the next
@@ -88,7 +81,7 @@ def import_session(conn: Connection, op: SessionImport) -> Imported:
     """
     row = op.session
     if is_there(conn, row.id):
-        return Imported()
+        return ops.Imported()
     parent = row.parent_session_id
     detached = parent is not None and not is_there(conn, parent)
     title = None if row.title is None else free_title(conn, row.title)
@@ -99,4 +92,4 @@ def import_session(conn: Connection, op: SessionImport) -> Imported:
         claim_title(conn, row.id)
     if op.archived:
         _mark(conn, row.id, True, op.now)
-    return Imported(imported=True, detached=detached, title=title)
+    return ops.Imported(imported=True, detached=detached, title=title)

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import hermes_protocol.operations as ops
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.filters import SELECT_FOUND
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, is_there
 from hermes_actor.store.schema_features import features_of
-from hermes_protocol.operations import (
-    Pruned,
-    SessionDelete,
-    SessionDeleteIf,
-    SessionsFinalizeOrphans,
-    SessionsPrune,
-    SessionsPruneGhosts,
-)
 
 __all__ = ["delegates_of", "removable", "remove", "remove_slice", "with_delegates"]
 
 
-@applies(SessionDelete)
-def delete(conn: Connection, op: SessionDelete) -> bool:
+@applies(ops.SessionDelete)
+def delete(conn: Connection, op: ops.SessionDelete) -> bool:
     """Remove a session, its messages and its delegates; return False if it does not exist."""
     if not is_there(conn, op.id):
         return False
@@ -33,8 +26,8 @@ def delete(conn: Connection, op: SessionDelete) -> bool:
     return True
 
 
-@applies(SessionDeleteIf)
-def delete_if(conn: Connection, op: SessionDeleteIf) -> bool:
+@applies(ops.SessionDeleteIf)
+def delete_if(conn: Connection, op: ops.SessionDeleteIf) -> bool:
     """Remove a session that is still as the caller saw it; return True if it was removed.
 
     It must have exactly ``messages`` messages, ``newest`` as the highest id, and no delegates.
@@ -114,7 +107,7 @@ def removable(
     return [row[0] for row in conn.execute(f"{sql} LIMIT ?", (*parameters, limit)).fetchall()]
 
 
-def remove_slice(conn: Connection, ids: Iterable[Any], max_rows: int) -> Pruned:
+def remove_slice(conn: Connection, ids: Iterable[Any], max_rows: int) -> ops.Pruned:
     """Remove sessions and their delegates. A slice is bounded by rows, so that a write behind it
     waits for a bounded time.
     """
@@ -124,11 +117,11 @@ def remove_slice(conn: Connection, ids: Iterable[Any], max_rows: int) -> Pruned:
         if session_id in removed:
             continue  # it has gone with the session that it worked for
         if rows >= max_rows:
-            return Pruned(ids=list(removed), more=True)
+            return ops.Pruned(ids=list(removed), more=True)
         family = [session_id, *delegates_of(conn, session_id)]
         rows += sum(remove(conn, one) for one in family)
         removed |= dict.fromkeys(family)
-    return Pruned(ids=list(removed))
+    return ops.Pruned(ids=list(removed))
 
 
 def remove(conn: Connection, session_id: Any) -> int:
@@ -143,8 +136,8 @@ def remove(conn: Connection, session_id: Any) -> int:
     return 1 + gone.rowcount
 
 
-@applies(SessionsPrune)
-def prune(conn: Connection, op: SessionsPrune) -> Pruned:
+@applies(ops.SessionsPrune)
+def prune(conn: Connection, op: ops.SessionsPrune) -> ops.Pruned:
     """Remove one slice of the ended sessions that started before a time, with their delegates.
 
     A session for which an open delegate works stays. With ``more`` the caller sends the operation
@@ -156,7 +149,7 @@ def prune(conn: Connection, op: SessionsPrune) -> Pruned:
         parameters.append(op.source)  # type: ignore[arg-type]
     found = removable(conn, where, parameters, op.max_rows)
     done = remove_slice(conn, found, op.max_rows)
-    return Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
+    return ops.Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
 
 
 _GHOSTS = """
@@ -166,8 +159,8 @@ _GHOSTS = """
 """
 
 
-@applies(SessionsPruneGhosts)
-def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
+@applies(ops.SessionsPruneGhosts)
+def prune_ghosts(conn: Connection, op: ops.SessionsPruneGhosts) -> list[str]:
     """Remove ended, untitled sessions of the terminal UI without messages; return their ids.
 
     Fails as a whole, with a foreign key violation, if one of them has a child that stays.
@@ -180,8 +173,8 @@ def prune_ghosts(conn: Connection, op: SessionsPruneGhosts) -> list[str]:
     return [session_id for (session_id,) in ghosts]
 
 
-@applies(SessionsFinalizeOrphans)
-def finalize_orphans(conn: Connection, op: SessionsFinalizeOrphans) -> int:
+@applies(ops.SessionsFinalizeOrphans)
+def finalize_orphans(conn: Connection, op: ops.SessionsFinalizeOrphans) -> int:
     """End abandoned continuations with ``orphaned_compression``; return their number.
 
     These are open, have messages but no API call, and their parent ended with ``compression``.

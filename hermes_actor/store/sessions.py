@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hermes_protocol.operations as ops
 from hermes_actor.errors import SessionEnded, UnknownSession
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
@@ -10,15 +11,6 @@ from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
-from hermes_protocol.operations import (
-    Continued,
-    SessionContinue,
-    SessionCreate,
-    SessionEnd,
-    SessionPrompt,
-    SessionReopen,
-    SessionTokens,
-)
 
 __all__ = ["check_may_continue", "get_session", "ids_with_prefix", "resolve_id", "session_count"]
 
@@ -29,8 +21,8 @@ _INSERT = """
 """
 
 
-@applies(SessionCreate)
-def create(conn: Connection, op: SessionCreate) -> bool:
+@applies(ops.SessionCreate)
+def create(conn: Connection, op: ops.SessionCreate) -> bool:
     """Insert a session unless its id exists; return True if a row was inserted.
 
     The new session gets the title that was queued for its id. A parent that does not exist violates
@@ -47,8 +39,8 @@ def create(conn: Connection, op: SessionCreate) -> bool:
     return done.rowcount > 0
 
 
-@applies(SessionEnd)
-def end(conn: Connection, op: SessionEnd) -> bool:
+@applies(ops.SessionEnd)
+def end(conn: Connection, op: ops.SessionEnd) -> bool:
     """End an open session; return True if this call ended it. An earlier end stays."""
     done = conn.execute(
         "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
@@ -57,8 +49,8 @@ def end(conn: Connection, op: SessionEnd) -> bool:
     return done.rowcount > 0
 
 
-@applies(SessionReopen)
-def reopen(conn: Connection, op: SessionReopen) -> bool:
+@applies(ops.SessionReopen)
+def reopen(conn: Connection, op: ops.SessionReopen) -> bool:
     """Clear the end of a session; return True if the session exists."""
     done = conn.execute(
         "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", (op.id,)
@@ -66,8 +58,8 @@ def reopen(conn: Connection, op: SessionReopen) -> bool:
     return done.rowcount > 0
 
 
-@applies(SessionPrompt)
-def prompt(conn: Connection, op: SessionPrompt) -> bool:
+@applies(ops.SessionPrompt)
+def prompt(conn: Connection, op: ops.SessionPrompt) -> bool:
     """Overwrite the system prompt; return True if the session exists."""
     done = conn.execute(
         "UPDATE sessions SET system_prompt = ? WHERE id = ?", (op.system_prompt, op.id)
@@ -108,8 +100,8 @@ _TOKENS_BY_ABSOLUTE = {
 }
 
 
-@applies(SessionTokens)
-def book_tokens(conn: Connection, op: SessionTokens) -> None:
+@applies(ops.SessionTokens)
+def book_tokens(conn: Connection, op: ops.SessionTokens) -> None:
     """Add token counts and cost to a session, or set them with ``absolute``.
 
     A session that does not exist is created with the source ``unknown``.
@@ -118,13 +110,13 @@ def book_tokens(conn: Connection, op: SessionTokens) -> None:
     if not conn.execute(_TOKENS_BY_ABSOLUTE[op.absolute], values).rowcount:
         create(
             conn,
-            SessionCreate(id=op.id, source="unknown", model=op.model, started_at=op.started_at),
+            ops.SessionCreate(id=op.id, source="unknown", model=op.model, started_at=op.started_at),
         )
         conn.execute(_TOKENS_BY_ABSOLUTE[op.absolute], values)
 
 
-@applies(SessionContinue)
-def continue_session(conn: Connection, op: SessionContinue) -> Continued:
+@applies(ops.SessionContinue)
+def continue_session(conn: Connection, op: ops.SessionContinue) -> ops.Continued:
     """End the old session with ``compression`` and create its continuation.
 
     The child gets the next title of the lineage. Raises :class:`UnknownSession`, or
@@ -132,7 +124,7 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
     """
     old = first(conn, "SELECT title, ended_at, end_reason FROM sessions WHERE id = ?", (op.old,))
     old = check_may_continue(op, old)
-    end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
+    end(conn, ops.SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
     title = None if old["title"] is None else next_in_lineage(conn, old["title"])
     # A continuation starts at or after the end of its parent, even when the clock went back. A mark
     # of a branch or delegate says how the parent began; on its continuation it would cut the chain.
@@ -147,10 +139,10 @@ def continue_session(conn: Connection, op: SessionContinue) -> Continued:
         (op.new, op.now, title, op.old),
     )
     claim_title(conn, op.new)
-    return Continued(id=op.new, title=title)
+    return ops.Continued(id=op.new, title=title)
 
 
-def check_may_continue(op: SessionContinue, old: Row | None) -> Row:
+def check_may_continue(op: ops.SessionContinue, old: Row | None) -> Row:
     """Return *old*. Raises :class:`UnknownSession`, or :class:`SessionEnded` for another reason."""
     if old is None:
         raise UnknownSession(f"there is no session {op.old!r} to continue")

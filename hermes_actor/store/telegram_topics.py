@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import hermes_protocol.operations as ops
 from hermes_actor.errors import TopicLinked
 from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store import queries
@@ -12,13 +13,6 @@ from hermes_actor.store.meta import get_meta, set_meta
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, scalar
 from hermes_actor.store.schema import TOPICS_INDEX_SQL, TOPICS_SQL, TOPICS_VERSION, statements
-from hermes_protocol.operations import (
-    MetaSet,
-    TopicsBind,
-    TopicsDisable,
-    TopicsEnable,
-    TopicsMigrate,
-)
 
 __all__ = ["VERSION_KEY", "binding", "has_topics", "is_linked", "linked", "mode_enabled"]
 
@@ -36,8 +30,8 @@ def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
     )
 
 
-@applies(TopicsMigrate)
-def migrate(conn: Connection, _op: TopicsMigrate) -> None:
+@applies(ops.TopicsMigrate)
+def migrate(conn: Connection, _op: ops.TopicsMigrate) -> None:
     """Create the tables of topic mode, or bring them up to date; bindings are kept. Idempotent."""
     stored = get_meta(conn, VERSION_KEY)
     # The steady state costs one look and no write: every bind comes through here.
@@ -57,7 +51,7 @@ def migrate(conn: Connection, _op: TopicsMigrate) -> None:
         conn.execute(f"DROP TABLE {_BINDINGS}_old")
     for statement in statements(TOPICS_INDEX_SQL):
         conn.execute(statement)
-    set_meta(conn, MetaSet(key=VERSION_KEY, value=TOPICS_VERSION))
+    set_meta(conn, ops.MetaSet(key=VERSION_KEY, value=TOPICS_VERSION))
 
 
 def _cascades(conn: Connection) -> bool:
@@ -65,10 +59,10 @@ def _cascades(conn: Connection) -> bool:
     return any(key[2] == "sessions" and key[6] == "CASCADE" for key in keys)
 
 
-@applies(TopicsEnable)
-def enable(conn: Connection, op: TopicsEnable) -> None:
+@applies(ops.TopicsEnable)
+def enable(conn: Connection, op: ops.TopicsEnable) -> None:
     """Switch topic mode on for a chat, creating the tables. The first activation time is kept."""
-    migrate(conn, TopicsMigrate())
+    migrate(conn, ops.TopicsMigrate())
     conn.execute(
         f"""
         INSERT INTO {_MODE} (chat_id, user_id, enabled, activated_at, updated_at,
@@ -83,8 +77,8 @@ def enable(conn: Connection, op: TopicsEnable) -> None:
     )  # fmt: skip
 
 
-@applies(TopicsDisable)
-def disable(conn: Connection, op: TopicsDisable) -> None:
+@applies(ops.TopicsDisable)
+def disable(conn: Connection, op: ops.TopicsDisable) -> None:
     """Switch topic mode off for a chat; ``clear_bindings`` also removes its bindings.
 
     Harmless if the tables do not exist.
@@ -98,14 +92,14 @@ def disable(conn: Connection, op: TopicsDisable) -> None:
         conn.execute(f"DELETE FROM {_BINDINGS} WHERE chat_id = ?", (op.chat_id,))
 
 
-@applies(TopicsBind)
-def bind(conn: Connection, op: TopicsBind) -> None:
+@applies(ops.TopicsBind)
+def bind(conn: Connection, op: ops.TopicsBind) -> None:
     """Bind a topic to a session, in place of the topic's earlier one.
 
     Raises :class:`TopicLinked` if another topic holds the session. A session that does not exist
     violates the foreign key.
     """
-    migrate(conn, TopicsMigrate())
+    migrate(conn, ops.TopicsMigrate())
     other = first(
         conn,
         f"SELECT chat_id, thread_id FROM {_BINDINGS} WHERE session_id = ?"
@@ -128,7 +122,7 @@ def bind(conn: Connection, op: TopicsBind) -> None:
     )
 
 
-def linked(op: TopicsBind, other: Row) -> TopicLinked:
+def linked(op: ops.TopicsBind, other: Row) -> TopicLinked:
     """Return the error for a session that the topic *other* holds."""
     return TopicLinked(
         f"session {op.session_id} is already linked to topic {other['thread_id']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, insert, select
 
+import hermes_protocol.operations as ops
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.deletion import remove_slice
 from hermes_actor.providers.sql.lineage import compression_lineage
@@ -14,21 +15,12 @@ from hermes_actor.providers.sql.tables import archived, sessions
 from hermes_actor.providers.sql.titles import claim_title, free_title
 from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
-from hermes_protocol.operations import (
-    Imported,
-    IndexMerge,
-    Pruned,
-    SessionArchive,
-    SessionImport,
-    SessionRow,
-    SessionsRemove,
-)
 
 __all__: list[str] = []
 
 
-@applies(SessionArchive)
-def archive(conn: ServerConnection, op: SessionArchive) -> list[str]:
+@applies(ops.SessionArchive)
+def archive(conn: ServerConnection, op: ops.SessionArchive) -> list[str]:
     """Set or clear the archive mark of a session and its compression lineage.
 
     Returns the ids whose mark changed, none if the session does not exist.
@@ -48,8 +40,8 @@ def _mark(conn: ServerConnection, session_id: str, hidden: bool, now: float) -> 
     return conn.execute(delete(archived).where(this), {"key": session_id}).rowcount > 0
 
 
-@applies(SessionsRemove)
-def remove_ended(conn: ServerConnection, op: SessionsRemove) -> Pruned:
+@applies(ops.SessionsRemove)
+def remove_ended(conn: ServerConnection, op: ops.SessionsRemove) -> ops.Pruned:
     """Remove those of the ids that have ended, in one slice bounded by ``max_rows``.
 
     With ``more`` the caller sends the operation again.
@@ -65,8 +57,8 @@ def remove_ended(conn: ServerConnection, op: SessionsRemove) -> Pruned:
     return remove_slice(conn, found, op.max_rows)
 
 
-@applies(SessionImport)
-def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
+@applies(ops.SessionImport)
+def import_session(conn: ServerConnection, op: ops.SessionImport) -> ops.Imported:
     """Insert a session with its messages; change nothing if its id exists.
 
     A parent that does not exist is dropped (``detached``); a title that is taken becomes the next
@@ -74,10 +66,10 @@ def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
     """
     row = op.session
     if is_there(conn, row.id):
-        return Imported()
+        return ops.Imported()
     detached = row.parent_session_id is not None and not is_there(conn, row.parent_session_id)
     title = None if row.title is None else free_title(conn, row.title)
-    values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
+    values = {name: getattr(row, name) for name in ops.SessionRow.__struct_fields__}
     values["title"] = title
     if detached:
         values["parent_session_id"] = None
@@ -87,7 +79,7 @@ def import_session(conn: ServerConnection, op: SessionImport) -> Imported:
         claim_title(conn, row.id)
     if op.archived:
         _mark(conn, row.id, True, op.now)
-    return Imported(imported=True, detached=detached, title=title)
+    return ops.Imported(imported=True, detached=detached, title=title)
 
 
 @answers(queries.fulltext_tables)
@@ -96,7 +88,7 @@ def fulltext_tables(_conn: ServerConnection) -> list[str]:
     return []
 
 
-@applies(IndexMerge)
-def merge(_conn: ServerConnection, _op: IndexMerge) -> bool:
+@applies(ops.IndexMerge)
+def merge(_conn: ServerConnection, _op: ops.IndexMerge) -> bool:
     """Return False: there is nothing to merge."""
     return False

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, select, update
 
+import hermes_protocol.operations as ops
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
@@ -14,14 +15,6 @@ from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, is_there
 from hermes_actor.providers.sql.tables import archived, messages, sessions
 from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
-from hermes_protocol.operations import (
-    Pruned,
-    SessionDelete,
-    SessionDeleteIf,
-    SessionsFinalizeOrphans,
-    SessionsPrune,
-    SessionsPruneGhosts,
-)
 
 __all__ = ["remove", "remove_slice"]
 
@@ -34,8 +27,8 @@ def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
     return []
 
 
-@applies(SessionDelete)
-def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
+@applies(ops.SessionDelete)
+def delete_session(conn: ServerConnection, op: ops.SessionDelete) -> bool:
     """Remove a session and its messages; return False if it does not exist."""
     if not is_there(conn, op.id, lock=True):
         return False
@@ -43,8 +36,8 @@ def delete_session(conn: ServerConnection, op: SessionDelete) -> bool:
     return True
 
 
-@applies(SessionDeleteIf)
-def delete_if(conn: ServerConnection, op: SessionDeleteIf) -> bool:
+@applies(ops.SessionDeleteIf)
+def delete_if(conn: ServerConnection, op: ops.SessionDeleteIf) -> bool:
     """Remove a session that is still as the caller saw it; return True if it was removed.
 
     It must have exactly ``messages`` messages, and ``newest`` as the highest id.
@@ -70,8 +63,8 @@ def remove(conn: ServerConnection, session_id: Any) -> int:
     return 1 + gone.rowcount
 
 
-@applies(SessionsPrune)
-def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
+@applies(ops.SessionsPrune)
+def prune(conn: ServerConnection, op: ops.SessionsPrune) -> ops.Pruned:
     """Remove one slice of the ended sessions that started before a time.
 
     With ``more`` the caller sends the operation again.
@@ -85,23 +78,23 @@ def prune(conn: ServerConnection, op: SessionsPrune) -> Pruned:
     # order of making, so that two that prune at once wait for each other instead of crossing.
     found = conn.column(old.order_by(sessions.c.place).limit(op.max_rows).with_for_update())
     done = remove_slice(conn, found, op.max_rows)
-    return Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
+    return ops.Pruned(ids=done.ids, more=done.more or len(found) == op.max_rows)
 
 
-def remove_slice(conn: ServerConnection, ids: Iterable[str], max_rows: int) -> Pruned:
+def remove_slice(conn: ServerConnection, ids: Iterable[str], max_rows: int) -> ops.Pruned:
     """Remove sessions until *max_rows* rows are touched."""
     removed: list[str] = []
     rows = 0
     for session_id in ids:
         if rows >= max_rows:
-            return Pruned(ids=removed, more=True)
+            return ops.Pruned(ids=removed, more=True)
         rows += remove(conn, session_id)
         removed.append(session_id)
-    return Pruned(ids=removed)
+    return ops.Pruned(ids=removed)
 
 
-@applies(SessionsPruneGhosts)
-def prune_ghosts(conn: ServerConnection, op: SessionsPruneGhosts) -> list[str]:
+@applies(ops.SessionsPruneGhosts)
+def prune_ghosts(conn: ServerConnection, op: ops.SessionsPruneGhosts) -> list[str]:
     """Remove ended, untitled sessions of the terminal UI without messages; return their ids.
 
     Raises :class:`ConstraintFailed` if one of them has a child that stays; nothing is removed then.
@@ -133,8 +126,8 @@ def prune_ghosts(conn: ServerConnection, op: SessionsPruneGhosts) -> list[str]:
     return ghosts
 
 
-@applies(SessionsFinalizeOrphans)
-def finalize_orphans(conn: ServerConnection, op: SessionsFinalizeOrphans) -> int:
+@applies(ops.SessionsFinalizeOrphans)
+def finalize_orphans(conn: ServerConnection, op: ops.SessionsFinalizeOrphans) -> int:
     """End abandoned continuations with ``orphaned_compression``; return their number.
 
     These are open, have messages but no API call, and their parent ended with ``compression``.

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, insert, select
 
+import hermes_protocol.operations as ops
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.session_row import BY_ID, set_columns
@@ -15,23 +16,14 @@ from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.rows import Row
 from hermes_actor.store.sessions import check_may_continue
-from hermes_protocol.operations import (
-    Continued,
-    SessionContinue,
-    SessionCreate,
-    SessionEnd,
-    SessionPrompt,
-    SessionReopen,
-    SessionTokens,
-)
 
 __all__: list[str] = []
 
 _PLAIN = ("user_id", "model", "model_config", "system_prompt", "parent_session_id")
 
 
-@applies(SessionCreate)
-def create(conn: ServerConnection, op: SessionCreate) -> bool:
+@applies(ops.SessionCreate)
+def create(conn: ServerConnection, op: ops.SessionCreate) -> bool:
     """Insert a session unless its id exists; return True if a row was inserted.
 
     The new session gets the title that was queued for its id. One without a source is ignored, as
@@ -47,21 +39,21 @@ def create(conn: ServerConnection, op: SessionCreate) -> bool:
     return True
 
 
-@applies(SessionEnd)
-def end(conn: ServerConnection, op: SessionEnd) -> bool:
+@applies(ops.SessionEnd)
+def end(conn: ServerConnection, op: ops.SessionEnd) -> bool:
     """End an open session; return True if this call ended it. An earlier end stays."""
     is_open = sessions.c.ended_at.is_(None)
     return set_columns(conn, op.id, is_open, ended_at=op.ended_at, end_reason=op.end_reason)
 
 
-@applies(SessionReopen)
-def reopen(conn: ServerConnection, op: SessionReopen) -> bool:
+@applies(ops.SessionReopen)
+def reopen(conn: ServerConnection, op: ops.SessionReopen) -> bool:
     """Clear the end of a session; return True if the session exists."""
     return set_columns(conn, op.id, ended_at=None, end_reason=None)
 
 
-@applies(SessionPrompt)
-def prompt(conn: ServerConnection, op: SessionPrompt) -> bool:
+@applies(ops.SessionPrompt)
+def prompt(conn: ServerConnection, op: ops.SessionPrompt) -> bool:
     """Overwrite the system prompt; return True if the session exists."""
     return set_columns(conn, op.id, system_prompt=op.system_prompt)
 
@@ -71,22 +63,22 @@ _LATEST = ("cost_status", "cost_source", "pricing_version")
 _FIRST = ("billing_provider", "billing_base_url", "billing_mode", "model")
 
 
-@applies(SessionTokens)
-def book_tokens(conn: ServerConnection, op: SessionTokens) -> None:
+@applies(ops.SessionTokens)
+def book_tokens(conn: ServerConnection, op: ops.SessionTokens) -> None:
     """Add token counts and cost to a session, or set them with ``absolute``.
 
     A session that does not exist is created with the source ``unknown``.
     """
     booked = _booked(op)
     if not set_columns(conn, op.id, **booked):
-        unknown = SessionCreate(
+        unknown = ops.SessionCreate(
             id=op.id, source="unknown", model=op.model, started_at=op.started_at
         )
         create(conn, unknown)
         set_columns(conn, op.id, **booked)
 
 
-def _booked(op: SessionTokens) -> dict[str, Any]:
+def _booked(op: ops.SessionTokens) -> dict[str, Any]:
     columns = sessions.c
     values: dict[str, Any] = {}
     for name in COUNTERS:
@@ -116,8 +108,8 @@ def _booked(op: SessionTokens) -> dict[str, Any]:
     return values
 
 
-@applies(SessionContinue)
-def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
+@applies(ops.SessionContinue)
+def continue_session(conn: ServerConnection, op: ops.SessionContinue) -> ops.Continued:
     """End the old session with ``compression`` and create its continuation.
 
     The child gets the next title of the lineage. Raises :class:`UnknownSession`, or
@@ -126,7 +118,7 @@ def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
     # Locked, so that two continuations of one session cannot take the same title.
     old = conn.first(_GET.with_for_update(), {"key": op.old})
     old = check_may_continue(op, old)
-    end(conn, SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
+    end(conn, ops.SessionEnd(id=op.old, ended_at=op.now, end_reason="compression"))
     title = None if old["title"] is None else next_title(conn, old["title"])
     ended_at = op.now if old["ended_at"] is None else old["ended_at"]
     child = {name: old[name] for name in ("source", *_PLAIN)}
@@ -139,7 +131,7 @@ def continue_session(conn: ServerConnection, op: SessionContinue) -> Continued:
     }
     conn.execute(insert(sessions).values(child))
     claim_title(conn, op.new)
-    return Continued(id=op.new, title=title)
+    return ops.Continued(id=op.new, title=title)
 
 
 # Statements are built once where they can be: to build one costs more than to run it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import and_, bindparam, delete, not_, select, update
 
+import hermes_protocol.operations as ops
 from hermes_actor.errors import missing_session
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.meta import get_meta, set_meta
@@ -14,13 +15,6 @@ from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.schema import TOPICS_VERSION
 from hermes_actor.store.telegram_topics import VERSION_KEY, linked
-from hermes_protocol.operations import (
-    MetaSet,
-    TopicsBind,
-    TopicsDisable,
-    TopicsEnable,
-    TopicsMigrate,
-)
 
 __all__: list[str] = []
 
@@ -30,17 +24,17 @@ _THIS_TOPIC = and_(
 )
 
 
-@applies(TopicsMigrate)
-def migrate(conn: ServerConnection, _op: TopicsMigrate) -> None:
+@applies(ops.TopicsMigrate)
+def migrate(conn: ServerConnection, _op: ops.TopicsMigrate) -> None:
     """Record the version of topic mode; its tables are part of the schema."""
     if get_meta(conn, VERSION_KEY) != TOPICS_VERSION:
-        set_meta(conn, MetaSet(key=VERSION_KEY, value=TOPICS_VERSION))
+        set_meta(conn, ops.MetaSet(key=VERSION_KEY, value=TOPICS_VERSION))
 
 
-@applies(TopicsEnable)
-def enable(conn: ServerConnection, op: TopicsEnable) -> None:
+@applies(ops.TopicsEnable)
+def enable(conn: ServerConnection, op: ops.TopicsEnable) -> None:
     """Switch topic mode on for a chat. The first activation time is kept."""
-    migrate(conn, TopicsMigrate())
+    migrate(conn, ops.TopicsMigrate())
     values = {
         "chat_id": op.chat_id,
         "user_id": op.user_id,
@@ -55,8 +49,8 @@ def enable(conn: ServerConnection, op: TopicsEnable) -> None:
     conn.dialect.upsert(conn, mode, values, tuple(name for name in values if name not in kept))
 
 
-@applies(TopicsDisable)
-def disable(conn: ServerConnection, op: TopicsDisable) -> None:
+@applies(ops.TopicsDisable)
+def disable(conn: ServerConnection, op: ops.TopicsDisable) -> None:
     """Switch topic mode off for a chat; ``clear_bindings`` also removes its bindings."""
     statement = update(mode).where(_BY_CHAT).values(enabled=0, updated_at=bindparam("now"))
     conn.execute(statement, {"chat": op.chat_id, "now": op.now})
@@ -65,14 +59,14 @@ def disable(conn: ServerConnection, op: TopicsDisable) -> None:
         conn.execute(delete(bindings).where(here), {"chat": op.chat_id})
 
 
-@applies(TopicsBind)
-def bind(conn: ServerConnection, op: TopicsBind) -> None:
+@applies(ops.TopicsBind)
+def bind(conn: ServerConnection, op: ops.TopicsBind) -> None:
     """Bind a topic to a session, in place of the topic's earlier one.
 
     Raises :class:`TopicLinked` if another topic holds the session, :class:`ConstraintFailed` if the
     session does not exist.
     """
-    migrate(conn, TopicsMigrate())
+    migrate(conn, ops.TopicsMigrate())
     # Locked, so that two topics cannot take one session at the same time.
     if not is_there(conn, op.session_id, lock=True):
         raise missing_session(op.session_id)
