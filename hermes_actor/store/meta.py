@@ -6,7 +6,7 @@ from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.inspection import page_usage
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, dicts, first, scalar
+from hermes_actor.store.rows import Row, dicts, first, scalar, upsert
 from hermes_protocol.operations import HandoffClaim, HandoffFinish, HandoffRequest, MetaSet
 
 __all__ = ["content_bytes", "get_meta", "handoff_state", "pending_handoffs"]
@@ -15,11 +15,7 @@ __all__ = ["content_bytes", "get_meta", "handoff_state", "pending_handoffs"]
 @applies(MetaSet)
 def set_meta(conn: Connection, op: MetaSet) -> None:
     """Insert or overwrite one key of ``state_meta``."""
-    conn.execute(
-        "INSERT INTO state_meta (key, value) VALUES (?, ?)"
-        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (op.key, op.value),
-    )
+    upsert(conn, "state_meta", {"key": op.key, "value": op.value}, ("key",))
 
 
 @answers(queries.get_meta)

@@ -13,7 +13,7 @@ from hermes_actor.errors import BadValue, ConstraintFailed
 from hermes_actor.sqlite import Connection
 from hermes_actor.store.deletion import remove
 from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import placeholders, scalar
+from hermes_actor.store.rows import placeholders, scalar, upsert
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.telegram_topics import migrate as make_topics
 from hermes_protocol.operations import RowsCopy, TopicsMigrate
@@ -80,11 +80,7 @@ def copy_rows(conn: Connection, op: RowsCopy) -> int:
         _note_below_the_watermark(conn, op, rows)
         _keep_last_id(conn, op.last_id)
     for key, value in op.bookmark.items():
-        conn.execute(
-            "INSERT INTO hermes_actor_meta VALUES (?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (BOOKMARK + key, value),
-        )
+        upsert(conn, "hermes_actor_meta", {"key": BOOKMARK + key, "value": value}, ("key",))
     return len(rows)
 
 

@@ -10,7 +10,7 @@ from hermes_actor.sqlite import Connection
 
 __all__ = [
     "Row", "chunks", "dicts", "first", "is_there", "lenient_text", "placeholders",
-    "read_transaction", "scalar",
+    "read_transaction", "scalar", "upsert",
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -42,6 +42,18 @@ def scalar(conn: Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
 def is_there(conn: Connection, session_id: Any) -> bool:
     """Return True if the session exists."""
     return scalar(conn, "SELECT 1 FROM sessions WHERE id = ?", (session_id,)) is not None
+
+
+def upsert(
+    conn: Connection, table: str, values: Row, key: Sequence[str], kept: Sequence[str] = ()
+) -> None:
+    """Insert a row, or set all columns but *key* and *kept* of the row that has its key."""
+    changed = (f"{name} = excluded.{name}" for name in values if name not in (*key, *kept))
+    conn.execute(
+        f"INSERT INTO {table} ({', '.join(values)}) VALUES {placeholders(len(values))}"
+        f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(changed)}",
+        list(values.values()),
+    )
 
 
 @contextmanager

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import hermes_protocol.operations as ops
 from hermes_actor.errors import SessionEnded, UnknownSession
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.rows import Row, first, placeholders, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.titles import claim_title, escape_like, next_in_lineage
 
 __all__ = ["check_may_continue", "get_session", "ids_with_prefix", "resolve_id", "session_count"]
 
-_INSERT = """
-    INTO sessions (id, source, user_id, model, model_config, system_prompt,
-                   parent_session_id, started_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
+_CREATED = ops.SessionCreate.__struct_fields__
+_INSERT = f"INTO sessions ({', '.join(_CREATED)}) VALUES {placeholders(len(_CREATED))}"
+_created = attrgetter(*_CREATED)
 
 
 @applies(ops.SessionCreate)
@@ -29,11 +29,7 @@ def create(conn: Connection, op: ops.SessionCreate) -> bool:
     the foreign key.
     """
     # OR IGNORE: the first writer of an id wins, whatever the second one says.
-    done = conn.execute(
-        f"INSERT OR IGNORE {_INSERT}",
-        (op.id, op.source, op.user_id, op.model, op.model_config, op.system_prompt,
-         op.parent_session_id, op.started_at),
-    )  # fmt: skip
+    done = conn.execute(f"INSERT OR IGNORE {_INSERT}", _created(op))
     if done.rowcount > 0:
         claim_title(conn, op.id)
     return done.rowcount > 0

@@ -11,16 +11,21 @@ from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store import queries
 from hermes_actor.store.meta import get_meta, set_meta
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, first, scalar
+from hermes_actor.store.rows import Row, first, scalar, upsert
 from hermes_actor.store.schema import TOPICS_INDEX_SQL, TOPICS_SQL, TOPICS_VERSION, statements
 
-__all__ = ["VERSION_KEY", "binding", "has_topics", "is_linked", "linked", "mode_enabled"]
+__all__ = [
+    "KEPT", "VERSION_KEY", "binding", "binding_row", "has_topics", "is_linked", "linked",
+    "mode_enabled", "mode_row",
+]  # fmt: skip
 
 R = TypeVar("R")
 
 _MODE = "telegram_dm_topic_mode"
 _BINDINGS = "telegram_dm_topic_bindings"
 VERSION_KEY = "telegram_dm_topic_schema_version"
+KEPT = ("activated_at", "linked_at")
+"""Columns that a second activation or binding does not change."""
 
 
 def has_topics(conn: Connection, table: str = _BINDINGS) -> bool:
@@ -63,18 +68,21 @@ def _cascades(conn: Connection) -> bool:
 def enable(conn: Connection, op: ops.TopicsEnable) -> None:
     """Switch topic mode on for a chat, creating the tables. The first activation time is kept."""
     migrate(conn, ops.TopicsMigrate())
-    conn.execute(
-        f"""
-        INSERT INTO {_MODE} (chat_id, user_id, enabled, activated_at, updated_at,
-            has_topics_enabled, allows_users_to_create_topics, capability_checked_at)
-        VALUES (:chat_id, :user_id, 1, :now, :now, :has, :allows, :now)
-        ON CONFLICT (chat_id) DO UPDATE SET user_id = :user_id, enabled = 1, updated_at = :now,
-            has_topics_enabled = :has, allows_users_to_create_topics = :allows,
-            capability_checked_at = :now
-        """,
-        {"chat_id": op.chat_id, "user_id": op.user_id, "now": op.now,
-         "has": op.has_topics_enabled, "allows": op.allows_users_to_create_topics},
-    )  # fmt: skip
+    upsert(conn, _MODE, mode_row(op), ("chat_id",), KEPT)
+
+
+def mode_row(op: ops.TopicsEnable) -> Row:
+    """Return the row of a chat in which topic mode is switched on."""
+    return {
+        "chat_id": op.chat_id,
+        "user_id": op.user_id,
+        "enabled": 1,
+        "activated_at": op.now,
+        "updated_at": op.now,
+        "has_topics_enabled": op.has_topics_enabled,
+        "allows_users_to_create_topics": op.allows_users_to_create_topics,
+        "capability_checked_at": op.now,
+    }
 
 
 @applies(ops.TopicsDisable)
@@ -108,18 +116,13 @@ def bind(conn: Connection, op: ops.TopicsBind) -> None:
     )
     if other is not None:
         raise linked(op, other)
-    conn.execute(
-        f"""
-        INSERT INTO {_BINDINGS} (chat_id, thread_id, user_id, session_key, session_id,
-            managed_mode, linked_at, updated_at)
-        VALUES (:chat_id, :thread_id, :user_id, :session_key, :session_id, :managed_mode,
-            :now, :now)
-        ON CONFLICT (chat_id, thread_id) DO UPDATE SET user_id = :user_id,
-            session_key = :session_key, session_id = :session_id, managed_mode = :managed_mode,
-            updated_at = :now
-        """,
-        {name: getattr(op, name) for name in op.__struct_fields__},
-    )
+    upsert(conn, _BINDINGS, binding_row(op), ("chat_id", "thread_id"), KEPT)
+
+
+def binding_row(op: ops.TopicsBind) -> Row:
+    """Return the row that binds a topic to a session."""
+    values = {name: getattr(op, name) for name in op.__struct_fields__ if name != "now"}
+    return values | {"linked_at": op.now, "updated_at": op.now}
 
 
 def linked(op: ops.TopicsBind, other: Row) -> TopicLinked:

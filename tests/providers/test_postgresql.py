@@ -92,13 +92,10 @@ def test_trigrams_answer_searches_for_cjk_text(db, caplog):
         cut = conn.execute(sqlalchemy.text("SELECT public.show_trgm('北京烤鸭')")).scalar()
         assert len(cut) >= 2
         conn.execute(sqlalchemy.text("SET LOCAL enable_seqscan = off"))
-        from hermes_actor.providers.sql.postgresql.search import parts_match
-        from hermes_actor.providers.sql.query_tree import Phrase
+        from hermes_actor.providers.sql.postgresql.search import part_match
         from hermes_actor.providers.sql.tables import messages
 
-        statement = sqlalchemy.select(messages.c.id).where(
-            parts_match(Phrase((), False, "北京烤鸭"))
-        )
+        statement = sqlalchemy.select(messages.c.id).where(part_match("北京烤鸭"))
         compiled = statement.compile(conn.engine, compile_kwargs={"literal_binds": True})
         plan = "\n".join(conn.exec_driver_sql(f"EXPLAIN {compiled}").scalars())
     assert "hermes_actor_messages_parts" in plan

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     Table,
     and_,
     func,
@@ -28,6 +29,7 @@ from sqlalchemy import (
 from hermes_actor.errors import HermesActorError, Unsupported
 from hermes_actor.providers.sql.query_tree import Node, Not, Or, Phrase
 from hermes_actor.providers.sql.tables import changes
+from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
     import threading
@@ -148,15 +150,17 @@ class ServerDialect(ABC):
     ) -> bool:
         """Insert a row unless its key exists; return True if it was inserted."""
 
-    @abstractmethod
     def upsert(
-        self,
-        conn: ServerConnection,
-        table: Table,
-        values: Mapping[str, Any],
-        changed: Sequence[str],
+        self, conn: ServerConnection, table: Table, values: Row, kept: Sequence[str] = ()
     ) -> None:
-        """Insert a row, or set the columns *changed* of the row that has its key."""
+        """Insert a row, or set all columns but *kept* of the row that has its key."""
+        key = table.primary_key.columns
+        changed = [name for name in values if name not in key and name not in kept]
+        conn.execute(self.upsert_statement(table, changed), values)
+
+    @abstractmethod
+    def upsert_statement(self, table: Table, changed: list[str]) -> Executable:
+        """Return an insert that sets the columns *changed* of a row that has the key."""
 
     @abstractmethod
     def limit_statements(self, conn: Connection, seconds: float | None) -> None:

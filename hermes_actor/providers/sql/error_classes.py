@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hermes_actor.errors import (
-    BadConfig,
-    BadValue,
-    Busy,
-    ConstraintFailed,
-    DeadlineExceeded,
-    DiskFull,
-    DiskIOError,
-    HermesActorError,
-    PermissionDenied,
-    ReadOnly,
-    SqlError,
-    Unreachable,
-    ValueTooLarge,
-)
+from hermes_actor import errors
 from hermes_actor.providers.sql.dialect import Classification, RetryAction
 
 __all__ = [
@@ -39,7 +25,7 @@ class ErrorClass(NamedTuple):
     """One class of errors: the reaction, the type and the message that callers get."""
 
     action: RetryAction
-    error: type[HermesActorError]
+    error: type[errors.HermesActorError]
     words: str = ""
 
     def classification(self, said: str) -> Classification:
@@ -51,50 +37,54 @@ class ErrorClass(NamedTuple):
 
 _RAISE, _RETRY, _LATER, _RECONNECT = RetryAction
 
-SERIALIZATION_FAILURE = ErrorClass(_RETRY, Busy, "serialization failure")
-DEADLOCK = ErrorClass(_RETRY, Busy, "deadlock detected")
-LOCK_TIMEOUT = ErrorClass(_RETRY, Busy, "timeout while waiting for a row lock")
+SERIALIZATION_FAILURE = ErrorClass(_RETRY, errors.Busy, "serialization failure")
+DEADLOCK = ErrorClass(_RETRY, errors.Busy, "deadlock detected")
+LOCK_TIMEOUT = ErrorClass(_RETRY, errors.Busy, "timeout while waiting for a row lock")
 
-OUT_OF_MEMORY = ErrorClass(_LATER, Busy, "the server is out of memory")
-TOO_MANY_CONNECTIONS = ErrorClass(_LATER, Busy, "the server has no connection left")
-TOO_MANY_CONNECTIONS_OF_USER = ErrorClass(_LATER, Busy, "this user has no connection left")
-INSUFFICIENT_RESOURCES = ErrorClass(_LATER, Busy, "the server is out of resources")
+OUT_OF_MEMORY = ErrorClass(_LATER, errors.Busy, "the server is out of memory")
+TOO_MANY_CONNECTIONS = ErrorClass(_LATER, errors.Busy, "the server has no connection left")
+TOO_MANY_CONNECTIONS_OF_USER = ErrorClass(_LATER, errors.Busy, "this user has no connection left")
+INSUFFICIENT_RESOURCES = ErrorClass(_LATER, errors.Busy, "the server is out of resources")
 
-REPLICA = ErrorClass(_RECONNECT, ReadOnly, "attempt to write a readonly database: a replica")
-READ_ONLY = ErrorClass(_RECONNECT, ReadOnly, "attempt to write a readonly database")
-CONNECTION_LOST = ErrorClass(_RECONNECT, Unreachable, "the connection to the server was lost")
+REPLICA = ErrorClass(_RECONNECT, errors.ReadOnly, "attempt to write a readonly database: a replica")
+READ_ONLY = ErrorClass(_RECONNECT, errors.ReadOnly, "attempt to write a readonly database")
+CONNECTION_LOST = ErrorClass(
+    _RECONNECT, errors.Unreachable, "the connection to the server was lost"
+)
 SERVER_STARTING_OR_STOPPING = ErrorClass(
-    _RECONNECT, Unreachable, "the server is going down or coming up"
+    _RECONNECT, errors.Unreachable, "the server is going down or coming up"
 )
-TIMEOUT = ErrorClass(_RECONNECT, Unreachable, "the server does not answer")
+TIMEOUT = ErrorClass(_RECONNECT, errors.Unreachable, "the server does not answer")
 
-STATEMENT_TIMEOUT = ErrorClass(_RAISE, DeadlineExceeded, "the server did not finish in time")
-DISK_FULL = ErrorClass(_RAISE, DiskFull, "database or disk is full")
-DISK_ERROR = ErrorClass(_RAISE, DiskIOError, "disk I/O error on the server")
-VALUE_TOO_LARGE = ErrorClass(_RAISE, ValueTooLarge, "string or blob too big")
-BAD_VALUE = ErrorClass(_RAISE, BadValue, "a value cannot be stored")
+STATEMENT_TIMEOUT = ErrorClass(_RAISE, errors.DeadlineExceeded, "the server did not finish in time")
+DISK_FULL = ErrorClass(_RAISE, errors.DiskFull, "database or disk is full")
+DISK_ERROR = ErrorClass(_RAISE, errors.DiskIOError, "disk I/O error on the server")
+VALUE_TOO_LARGE = ErrorClass(_RAISE, errors.ValueTooLarge, "string or blob too big")
+BAD_VALUE = ErrorClass(_RAISE, errors.BadValue, "a value cannot be stored")
 AUTH_FAILED = ErrorClass(
-    _RAISE, PermissionDenied, "the server does not know this user and password"
+    _RAISE, errors.PermissionDenied, "the server does not know this user and password"
 )
-ACCESS_DENIED = ErrorClass(_RAISE, PermissionDenied, "the server does not let this user in")
-NOT_PERMITTED = ErrorClass(_RAISE, PermissionDenied, "this user may not do that on the server")
-NO_DATABASE = ErrorClass(_RAISE, BadConfig, "there is no such database on the server")
-UNKNOWN = ErrorClass(_RAISE, SqlError)
+ACCESS_DENIED = ErrorClass(_RAISE, errors.PermissionDenied, "the server does not let this user in")
+NOT_PERMITTED = ErrorClass(
+    _RAISE, errors.PermissionDenied, "this user may not do that on the server"
+)
+NO_DATABASE = ErrorClass(_RAISE, errors.BadConfig, "there is no such database on the server")
+UNKNOWN = ErrorClass(_RAISE, errors.SqlError)
 
 
 def pool_in_use() -> Classification:
     """Classify a wait for the pool that timed out: retry later, then :class:`Busy`."""
-    return Classification(_LATER, Busy("every connection of the pool is in use"))
+    return Classification(_LATER, errors.Busy("every connection of the pool is in use"))
 
 
 def foreign_key() -> Classification:
     """Classify a foreign key violation: raise, with the message that SQLite has for it."""
-    return Classification(_RAISE, ConstraintFailed("FOREIGN KEY constraint failed"))
+    return Classification(_RAISE, errors.ConstraintFailed("FOREIGN KEY constraint failed"))
 
 
 def no_value(column: str) -> Classification:
     """Classify a NULL in a NOT NULL column: raise, with the message that SQLite has for it."""
-    return Classification(_RAISE, ConstraintFailed(f"NOT NULL constraint failed: {column}"))
+    return Classification(_RAISE, errors.ConstraintFailed(f"NOT NULL constraint failed: {column}"))
 
 
 def unique_violation(column: str) -> Classification:
@@ -102,5 +92,5 @@ def unique_violation(column: str) -> Classification:
 
     The retry sees the committed value, and fails with an error of its own or takes the next title.
     """
-    error = ConstraintFailed(f"UNIQUE constraint failed: {column}")
+    error = errors.ConstraintFailed(f"UNIQUE constraint failed: {column}")
     return Classification(_RETRY, error, once=True)

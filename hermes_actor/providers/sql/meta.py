@@ -24,8 +24,7 @@ def set_meta(conn: ServerConnection, op: MetaSet) -> None:
     """
     if op.key is None:
         raise ConstraintFailed("NOT NULL constraint failed: state_meta.key")
-    values = {"key": op.key, "value": op.value}
-    conn.dialect.upsert(conn, state_meta, values, ("value",))
+    conn.dialect.upsert(conn, state_meta, {"key": op.key, "value": op.value})
 
 
 @answers(queries.get_meta)

@@ -32,7 +32,7 @@ def create(conn: ServerConnection, op: ops.SessionCreate) -> bool:
     # A file ignores a row without a source, and a second row of an id.
     if op.source is None:
         return False
-    values = {name: getattr(op, name) for name in ("id", "source", "started_at", *_PLAIN)}
+    values = {name: getattr(op, name) for name in op.__struct_fields__}
     if not conn.dialect.insert_if_absent(conn, sessions, values):
         return False
     claim_title(conn, op.id)

@@ -14,7 +14,7 @@ from hermes_actor.providers.sql.tables import bindings, mode
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.schema import TOPICS_VERSION
-from hermes_actor.store.telegram_topics import VERSION_KEY, linked
+from hermes_actor.store.telegram_topics import KEPT, VERSION_KEY, binding_row, linked, mode_row
 
 __all__: list[str] = []
 
@@ -35,18 +35,7 @@ def migrate(conn: ServerConnection, _op: ops.TopicsMigrate) -> None:
 def enable(conn: ServerConnection, op: ops.TopicsEnable) -> None:
     """Switch topic mode on for a chat. The first activation time is kept."""
     migrate(conn, ops.TopicsMigrate())
-    values = {
-        "chat_id": op.chat_id,
-        "user_id": op.user_id,
-        "enabled": 1,
-        "activated_at": op.now,
-        "updated_at": op.now,
-        "has_topics_enabled": op.has_topics_enabled,
-        "allows_users_to_create_topics": op.allows_users_to_create_topics,
-        "capability_checked_at": op.now,
-    }
-    kept = {"chat_id", "activated_at"}
-    conn.dialect.upsert(conn, mode, values, tuple(name for name in values if name not in kept))
+    conn.dialect.upsert(conn, mode, mode_row(op), KEPT)
 
 
 @applies(ops.TopicsDisable)
@@ -79,10 +68,7 @@ def bind(conn: ServerConnection, op: ops.TopicsBind) -> None:
     )
     if other is not None:
         raise linked(op, other)
-    values = {name: getattr(op, name) for name in op.__struct_fields__ if name != "now"}
-    values |= {"linked_at": op.now, "updated_at": op.now}
-    kept = {"chat_id", "thread_id", "linked_at"}
-    conn.dialect.upsert(conn, bindings, values, tuple(n for n in values if n not in kept))
+    conn.dialect.upsert(conn, bindings, binding_row(op), KEPT)
 
 
 @answers(queries.topic_mode_enabled)

@@ -171,8 +171,7 @@ def copy_rows(conn: ServerConnection, op: RowsCopy) -> int:
     if op.last_id:
         bulk.keep_last_id(conn, op.last_id)
     for name, value in op.bookmark.items():
-        kept = {"key": BOOKMARK + name, "value": value}
-        conn.dialect.upsert(conn, tables.own_meta, kept, ("value",))
+        conn.dialect.upsert(conn, tables.own_meta, {"key": BOOKMARK + name, "value": value})
     return len(rows)
 
 

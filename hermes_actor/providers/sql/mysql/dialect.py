@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     Integer,
     Table,
     Text,
@@ -155,17 +156,9 @@ class MySQLDialect(ServerDialect):
             return False
         return True
 
-    def upsert(
-        self,
-        conn: ServerConnection,
-        table: Table,
-        values: Mapping[str, Any],
-        changed: Sequence[str],
-    ) -> None:
-        statement = mysql.insert(table)
-        conn.execute(
-            statement.on_duplicate_key_update({n: statement.inserted[n] for n in changed}), values
-        )
+    def upsert_statement(self, table: Table, changed: list[str]) -> Executable:
+        row = mysql.insert(table)
+        return row.on_duplicate_key_update({name: row.inserted[name] for name in changed})
 
     def limit_statements(self, conn: Connection, seconds: float | None) -> None:
         # What a change waits for is locks, and whole seconds are all that there is. The setting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, cast
@@ -185,21 +185,10 @@ class PostgreSQLDialect(ServerDialect):
     ) -> bool:
         return conn.execute(_insert_unless_there(table), values).first() is not None
 
-    def upsert(
-        self,
-        conn: ServerConnection,
-        table: Table,
-        values: Mapping[str, Any],
-        changed: Sequence[str],
-    ) -> None:
-        statement = insert(table)
-        conn.execute(
-            statement.on_conflict_do_update(
-                index_elements=list(table.primary_key.columns),
-                set_={name: statement.excluded[name] for name in changed},
-            ),
-            values,
-        )
+    def upsert_statement(self, table: Table, changed: list[str]) -> Executable:
+        row, key = insert(table), list(table.primary_key.columns)
+        new = {name: row.excluded[name] for name in changed}
+        return row.on_conflict_do_update(index_elements=key, set_=new)
 
     def limit_statements(self, conn: Connection, seconds: float | None) -> None:
         if seconds is not None:  # else the connection has the limit already
