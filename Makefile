@@ -10,8 +10,11 @@ BSTAMP := $(BENCH)/.installed
 CONF   := .venv-conformance
 CSTAMP := $(CONF)/.installed
 PSTAMP := $(VENV)/peer/.installed
+ASTAMP := $(VENV)/agent/.installed
 
-# The program that the tests run beside; its version is named in one place, the extra `bench`.
+# The program that the tests run beside, and the release whose stores run on connect(): their
+# versions are named in one place, the extras `bench` and `agent`.
+AGENT  := $(shell sed -n 's/^agent = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
@@ -31,7 +34,7 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
 
-test: lint $(PSTAMP) tmux strace servers  ## lint, type-check and run every test
+test: lint $(PSTAMP) $(ASTAMP) tmux strace servers  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Tests of the providers run against real servers, private ones that they start themselves.
@@ -70,13 +73,13 @@ bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; movin
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
-stress: $(STAMP) $(PSTAMP) strace servers  ## the verification programme, about a quarter of an hour, one table at its end
+stress: $(STAMP) $(PSTAMP) $(ASTAMP) strace servers  ## the verification programme, about a quarter of an hour, one table at its end
 	@$(BIN)/python stress/run.py
 
 stress-figures: $(STAMP)  ## write the figures of the last whole run into README and docs
 	@$(BIN)/python stress/figures.py
 
-stress-long: $(STAMP) $(PSTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
+stress-long: $(STAMP) $(PSTAMP) $(ASTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
 
@@ -117,14 +120,21 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
 	@touch $@
 
-# The peer's store needs nothing but the standard library: it comes without its dependencies, into a
-# folder of its own, and stays out of our environment.
-$(PSTAMP): pyproject.toml | $(STAMP)
-	@echo "installing the peer of the tests into $(VENV)/peer"
-	@rm -rf $(VENV)/peer
+# The peer's stores need nothing but the standard library: they come without dependencies, into
+# folders of their own, and stay out of our environment.
+define install_alone
+	@echo "installing $(2) into $(1)"
+	@rm -rf $(1)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-compile \
-	  --only-binary :all: --target $(VENV)/peer '$(PEER)'
+	  --only-binary :all: --target $(1) '$(2)'
 	@touch $@
+endef
+
+$(PSTAMP): pyproject.toml | $(STAMP)
+	$(call install_alone,$(VENV)/peer,$(PEER))
+
+$(ASTAMP): pyproject.toml | $(STAMP)
+	$(call install_alone,$(VENV)/agent,$(AGENT))
 
 $(BSTAMP): pyproject.toml
 	$(call make_venv,$(BENCH))

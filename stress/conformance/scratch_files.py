@@ -20,6 +20,13 @@ _OBJECTS = (
 """What a test has left, tables last: views and triggers may depend on them."""
 
 
+_TRACES = (
+    "SELECT user_version, (SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence')"
+    " FROM pragma_user_version"
+)
+"""What cannot be taken away again, or is never."""
+
+
 class ScratchFiles:
     """Empty databases for a run, few of them: each has an actor of its own."""
 
@@ -54,8 +61,8 @@ class ScratchFiles:
 
     def _empty(self, path: Path) -> None:
         with contextlib.closing(self._connect(path, isolation_level=None)) as conn:
-            if conn.execute("PRAGMA user_version").fetchone() != (0,):
-                raise sqlite3.NotSupportedError("a file with marks of its own")
+            if conn.execute(_TRACES).fetchone() != (0, None):
+                raise sqlite3.NotSupportedError("a file that shows what was in it")
             for _ in range(3):  # dropping one may take others with it
                 for kind, name in conn.execute(_OBJECTS).fetchall():
                     with contextlib.suppress(sqlite3.OperationalError):
@@ -64,10 +71,6 @@ class ScratchFiles:
                     break
             else:
                 raise sqlite3.OperationalError("something is left in the file")
-            if conn.execute(
-                "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'"
-            ).fetchone():
-                conn.execute("DELETE FROM sqlite_sequence")
 
 
 def _is_open(conn: sqlite3.Connection | None) -> bool:
