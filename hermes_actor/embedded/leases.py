@@ -8,11 +8,10 @@ from hermes_actor import limits
 from hermes_actor.embedded.queue import Completion
 from hermes_actor.engine import jobs
 from hermes_actor.engine.jobs import Request, lease_over
-from hermes_protocol.operations import SqlLease, SqlResult, SqlStatement
+from hermes_protocol.operations import SqlLease, SqlReply, SqlResult, SqlRun, SqlStatement
 
 if TYPE_CHECKING:
     from hermes_actor.embedded.writer import EmbeddedWriter
-    from hermes_protocol.operations import SqlReply, SqlResult, SqlRun, SqlStatement
 
 __all__ = ["EmbeddedLease"]
 

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
-from hermes_actor.store.lineage import continuations, continued
+from hermes_actor.store.lineage import activity_of, continuations, continued
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 
@@ -142,8 +142,8 @@ def _climb(
 
 def _survey(conn: Connection, listed: Listed, through_lineage: bool) -> list[_Entry]:
     rows = conn.execute(
-        "SELECT COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = s.id),"
-        " s.started_at), s.started_at, s.id, s.end_reason FROM sessions s WHERE " + listed.where,
+        f"SELECT {activity_of('s')}, s.started_at, s.id, s.end_reason FROM sessions s"
+        f" WHERE {listed.where}",
         listed.parameters,
     ).fetchall()
     return [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hermes_actor.errors import ConstraintFailed, NotAllowed, missing_session
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import Connection, sqlite3
 
 # Imported for their registrations.
 from hermes_actor.store import (
@@ -21,25 +21,14 @@ from hermes_actor.store import (
 )
 from hermes_actor.store.registry import APPLY
 from hermes_actor.store.search import merge
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
-    from hermes_protocol.operations import Operation
+from hermes_protocol.operations import Operation
 
 __all__ = ["apply"]
 
 _SUBJECTS = (
-    archive,
-    row_transfer,
-    merge,
-    messages,
-    meta,
-    deletion,
-    sessions,
-    guest_sql,
+    archive, deletion, guest_sql, merge, messages, meta, row_transfer, sessions, telegram_topics,
     titles,
-    telegram_topics,
-)
+)  # fmt: skip
 
 R = TypeVar("R")
 

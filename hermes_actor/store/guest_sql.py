@@ -7,20 +7,21 @@ of them, and get what the statements do exactly as ``sqlite3`` would show it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from hermes_actor import limits
 from hermes_actor.errors import ValueTooLarge
-from hermes_actor.sqlite import sqlite3
+from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import scalar
-from hermes_protocol.operations import SqlError, SqlResult, SqlStatement, SqlStep
-from hermes_protocol.values import RawText, from_value, to_value
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
-    from hermes_protocol.operations import NamedParameters, Parameters
-    from hermes_protocol.values import Stored, Value
+from hermes_protocol.operations import (
+    NamedParameters,
+    Parameters,
+    SqlError,
+    SqlResult,
+    SqlStatement,
+    SqlStep,
+)
+from hermes_protocol.values import RawText, Stored, Value, from_value, to_value
 
 __all__ = [
     "STATEMENT_ERRORS",

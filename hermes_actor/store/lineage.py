@@ -16,8 +16,9 @@ from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 
 __all__ = [
-    "compression_lineage", "compression_tip", "continuations", "continued", "resume_target",
-    "root_to_tip", "walk_lineage", "walk_to_messages", "walk_to_root", "walk_to_tip",
+    "activity_of", "compression_lineage", "compression_tip", "continuations", "continued",
+    "resume_target", "root_to_tip", "walk_lineage", "walk_to_messages", "walk_to_root",
+    "walk_to_tip",
 ]  # fmt: skip
 
 # Bounds end the walk on a cyclic lineage, which other programs can write.
@@ -25,10 +26,16 @@ _MAX_TIP_STEPS = 100
 _MAX_RESUME_STEPS = 32
 _MAX_ANCESTORS = 100
 
-_ACTIVITY = (
-    "COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = c.id), c.started_at)"
-)
 _CHILDREN = "FROM sessions p JOIN sessions c ON c.parent_session_id = p.id WHERE p.id = ?"
+
+
+def activity_of(alias: str) -> str:
+    """Return an SQL expression: the latest message of a session, or its start without one."""
+    latest = f"SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = {alias}.id"
+    return f"COALESCE(({latest}), {alias}.started_at)"
+
+
+_ACTIVITY = activity_of("c")
 
 
 def continuation(conn: Connection, session_id: str | None) -> str | None:

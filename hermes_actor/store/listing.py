@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.activity import Listed, by_activity
-from hermes_actor.store.lineage import compression_tip
+from hermes_actor.store.lineage import activity_of, compression_tip
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, chunks, dicts, placeholders
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
@@ -26,9 +26,7 @@ __all__ = [
 PREVIEW_CUT = 63
 _PREVIEW_LENGTH = 60
 
-_LAST_ACTIVE = (
-    "COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = s.id), s.started_at)"
-)
+_LAST_ACTIVE = activity_of("s")
 
 # Each replaced character is one character, so cutting first (with room for the bytes of a BLOB)
 # gives the same text without touching the rest of a long message.

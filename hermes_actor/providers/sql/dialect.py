@@ -61,6 +61,17 @@ class Settings(NamedTuple):
     synchronous_commit: str = "on"
     similarity: bool = False
 
+    def engine_options(self) -> dict[str, Any]:
+        """Return the arguments of ``create_engine`` that are the same for all servers."""
+        return {
+            "pool_size": self.pool_size,
+            "max_overflow": 0,
+            "pool_timeout": self.connect_timeout_seconds,
+            "pool_use_lifo": True,
+            # Parameters are what people said to their agents: never in an error or a log.
+            "hide_parameters": True,
+        }
+
 
 class RetryAction(Enum):
     """Reaction to an error of a server."""

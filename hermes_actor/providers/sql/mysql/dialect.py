@@ -74,13 +74,8 @@ class MySQLDialect(ServerDialect):
         limit = max(1, round(self.settings.statement_timeout_seconds))
         return create_engine(
             _with_driver(url),
-            pool_size=self.settings.pool_size,
-            max_overflow=0,
-            pool_timeout=self.settings.connect_timeout_seconds,
-            pool_use_lifo=True,
+            **self.settings.engine_options(),
             isolation_level="READ COMMITTED",
-            # Parameters are what people said to their agents: never in an error or a log.
-            hide_parameters=True,
             connect_args={
                 "charset": "utf8mb4",
                 "connect_timeout": max(1, round(self.settings.connect_timeout_seconds)),

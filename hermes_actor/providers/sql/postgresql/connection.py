@@ -23,14 +23,7 @@ def engine_of_url(url: str, settings: Settings) -> Engine:
     """Return an engine with a pool of its own, without connecting. Raises :class:`BadConfig`."""
     parameters = _parameters(url)
     return create_engine(
-        _DIALECT,
-        creator=lambda: _connect(parameters, settings),
-        pool_size=settings.pool_size,
-        max_overflow=0,
-        pool_timeout=settings.connect_timeout_seconds,
-        pool_use_lifo=True,
-        # Parameters are what people said to their agents: never in an error or a log.
-        hide_parameters=True,
+        _DIALECT, creator=lambda: _connect(parameters, settings), **settings.engine_options()
     )
 
 
