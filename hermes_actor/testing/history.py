@@ -28,7 +28,8 @@ names; so no order has to be guessed, and everything here takes O(n log n).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -139,24 +140,20 @@ def check(
     looked at. *structure* is what SQLite finds wrong with the file. From *calm* on there were no
     faults, and *timeout* is how many seconds an answer may take from then on.
     """
-    found: list[Violation] = [Violation("structure", text) for text in structure]
-    present = _contents(writes, rows, found)
-    _answers(answers, present, found)
+    present = {(row.client, row.number): row for row in reversed(rows)}
+    found = [Violation("structure", text) for text in structure]
+    found += _contents(writes, rows, present)
+    found += _answers(answers, present)
     if has_receipts:
-        found += [
-            Violation("torn", f"{_name(row)} is there without a receipt")
-            for row in rows
-            if row.place is None
-        ]
+        found += _without_receipt(rows)
         found += [Violation("torn", f"receipt {place} without its change") for place in orphans]
-    if places is not None:
-        _gaps(places, found)
+    found += _gaps(places or ())
     order = sorted((row for row in present.values() if row.place is not None), key=_place)
     sent = {(write.client, write.number): write for write in writes}
-    _order(order, sent, found)
-    _reads(reads, order, sent, writes, found)
+    found += _order(order, sent)
+    found += _reads(reads, order, sent, writes)
     if calm is not None:
-        _liveness(writes, calm, timeout, found)
+        found += _liveness(writes, calm, timeout)
     return found
 
 
@@ -172,91 +169,83 @@ def _name(what: Row | Write | Answer) -> str:
 # --- rules 1 to 8 --------------------------------------------------------------------------------
 
 
+Violations = Iterator[Violation]
+
+
 def _contents(
-    writes: Sequence[Write], rows: Sequence[Row], found: list[Violation]
-) -> dict[tuple[str, int], Row]:
-    present: dict[tuple[str, int], Row] = {}
-    for row in rows:
-        if (row.client, row.number) in present:
-            found.append(Violation("doubled", f"{_name(row)} is there twice"))
-        else:
-            present[row.client, row.number] = row
-    known = set()
+    writes: Sequence[Write], rows: Sequence[Row], present: Mapping[tuple[str, int], Row]
+) -> Violations:
+    yield from _doubled(rows)
     for write in writes:
-        key = write.client, write.number
-        known.add(key)
-        there = present.get(key)
+        there = present.get((write.client, write.number))
         if there is None:
             if write.outcome == "ok":
-                found.append(
-                    Violation("lost", f"{_name(write)}, acknowledged with {write.place}, is gone")
-                )
+                text = f"{_name(write)}, acknowledged with {write.place}, is gone"
+                yield Violation("lost", text)
             continue
         if write.outcome == "failed":
-            found.append(Violation("resurrected", f"{_name(write)} was refused and is there"))
+            yield Violation("resurrected", f"{_name(write)} was refused and is there")
         if write.payload is not None and there.payload != write.payload:
-            found.append(Violation("altered", f"{_name(write)} is not what was sent"))
+            yield Violation("altered", f"{_name(write)} is not what was sent")
         if write.outcome == "ok" and (write.place, write.result) != (there.place, there.result):
-            found.append(
-                Violation(
-                    "mismatch",
-                    f"{_name(write)} was answered {write.place}, {write.result!r};"
-                    f" the file says {there.place}, {there.result!r}",
-                )
+            yield Violation(
+                "mismatch",
+                f"{_name(write)} was answered {write.place}, {write.result!r};"
+                f" the file says {there.place}, {there.result!r}",
             )
-    found += [
-        Violation("phantom", f"{_name(row)} was never sent")
-        for key, row in present.items()
-        if key not in known
-    ]
-    return present
+    known = {(write.client, write.number) for write in writes}
+    for row in present.values():
+        if (row.client, row.number) not in known:
+            yield Violation("phantom", f"{_name(row)} was never sent")
 
 
-def _answers(
-    answers: Iterable[Answer], present: Mapping[tuple[str, int], Row], found: list[Violation]
-) -> None:
+def _doubled(rows: Sequence[Row]) -> Violations:
+    for (client, number), times in Counter((row.client, row.number) for row in rows).items():
+        for _ in range(times - 1):
+            yield Violation("doubled", f"{client} {number} is there twice")
+
+
+def _without_receipt(rows: Sequence[Row]) -> Violations:
+    for row in rows:
+        if row.place is None:
+            yield Violation("torn", f"{_name(row)} is there without a receipt")
+
+
+def _answers(answers: Iterable[Answer], present: Mapping[tuple[str, int], Row]) -> Violations:
     for answer in answers:
         row = present.get((answer.client, answer.number))
         if row is None or (row.place, row.result) != (answer.place, answer.result):
-            found.append(
-                Violation(
-                    "mismatch",
-                    f"{_name(answer)} was answered again {answer.place}, {answer.result!r};"
-                    f" the file says {row and (row.place, row.result)}",
-                )
+            yield Violation(
+                "mismatch",
+                f"{_name(answer)} was answered again {answer.place}, {answer.result!r};"
+                f" the file says {row and (row.place, row.result)}",
             )
 
 
-def _gaps(places: Sequence[int], found: list[Violation]) -> None:
+def _gaps(places: Iterable[int]) -> Violations:
     expected = 1
     for place in sorted(places):
         if place != expected:
-            found.append(Violation("gap", f"{place} follows {expected - 1}"))
-            expected = place
-        expected += 1
+            yield Violation("gap", f"{place} follows {expected - 1}")
+        expected = place + 1
 
 
 # --- rules 9 and 10 ------------------------------------------------------------------------------
 
 
-def _order(
-    order: Sequence[Row], sent: Mapping[tuple[str, int], Write], found: list[Violation]
-) -> None:
+def _order(order: Sequence[Row], sent: Mapping[tuple[str, int], Write]) -> Violations:
     latest: dict[str, int] = {}
     begun = -NEVER
     for row in order:
         if latest.get(row.client, -1) > row.number:
-            found.append(
-                Violation("client-order", f"{_name(row)} comes after {latest[row.client]}")
-            )
+            yield Violation("client-order", f"{_name(row)} comes after {latest[row.client]}")
         latest[row.client] = max(latest.get(row.client, -1), row.number)
         write = sent.get((row.client, row.number))
         if write is None:
             continue
         if write.outcome == "ok" and begun > write.ended:
-            found.append(
-                Violation("real-time", f"{_name(row)} was answered before its forerunner was sent")
-            )
+            text = f"{_name(row)} was answered before its forerunner was sent"
+            yield Violation("real-time", text)
         begun = max(begun, write.began)
 
 
@@ -268,8 +257,7 @@ def _reads(
     order: Sequence[Row],
     sent: Mapping[tuple[str, int], Write],
     writes: Sequence[Write],
-    found: list[Violation],
-) -> None:
+) -> Violations:
     if not reads:
         return
     places = [_place(row) for row in order]
@@ -294,20 +282,20 @@ def _reads(
         rows = bisect_right(places, read.place)
         if rows != read.rows:
             text = f"{who} saw {read.rows} rows up to {read.place}, not {rows}"
-            found.append(Violation("no-prefix", text))
+            yield Violation("no-prefix", text)
         elif read.window and _window(prefix, rows, read.window) != read.digest:
             text = f"{who} saw other rows before {read.place} than there are"
-            found.append(Violation("no-prefix", text))
+            yield Violation("no-prefix", text)
         if read.place < least[number]:
             text = f"{who} saw {read.place}; {least[number]} was acknowledged before it"
-            found.append(Violation("stale", text))
+            yield Violation("stale", text)
         newest = places[rows - 1] if rows else 0
         if newest > most[number]:
             text = f"{who} saw {newest}; until its end only {most[number]} had been sent"
-            found.append(Violation("future", text))
+            yield Violation("future", text)
         if read.place < seen[number]:
             text = f"{who} saw {read.place}; an earlier one had seen {seen[number]}"
-            found.append(Violation("backward", text))
+            yield Violation("backward", text)
 
 
 def _prefix_digests(order: Sequence[Row]) -> list[int]:
@@ -347,16 +335,8 @@ def check_cut(
 
     *rows* is what is there after recovery. At most *batch* changes may have been under way.
     """
-    found: list[Violation] = []
-    _contents((), rows, found)
-    found = [one for one in found if one.rule == "doubled"]
     places = [row.place for row in rows if row.place is not None]
-    found += [
-        Violation("torn", f"{_name(row)} is there without a receipt")
-        for row in rows
-        if row.place is None
-    ]
-    _gaps(places, found)
+    found = [*_doubled(rows), *_without_receipt(rows), *_gaps(places)]
     if len(places) < acknowledged:
         text = f"{acknowledged} changes were acknowledged and {len(places)} are left"
         found.append(Violation("cut", text))
@@ -368,8 +348,8 @@ def check_cut(
     return found
 
 
-def _liveness(writes: Sequence[Write], calm: float, timeout: float, found: list[Violation]) -> None:
+def _liveness(writes: Sequence[Write], calm: float, timeout: float) -> Violations:
     for write in writes:
         if write.ended > max(calm, write.began) + timeout:
             text = f"{_name(write)} has no answer {timeout:g} s after the last fault"
-            found.append(Violation("stuck", text))
+            yield Violation("stuck", text)

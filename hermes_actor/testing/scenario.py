@@ -8,8 +8,6 @@ file names.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import random
 import shlex
@@ -22,17 +20,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError, NotRunning
-from hermes_actor.paths import resolve_paths
+from hermes_actor.paths import StorePaths, resolve_paths
+from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.system.processes import ProcessEnd
 from hermes_actor.testing.history import Write
 from hermes_actor.testing.writer_pool import FOLLOW, History, WriterPool, check
-
-if TYPE_CHECKING:
-    from hermes_actor.paths import StorePaths
 
 __all__ = ["Event", "Scenario", "end_actors"]
 
@@ -114,12 +110,7 @@ class Scenario:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         # A second Ctrl-C must not leave anything behind.
         former = [(number, signal.signal(number, signal.SIG_IGN)) for number in _INTERRUPTS]
         try:
@@ -326,38 +317,11 @@ def end_actors(paths: StorePaths) -> None:
 
     Returns when they are gone, or after 20 s.
     """
-    signalled: dict[int, int] = {}
-    insist = time.monotonic() + _END_SECONDS
-    give_up = insist + _END_SECONDS
-    while time.monotonic() < give_up:
-        pid = _owner(paths)
-        if pid is None and not any(map(_lives, signalled)):
-            return
-        number = signal.SIGTERM if time.monotonic() < insist else signal.SIGKILL
-        if pid is not None and signalled.get(pid) != number:
-            signalled[pid] = number
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        time.sleep(0.01)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with contextlib.suppress(OSError):
-        # It may not have been collected yet.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return True
-
-
-def _owner(paths: StorePaths) -> int | None:
-    """Return the pid that the lock file names; ``None`` if the lock is free."""
-    with contextlib.suppress(OSError), paths.owner_lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with contextlib.suppress(ValueError, TypeError):
-                return int(json.loads(file.read())["pid"])
-    return None
+    give_up = time.monotonic() + 2 * _END_SECONDS
+    while (pid := lock_holder(paths)) is not None and time.monotonic() < give_up:
+        with ProcessEnd(pid) as end:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                if end.wait(_END_SECONDS):
+                    break

@@ -17,20 +17,19 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
+from hermes_actor.sqlite import Connection
 from hermes_actor.system.descriptors import is_readable
-from hermes_actor.testing.records import SOURCE, Recorder, checksum
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
+from hermes_actor.testing.records import SOURCE, Recorder, RecordReader, checksum
 
 __all__ = ["Group", "Order", "Worker", "follow", "main", "write"]
 
@@ -161,56 +160,29 @@ def follow(worker: Worker) -> None:
     What stands in the record was acknowledged before the read began. Option ``writers``: the
     pattern of the names of their files.
     """
-    acknowledged = _Acknowledged(worker.folder, worker.options.get("writers", "writer-*"))
+    records, pattern = RecordReader(worker.folder), worker.options.get("writers", "writer-*")
     reader = Reader(resolve_paths(Path(worker.store)))
     worker.ready()
     while not worker.over(_FOLLOW_SECONDS):
-        new = acknowledged.poll()
+        ended = [one for one in records.poll() if fnmatch(one.client, pattern)]
+        new = {one.result: one for one in ended if one.outcome == "ok"}
         if new:
             began = time.monotonic()
             seen = reader.query(_messages, min(new), max(new))
-            missing = [f"{new[n][0]} {new[n][1]}" for n in new if not _same(seen.get(n), new[n])]
+            missing = [
+                f"{one.client} {one.number}"
+                for ident, one in new.items()
+                if seen.get(ident) != (one.client, one.payload)
+            ]
             worker.record("l", began, time.monotonic(), len(new), json.dumps(missing))
     reader.close()
 
 
-class _Acknowledged:
-    """Changes that were acknowledged since the last call, by the id of their message."""
-
-    def __init__(self, folder: Path, pattern: str) -> None:
-        self._folder, self._pattern = folder, pattern
-        self._read: dict[Path, int] = {}
-        self._sent: dict[tuple[str, str], int] = {}
-
-    def poll(self) -> dict[int, tuple[str, str, int]]:
-        """Return (writer, number, checksum) by id."""
-        new = {}
-        for path in self._folder.glob(self._pattern):
-            for kind, number, _, *words in self._lines(path):
-                if kind == "i":
-                    self._sent[path.name, number] = int(words[0])
-                elif kind == "o":
-                    new[int(words[1])] = path.name, number, self._sent.pop((path.name, number))
-        return new
-
-    def _lines(self, path: Path) -> Iterator[list[str]]:
-        with path.open("rb") as file:
-            file.seek(self._read.get(path, 0))
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read[path] = self._read.get(path, 0) + len(whole)
-        for line in whole.decode().splitlines():
-            if line[0] in "io":
-                yield line.split(" ")
-
-
-def _messages(conn: Connection, first: int, last: int) -> dict[int, tuple[str, str]]:
+def _messages(conn: Connection, first: int, last: int) -> dict[int, tuple[str, int]]:
+    """Return session and checksum of each message, by id."""
     sql = "SELECT id, session_id, content FROM messages WHERE id BETWEEN ? AND ?"
-    return {ident: (session, text) for ident, session, text in conn.execute(sql, (first, last))}
-
-
-def _same(seen: tuple[str, str] | None, sent: tuple[str, str, int]) -> bool:
-    return seen is not None and (seen[0], checksum(seen[1])) == (sent[0], sent[2])
+    rows = conn.execute(sql, (first, last))
+    return {ident: (session, checksum(text)) for ident, session, text in rows}
 
 
 def _address(store: str) -> str | Path:

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from hermes_actor.sqlite import connect_reader
@@ -110,12 +109,7 @@ class WriterPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.stop()
 
     # --- begin -----------------------------------------------------------------------------------
