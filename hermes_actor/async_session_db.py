@@ -28,13 +28,13 @@ from hermes_actor.api.change import build, is_one_change
 from hermes_actor.api.provider import SessionDBProvider
 from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.aio import actor_client
+from hermes_actor.client.aio.actor_client import AsyncActorClient
 from hermes_actor.client.aio.subscription import AsyncActorChangeStream, AsyncSubscription
 from hermes_actor.client.aio.thread_adapter import ThreadChangeStream, ThreadPort
 from hermes_actor.pipeline import AsyncPipeline, SingleChanges
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
-    from hermes_actor.client.aio.actor_client import AsyncActorClient
     from hermes_actor.client.interfaces import AsyncChangeStream, AsyncPort
 
 __all__ = ["AsyncSessionDB"]

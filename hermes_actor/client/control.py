@@ -12,7 +12,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -28,14 +28,12 @@ from hermes_actor.errors import (
     OutcomeUnknown,
     Unsupported,
 )
+from hermes_actor.paths import StorePaths
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_actor.system.processes import ProcessEnd
 from hermes_protocol.client import decode_result
 from hermes_protocol.framing import FrameError
 from hermes_protocol.status import Status
-
-if TYPE_CHECKING:
-    from hermes_actor.paths import StorePaths
 
 __all__ = [
     "ControlConnection", "ask_status", "call", "has_owner", "request_handoff", "running_actor",

@@ -14,13 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hermes_actor.errors import (
-    Damaged,
-    HermesActorError,
-    NotADatabase,
-    cannot_use,
-    from_sqlite,
-)
+from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, cannot_use, from_sqlite
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 from hermes_actor.system.fork import inside, outside
 

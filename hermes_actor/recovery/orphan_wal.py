@@ -14,17 +14,13 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hermes_actor.paths import columns_of_orphan
+from hermes_actor.paths import StorePaths, columns_of_orphan
 from hermes_actor.recovery.wal_reader import WalRecord, committed_pages
-from hermes_actor.sqlite import connect_reader, sqlite3
+from hermes_actor.sqlite import Connection, connect_reader, sqlite3
 from hermes_actor.tools.import_records import BadRecord, Record, make_record
-
-if TYPE_CHECKING:
-    from hermes_actor.paths import StorePaths
-    from hermes_actor.sqlite import Connection
-    from hermes_protocol.operations import MessageRow, SessionRow
+from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
     "ImportTarget", "MissingRows", "RemovedStore", "find_missing", "import_missing",
@@ -173,25 +169,26 @@ def _compare(conn: Connection, orphan: Path) -> MissingRows:
     sessions, messages, unreadable = read(conn, orphan)
     new, more = list[Record](), list[Record]()
     present = 0
-    for session_id in sorted({*sessions, *messages}, key=lambda one: _start(one, sessions)):
+
+    def start(session_id: str) -> tuple[float, str]:  # parents come before their children
+        return sessions.get(session_id, {}).get("started_at") or 0.0, session_id
+
+    for session_id in sorted({*sessions, *messages}, key=start):
         is_there = _has(conn, "SELECT 1 FROM sessions WHERE id = ?", (session_id,))
         rows = messages.get(session_id, [])
         kept = [row for row in rows if not (is_there and _has_message(conn, row))]
         present += len(rows) - len(kept) + (is_there and session_id in sessions)
         if is_there and not kept:
             continue
-        facts = sessions.get(session_id) or _adopted(session_id, kept)
+        began = min((row["timestamp"] for row in kept), default=None)
+        adopted = {"id": session_id, "source": _RECOVERED, "started_at": began}
+        facts = sessions.get(session_id) or adopted
         try:
             record = make_record({**facts, "messages": kept}, time.time())
             (more if is_there else new).append(record)
         except BadRecord:
             unreadable += 1 + len(kept)
     return MissingRows(orphan, new, more, present, unreadable)
-
-
-def _start(session_id: str, sessions: dict[str, Row]) -> tuple[float, str]:
-    """Return a sort key by start: parents come before their children."""
-    return sessions.get(session_id, {}).get("started_at") or 0.0, session_id
 
 
 def _has(conn: Connection, sql: str, values: tuple[Any, ...]) -> bool:
@@ -209,11 +206,6 @@ def _has_message(conn: Connection, row: Row) -> bool:
             *(row.get(name) for name in ("tool_calls", "tool_call_id")),
         ),
     )
-
-
-def _adopted(session_id: str, rows: list[Row]) -> Row:
-    began = min((row["timestamp"] for row in rows), default=None)
-    return {"id": session_id, "source": _RECOVERED, "started_at": began}
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -252,15 +244,13 @@ def _rows_of_log(conn: Connection, log: Path) -> Rows:
                 messages[record.rowid] = row
             elif (row := _as_session(record, columns["sessions"])) is not None:
                 # A page that is no longer used may hold an earlier state of a session.
-                sessions[row["id"]] = max(row, sessions.get(row["id"], row), key=_message_count)
+                known = sessions.setdefault(row["id"], row)
+                if (row.get("message_count") or 0) >= (known.get("message_count") or 0):
+                    sessions[row["id"]] = row
     grouped: dict[str, list[Row]] = {}
     for _, row in sorted(messages.items()):
         grouped.setdefault(row["session_id"], []).append(row)
     return sessions, grouped, unreadable
-
-
-def _message_count(session: Row) -> int:
-    return session.get("message_count") or 0
 
 
 def _as_message(record: WalRecord, columns: list[str]) -> Row | None:

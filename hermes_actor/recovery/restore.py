@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from hermes_actor.client.control import has_owner
 from hermes_actor.errors import (
@@ -20,7 +21,7 @@ from hermes_actor.errors import (
     from_sqlite,
     wrong_kind,
 )
-from hermes_actor.paths import resolve_paths
+from hermes_actor.paths import StorePaths, resolve_paths
 from hermes_actor.recovery.backup import backup_path, create_backup, stamp
 from hermes_actor.recovery.scratch import scratch
 from hermes_actor.recovery.store_owner import replace_content, run_maintenance
@@ -28,11 +29,6 @@ from hermes_actor.sqlite import connect_alone, connect_reader, sqlite3
 from hermes_actor.store.counts import PlainCounts, StoreCounts, plain_counts, store_counts
 from hermes_actor.store.inspection import page_usage, recorded_kind
 from hermes_protocol.features import PLAIN, SESSIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hermes_actor.paths import StorePaths
 
 __all__ = [
     "Replacement", "Step", "count_rows", "has_content", "kind_to_restore", "prepared_copy",
@@ -109,7 +105,7 @@ def prepared_copy(
 
     with scratch(paths) as ready:
         try:
-            with step("checking the copy") as progress:
+            with step("checking the backup") as progress:
                 create_backup(source, ready, progress)
             # Migrated here, where no client waits for it.
             open_database(resolve_paths(ready), Environment(), kind=kind).conn.close()
@@ -192,7 +188,7 @@ def _is_empty(paths: StorePaths, kind: str) -> bool:
 
 def _keep_present(paths: StorePaths, damaged: bool, step: Step) -> Path:
     target = backup_path(paths.db)
-    with step("copying the present content") as progress:
+    with step("backing up the current content") as progress:
         try:
             create_backup(paths.db, target, progress, damaged=damaged)
         except (Damaged, NotADatabase):

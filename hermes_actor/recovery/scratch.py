@@ -10,14 +10,13 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_actor.errors import cannot_use
 from hermes_actor.recovery.backup import stamp
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_actor.paths import StorePaths
 
 __all__ = ["remove_leftovers", "remove_store", "scratch"]

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.messages as wire
 from hermes_actor import limits
@@ -21,15 +22,13 @@ from hermes_actor.errors import (
     StorageError,
     Unsupported,
 )
+from hermes_actor.paths import StorePaths
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_protocol.client import decode_result
 from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_actor.engine.writer import Writer
-    from hermes_actor.paths import StorePaths
 
 __all__ = ["index_fully", "owned_writer", "replace_content", "run_maintenance"]
 
@@ -84,23 +83,9 @@ def replace_content(
     raise AssertionError("unreachable")
 
 
-class _Owner(Protocol):
-    """The process that can maintain a store: this one, or the actor."""
-
-    def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
-        """Run *task* and return its result document. Raises the errors of the task.
-
-        *expected* is the only state of the content that may be replaced.
-        """
-        ...
-
-    def hold(self) -> None:
-        """Keep changes of other clients waiting from now on, until the owner is released."""
-        ...
-
-
 @contextlib.contextmanager
-def _owner_of(paths: StorePaths, kind: str) -> Iterator[_Owner]:
+def _owner_of(paths: StorePaths, kind: str) -> Iterator[_Here | _Actor]:
+    """Give the process that can maintain the store: this one if no other owns it."""
     if not has_owner(paths):
         with contextlib.ExitStack() as stack:
             try:
@@ -121,7 +106,10 @@ class _Here:
         self._writer = writer
 
     def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
-        """Run *task* with the writer of this process."""
+        """Run *task* and return its result document. Raises the errors of the task.
+
+        *expected* is the only state of the content that may be replaced.
+        """
         from hermes_actor.engine.admin_tasks import maintain as run
 
         deadline = time.monotonic() + limits.MAINTENANCE_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ PriceFunction = Callable[[Row], "float | None"]
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_RECORDS = ("Longest session", "Most messages", "Most tokens", "Most tool calls")
 _ID_CUT = 16
 
 
@@ -35,7 +36,7 @@ class Tally:
         self._first: float | None = None
         self._last: float | None = None
         self._models: dict[str, Row] = {}
-        self._platforms: dict[str, Counter[str]] = defaultdict(Counter)
+        self._platforms: dict[str, Row] = {}
         self._weekdays, self._hours = [0] * 7, [0] * 24
         self._dates: set[date] = set()
         self._best: dict[str, tuple[float, Row]] = {}
@@ -67,11 +68,7 @@ class Tally:
             "tool_calls": 0, "cost": 0.0, "actual_cost": 0.0, "has_pricing": False,
             "cost_status": "unknown",
         })  # fmt: skip
-        row["sessions"] += 1
-        row["total_tokens"] += total
-        row["tool_calls"] += session["tool_call_count"]
-        for key in _TOKENS:
-            row[key] += session[key]
+        _add_totals(row, session, total)
         estimated, actual = session["estimated_cost_usd"], session["actual_cost_usd"]
         if estimated is None and actual is None and self._price is not None:
             estimated = self._price(session)
@@ -87,13 +84,12 @@ class Tally:
         self._costs["actual"] += actual or 0.0
 
     def _add_platform(self, session: Row, total: int) -> None:
-        row = self._platforms[session["source"]]
-        row["sessions"] += 1
+        row = self._platforms.setdefault(session["source"], {
+            "platform": session["source"], "sessions": 0, "messages": 0,
+            **dict.fromkeys(_TOKENS, 0), "total_tokens": 0, "tool_calls": 0,
+        })  # fmt: skip
         row["messages"] += session["message_count"]
-        row["total_tokens"] += total
-        row["tool_calls"] += session["tool_call_count"]
-        for key in _TOKENS:
-            row[key] += session[key]
+        _add_totals(row, session, total)
 
     def _add_time(self, session: Row) -> None:
         local = time.localtime(session["started_at"])
@@ -106,12 +102,9 @@ class Tally:
 
     def _add_notable(self, session: Row) -> None:
         lasted = (session["ended_at"] or 0) - session["started_at"]
-        for label, value in (
-            ("Longest session", lasted),
-            ("Most messages", session["message_count"]),
-            ("Most tokens", session["input_tokens"] + session["output_tokens"]),
-            ("Most tool calls", session["tool_call_count"]),
-        ):
+        tokens = session["input_tokens"] + session["output_tokens"]
+        values = (lasted, session["message_count"], tokens, session["tool_call_count"])
+        for label, value in zip(_RECORDS, values, strict=True):
             if value > 0 and value > self._best.get(label, (0, {}))[0]:
                 self._best[label] = (value, session)
 
@@ -149,19 +142,12 @@ class Tally:
 
     def model_rows(self) -> list[Row]:
         """Return totals by model, most tokens first; models are named without their vendor."""
-        rows = sorted(self._models.values(), key=lambda row: row["model"])
-        return sorted(rows, key=lambda row: (-row["total_tokens"], -row["sessions"]))
+        rows = self._models.values()
+        return sorted(rows, key=lambda r: (-r["total_tokens"], -r["sessions"], r["model"]))
 
     def platform_rows(self) -> list[Row]:
         """Return totals by source, most sessions first."""
-        rows = [
-            {
-                "platform": name, "sessions": row["sessions"], "messages": row["messages"],
-                **{key: row[key] for key in _TOKENS}, "total_tokens": row["total_tokens"],
-                "tool_calls": row["tool_calls"],
-            }
-            for name, row in self._platforms.items()
-        ]  # fmt: skip
+        rows = self._platforms.values()
         return sorted(rows, key=lambda row: (-row["sessions"], row["platform"]))
 
     def activity(self) -> Row:
@@ -179,16 +165,12 @@ class Tally:
     def notable(self) -> list[Row]:
         """Return the record session of each kind, kinds without one left out; ids are shortened."""
         return [
-            {
-                "label": label,
-                "session_id": session["id"][:_ID_CUT],
-                "value": value,
-                "date": in_words(session["started_at"], "%b %d"),
-            }
-            for label in ("Longest session", "Most messages", "Most tokens", "Most tool calls")
+            {"label": label, "session_id": session["id"][:_ID_CUT], "value": value,
+             "date": in_words(session["started_at"], "%b %d")}
+            for label in _RECORDS
             if label in self._best
             for value, session in (self._best[label],)
-        ]
+        ]  # fmt: skip
 
     def largest(self) -> list[Row]:
         """Return the *top* sessions by tokens, largest first."""
@@ -200,6 +182,14 @@ class Tally:
              else session["estimated_cost_usd"], "started_at": session["started_at"]}
             for total, _, session in ranked
         ]  # fmt: skip
+
+
+def _add_totals(row: Row, session: Row, total: int) -> None:
+    row["sessions"] += 1
+    row["total_tokens"] += total
+    row["tool_calls"] += session["tool_call_count"]
+    for key in _TOKENS:
+        row[key] += session[key]
 
 
 def _peak(counts: list[int]) -> int:

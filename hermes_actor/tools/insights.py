@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from hermes_actor.store.insights import (
-    Window,
-    message_counts,
-    sessions_in,
-    skill_calls,
-    tool_calls,
-)
+from hermes_actor.sqlite import Connection
+from hermes_actor.store.insights import Window, message_counts, sessions_in, skill_calls, tool_calls
 from hermes_actor.tools.aggregate import PriceFunction, Row, Tally
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["insights"]
 
@@ -89,18 +80,11 @@ def _skills(calls: Iterable[tuple[str, str, int, float]]) -> Row:
         row["last_used_at"] = max(row["last_used_at"], latest)
     loads = sum(row["view_count"] for row in skills.values())
     edits = sum(row["manage_count"] for row in skills.values())
-    top = [
-        {
-            "skill": row["skill"],
-            "view_count": row["view_count"],
-            "manage_count": row["manage_count"],
-            "total_count": row["view_count"] + row["manage_count"],
-            "percentage": 100.0 * (row["view_count"] + row["manage_count"]) / (loads + edits),
-            "last_used_at": row["last_used_at"] or None,
-        }
-        for row in skills.values()
-    ]
-    top.sort(key=lambda row: (-row["total_count"], row["skill"]))
+    for row in skills.values():
+        row["total_count"] = row["view_count"] + row["manage_count"]
+        row["percentage"] = 100.0 * row["total_count"] / (loads + edits)
+        row["last_used_at"] = row["last_used_at"] or None
+    top = sorted(skills.values(), key=lambda row: (-row["total_count"], row["skill"]))
     return {
         "summary": {
             "total_skill_loads": loads,

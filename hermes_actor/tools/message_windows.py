@@ -8,6 +8,7 @@ from hermes_actor.tools.session_search import (
     HIDDEN,
     Row,
     as_limit,
+    recent_sessions,
     roles_of,
     root_of,
     when,
@@ -40,7 +41,7 @@ def look(
     Scrolls with *session_id* and *around*, reads with *session_id* alone, discovers with *query*,
     else browses.
     """
-    size = _window(window)
+    size = as_limit(window, 20, otherwise=5)
     if session_id and around is not None:
         return _scroll(db, str(session_id), around, size, current)
     if session_id:
@@ -48,20 +49,7 @@ def look(
     if isinstance(query, str) and query.strip():
         roles = roles_of(role_filter) or _ROLES
         return _discover(db, query.strip(), roles, as_limit(limit, 10), current, sort, size)
-    return _browse(db, as_limit(limit, 10), current)
-
-
-def _window(window: Any) -> int:
-    try:
-        return max(1, min(20, int(window)))
-    except (TypeError, ValueError, OverflowError):
-        return 5
-
-
-def _browse(db: StoreMethods, limit: int, current: str | None) -> Row:
-    from hermes_actor.tools.session_search import recent_sessions
-
-    return {**recent_sessions(db, limit, current), "mode": "browse"}
+    return {**recent_sessions(db, as_limit(limit, 10), current), "mode": "browse"}
 
 
 def _discover(
@@ -100,7 +88,6 @@ def _result(db: StoreMethods, session_id: str, hit: Row | None, role: str, size:
     spoken = [message for message in messages if message["role"] in _ROLES]
     anchor: int | None = hit["id"] if hit is not None else None
     place = 0 if anchor is None else _place(messages, anchor)
-    first, last = max(0, (place or 0) - size), (place or 0) + size + 1
     root = root_of(db, session_id)
     result = {
         "session_id": session_id,
@@ -109,10 +96,8 @@ def _result(db: StoreMethods, session_id: str, hit: Row | None, role: str, size:
         "match_message_id": anchor,
         "snippet": hit["snippet"] if hit is not None else None,
         "bookend_start": [_message(m) for m in spoken[:_BOOKEND]],
-        "messages": [_message(m, anchor=anchor) for m in messages[first:last]],
         "bookend_end": [_message(m) for m in spoken[-_BOOKEND:]],
-        "messages_before": first,
-        "messages_after": max(0, len(messages) - last),
+        **_around(messages, place or 0, size, anchor),
     }
     if root != session_id:
         result["parent_session_id"] = root
@@ -141,7 +126,6 @@ def _scroll(db: StoreMethods, session_id: str, around: Any, size: int, current: 
                 break
     if place is None:
         return _error(f"there is no message {anchor} in session {session_id!r}")
-    first, last = max(0, place - size), place + size + 1
     found: Row = {
         "success": True,
         "mode": "scroll",
@@ -149,9 +133,7 @@ def _scroll(db: StoreMethods, session_id: str, around: Any, size: int, current: 
         "around_message_id": anchor,
         "session_meta": _meta(db.get_session(session_id) or {}),
         "window": size,
-        "messages": [_message(m, anchor=anchor) for m in messages[first:last]],
-        "messages_before": first,
-        "messages_after": max(0, len(messages) - last),
+        **_around(messages, place, size, anchor),
     }
     return {**found, "warning": warning} if warning else found
 
@@ -171,6 +153,16 @@ def _read(db: StoreMethods, session_id: str) -> Row:
         "messages": [_message(message) for message in shown],
         "message_count": len(messages),
         "truncated": truncated,
+    }
+
+
+def _around(messages: list[Row], place: int, size: int, anchor: int | None) -> Row:
+    """Return the messages on both sides of *place*, and how many there are beyond them."""
+    first, last = max(0, place - size), place + size + 1
+    return {
+        "messages": [_message(m, anchor=anchor) for m in messages[first:last]],
+        "messages_before": first,
+        "messages_after": max(0, len(messages) - last),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hermes_actor.tools.sanitize import without_control, without_reasoning
+from hermes_actor.tools.transcript import call_names
 
 __all__ = ["Entry", "Limits", "recap_entries", "recap_lines"]
 
@@ -108,12 +109,6 @@ def _text(content: Any) -> str:
 def _calls(calls: Any) -> str:
     if not isinstance(calls, list) or not calls:
         return ""
-    names = list(dict.fromkeys(_name(call) for call in calls))
+    names = list(dict.fromkeys(call_names(calls, "unknown")))
     shown = ", ".join(names[:_NAMES]) + (", ..." if len(names) > _NAMES else "")
     return f"[{len(calls)} tool call{'' if len(calls) == 1 else 's'}: {shown}]"
-
-
-def _name(call: Any) -> str:
-    function = call.get("function") if isinstance(call, dict) else None
-    name = function.get("name") if isinstance(function, dict) else None
-    return str(name or "unknown")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import activity, lineage, sessions, titles
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["Ambiguous", "Target", "latest", "resolve", "split_words", "target"]
 

@@ -92,13 +92,12 @@ def session_search(
     return json_bytes(found).decode()
 
 
-def as_limit(limit: Any, most: int = 5) -> int:
-    """Convert a limit that a model gave to a number from 1 to *most*; 3 if it is not a number."""
+def as_limit(limit: Any, most: int = 5, *, otherwise: int = 3) -> int:
+    """Convert what a model gave to a number from 1 to *most*; *otherwise* if it is not a number."""
     try:
-        number = int(limit)
+        return max(1, min(most, int(limit)))
     except (TypeError, ValueError, OverflowError):
-        number = 3
-    return max(1, min(most, number))
+        return otherwise
 
 
 def roles_of(role_filter: Any) -> list[str] | None:

@@ -40,13 +40,13 @@ def text_of(content: Any) -> str:
     return "" if content is None or isinstance(content, bytes) else str(content)
 
 
-def call_names(calls: Any) -> list[str]:
-    """Return the names of the functions that an assistant called; ``?`` for a call without one."""
+def call_names(calls: Any, otherwise: str = "?") -> list[str]:
+    """Return the names of the functions that an assistant called, or *otherwise*."""
     names = []
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
         if name is None and isinstance(call, dict):
             name = call.get("name")
-        names.append(str(name or "?"))
+        names.append(str(name or otherwise))
     return names
