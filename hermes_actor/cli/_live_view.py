@@ -1,10 +1,11 @@
-"""The live view of ``hermes-actor serve`` on a terminal."""
+"""The live view of ``hermes-actor serve`` and ``top`` on a terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rich.console import Group
 from rich.live import Live
@@ -12,67 +13,59 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hermes_actor.cli.formatting import short_duration
+from hermes_actor.cli.output import size_text
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import ConnectionStatus, Status
 
-__all__ = ["LivePanel", "render"]
+__all__ = ["RateMeter", "live_panel", "render"]
 
 _CLIENTS_SHOWN = 8
 
 
-class LivePanel:
-    """Redraws one panel in place; leaves the terminal clean at the end."""
+class RateMeter:
+    """Writes per second between two status documents of one actor."""
 
     def __init__(self) -> None:
-        self._live = Live(auto_refresh=False, transient=True)
-        self._last = (time.monotonic(), 0)
+        self._last = (0, 0.0, 0)
 
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
-    def show(self, status: Status) -> None:
-        """Draw a status document."""
-        now, writes = time.monotonic(), status.writes
-        then, before = self._last
-        rate = (writes - before) / max(now - then, 1e-3)
-        self._last = (now, writes)
-        self._live.update(render(status, rate), refresh=True)
+    def __call__(self, status: Status) -> float:
+        """Return the rate since the last call; 0 for another actor than then."""
+        (pid, then, before), now = self._last, time.monotonic()
+        self._last = (status.pid, now, status.writes)
+        return (status.writes - before) / max(now - then, 1e-3) if pid == status.pid else 0.0
 
 
-def render(status: Status, rate: float, *, hint: str = "Ctrl-C ends it", curve: str = "") -> Panel:
+@contextlib.contextmanager
+def live_panel() -> Iterator[Callable[[Status], None]]:
+    """Give a function that redraws one panel in place; the terminal is clean after the block."""
+    rate = RateMeter()
+    with Live(auto_refresh=False, transient=True) as live:
+        yield lambda status: live.update(render(status, rate(status)), refresh=True)
+
+
+def render(status: Status, rate: float, *, hint: str = "Ctrl-C stops it", curve: str = "") -> Panel:
     """The panel of one status document; *rate* is writes per second since the last one.
 
     *curve* is a line of them over time, *hint* what keys do.
     """
     total, queue, index = status.total_latency, status.queue, status.index
-    sizes = ", ".join(f"{n} of {size}" for size, n in status.batch_sizes.items() if n)
+    sizes = ", ".join(f"{n:,} of size {size}" for size, n in status.batch_sizes.items() if n)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     checkpoints = ", ".join(f"{n} {kind}" for kind, n in status.checkpoints.items())
+    behind = f"{index.lag:,} of {index.newest:,} messages behind" if index.lag else "up to date"
     for name, text in (
         ("actor", f"pid {status.pid}, version {status.version}, epoch {status.epoch}"),
-        ("up", _span(status.uptime_s)),
-        ("writes", f"{status.writes:,} in {status.batches:,} batches, {rate:,.0f} a second"),
+        ("up", short_duration(status.uptime_s)),
+        ("writes", f"{status.writes:,} in {status.batches:,} batches, {rate:,.0f}/s"),
         *((("", curve),) if curve else ()),
         ("batches", sizes or "none yet"),
-        ("latency", f"{total.p50_ms} ms median, {total.p99_ms} ms at 99 %"),
-        ("queue", f"{queue.count} waiting, {queue.bytes:,} bytes"),
-        ("wal", f"{status.wal_frames:,} frames; {checkpoints or 'no checkpoint yet'}"),
-        *(
-            (("index", f"{index.lag:,} of {index.newest:,} messages behind"),)
-            if status.kind == SESSIONS
-            else ()
-        ),
+        ("latency", f"p50 {total.p50_ms} ms, p99 {total.p99_ms} ms"),
+        ("queue", f"{queue.count:,} requests, {size_text(queue.bytes)}"),
+        ("wal", f"{status.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"),
+        *((("index", behind),) if status.kind == SESSIONS else ()),
     ):
         facts.add_row(name, text)
     parts: list[Any] = [facts]
@@ -96,9 +89,3 @@ def _clients(connections: list[ConnectionStatus]) -> Table | Text:
     if len(connections) > _CLIENTS_SHOWN:
         table.add_row(f"and {len(connections) - _CLIENTS_SHOWN} more", "", "", style="dim")
     return table
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,4 +1,4 @@
-"""``hermes-actor backup`` and ``hermes-actor restore``."""
+"""``hermes-actor backup``: make a verified backup of a store, even while it is in use."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from pathlib import Path
 
 import click
 
-from hermes_actor import exit_codes
 from hermes_actor.cli.options import db_option, force_option, json_option, keep_option
-from hermes_actor.cli.output import (
-    print_result,
-    progress,
-)
-from hermes_actor.cli.output_files import Output, checked_output
+from hermes_actor.cli.output import print_result, progress
+from hermes_actor.cli.output_files import checked_output
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.config import load
 from hermes_actor.paths import StorePaths
-from hermes_actor.recovery.backup import (
-    backup_path,
-    create_backup,
-    list_backups,
-    prune_backups,
-)
+from hermes_actor.recovery.backup import backup_path, create_backup, list_backups, prune_backups
 from hermes_actor.settings import BACKUP_KEEP
 from hermes_protocol.features import PLAIN
 
@@ -30,7 +21,7 @@ __all__ = ["backup", "copy_store"]
 
 
 def copy_store(paths: StorePaths, keep: int | None) -> Path:
-    """Copy the store to the next free name, and weed the older copies; the new one."""
+    """Make the next backup of the store, prune older ones, and return its path."""
     if keep is None:
         keep = load(paths.db.parent, "updates").read(BACKUP_KEEP)
     target = backup_path(paths.db)
@@ -40,20 +31,13 @@ def copy_store(paths: StorePaths, keep: int | None) -> Path:
     return target
 
 
-def _copy_to(paths: StorePaths, output: Output) -> int:
-    """Copy the store to *output*. Returns the size of the copy."""
-    with progress(f"copying {paths.db.name}") as tell, output.filling() as part:
-        create_backup(paths.db, part, tell)
-        return part.stat().st_size
-
-
 @click.command()
 @db_option
 @keep_option
 @click.option("--to", metavar="FILE", help="Write the backup to this file, and prune no other.")
 @force_option
 @json_option
-def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_json: bool) -> int:
+def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_json: bool) -> None:
     """Make a verified backup of a store, even while it is in use.
 
     Writers are neither stopped nor slowed down: a reader copies one snapshot, in small steps with
@@ -71,20 +55,17 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
       hermes-actor backup --to /mnt/usb/state.db
     """
     paths = existing_paths(db, PLAIN)
-    output = None if to is None else checked_output(to, paths, force=force)
     began = time.monotonic()
-    if output is None:
+    if to is None:
         copy = copy_store(paths, keep)
         name, size = str(copy), copy.stat().st_size
     else:
-        name, size = output.name, _copy_to(paths, output)
+        output = checked_output(to, paths, force=force)
+        with progress(f"copying {paths.db.name}") as tell, output.filling() as part:
+            create_backup(paths.db, part, tell)
+            name, size = output.name, part.stat().st_size
         if output.is_stdout:
-            return exit_codes.OK
-    document = {
-        "path": name,
-        "bytes": size,
-        "seconds": round(time.monotonic() - began, 3),
-        "kept": [str(copy) for copy in list_backups(paths.db)],
-    }
-    print_result(document, name, as_json)
-    return exit_codes.OK
+            return
+    seconds = round(time.monotonic() - began, 3)
+    kept = [str(copy) for copy in list_backups(paths.db)]
+    print_result({"path": name, "bytes": size, "seconds": seconds, "kept": kept}, name, as_json)

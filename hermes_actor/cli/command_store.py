@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.api.provider import StoreMethods
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.output import waiting_for
 from hermes_actor.cli.store import ReadOnlyStore, closing_store
 from hermes_actor.client.file_queries import FileQueries
 from hermes_actor.client.reader import Reader
-from hermes_protocol.operations import MessageAppend
+from hermes_protocol.operations import MessageAppend, MessageRow, Operation
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import WriterPort
-    from hermes_protocol.operations import MessageRow, Operation
 
 __all__ = ["CommandStore", "open_store"]
 
@@ -46,6 +46,13 @@ class CommandStore(ReadOnlyStore, StoreMethods):
     def quiet(self) -> None:
         """Print no wait messages: a full-screen view owns the terminal."""
         self._quiet = True
+
+    def find_session(self, given: str) -> str:
+        """Return the id that *given* means: exact, else the only one that begins so; else fail."""
+        found = self.resolve_session_id(given) if given else None
+        if found is None:
+            fail(f"Session '{given}' not found.", prefix="")
+        return found
 
     def append_row(self, session_id: str, row: MessageRow) -> int:
         """Append a message as it is stored, with its own time, and return its id."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.formatting import print_json, sparkline
 from hermes_actor.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -66,18 +66,18 @@ def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
 
     with Scenario(seconds, writers, _READERS, seed) as show:
         try:
-            with _view(as_json) as view:
-                view.draw(show, 0)
+            with _view(as_json) as draw:
+                draw(show, 0)
                 show.start()
                 while show.running:
                     time.sleep(_LOOK_SECONDS)
-                    view.draw(show, show.poll())
+                    draw(show, show.poll())
         except TimeoutError as error:
             raise click.ClickException(str(error)) from error
         document = _judge(show, show.finish())
         show.keep = not document["good"]
         if as_json:
-            print(json.dumps(document))
+            print_json(document)
         else:
             _print(document)
     return exit_codes.OK if document["good"] else exit_codes.REFUSED
@@ -93,17 +93,12 @@ def _judge(show: Scenario, history: History) -> dict[str, Any]:
     faults += [f"a reader did not see {text}" for text in missing[:3]]
     done = {kind: show.done(kind) for kind in ("handoff", "broken", "kill", "term")}
     if (done["broken"], done["kill"], done["term"]) != (1, 2, 1):
-        faults.append("not everything that was planned has happened")
+        faults.append("not every planned event happened")
     wrong = history.lost + history.doubled + history.out_of_order + history.failed + len(missing)
     pauses = [event.longest for event in show.events if event.kind == "handoff"]
     return {
         "good": not wrong and not faults and history.acknowledged == history.present > 0,
-        "acknowledged": history.acknowledged,
-        "present": history.present,
-        "lost": history.lost,
-        "doubled": history.doubled,
-        "out_of_order": history.out_of_order,
-        "failed": history.failed,
+        **history._asdict(),
         "reads": len(looks),
         "compared": sum(look.compared for look in looks),
         "unseen": len(missing),
@@ -128,17 +123,17 @@ def _judge(show: Scenario, history: History) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    unseen = f"{found['unseen']:,} unseen" if found["unseen"] else "nothing unseen"
+    unseen = f"{found['unseen']:,} not seen" if found["unseen"] else "all seen"
     for name, text in (
         ("acknowledged", f"{found['acknowledged']:,} writes of {found['writers']} processes"),
         ("present", f"{found['present']:,}"),
         ("lost", f"{found['lost']:,}"),
-        ("doubled", f"{found['doubled']:,}"),
+        ("duplicated", f"{found['doubled']:,}"),
         ("out of order", f"{found['out_of_order']:,}"),
         ("failed writes", f"{found['failed']:,}"),
-        ("reads", f"{found['reads']:,} compared {found['compared']:,} messages, {unseen};"
+        ("reads", f"{found['reads']:,}, {found['compared']:,} messages checked, {unseen};"
                   f" longest {found['longest_read_ms']:g} ms"),
-        ("longest pause", f"{found['longest_pause_ms']:g} ms that a writer saw"),
+        ("longest pause", f"{found['longest_pause_ms']:g} ms for one write"),
         ("hand-offs", f"{found['handoffs']}, median pause {found['handoff_pause_ms']:g} ms"),
         ("rolled back", f"{found['rolled_back']} broken update"),
         ("kills", f"{found['kills']} kill -9, {found['terms']} SIGTERM"),
@@ -147,10 +142,10 @@ def _print(found: dict[str, Any]) -> None:
     for fault in found["faults"]:
         click.secho(f"WRONG {fault}", fg="red")
     if found["good"]:
-        text = "Nothing was lost, doubled or reordered, and every write succeeded."
+        text = "Nothing was lost, duplicated or reordered, and every write succeeded."
         click.secho(text, fg="green", bold=True)
     else:
-        click.secho(f"The verdict is bad; everything is kept in {found['home']}", fg="red")
+        click.secho(f"The demo failed. Its files are kept in {found['home']}", fg="red")
 
 
 def _ms(seconds: float) -> float:
@@ -160,27 +155,21 @@ def _ms(seconds: float) -> float:
 # --- the views -----------------------------------------------------------------------------------
 
 
-class _View(Protocol):
-    def draw(self, show: Scenario, made: int) -> None:
-        """Show how it is; *made* writes were acknowledged since the last call."""
+Draw = Callable[["Scenario", int], None]
+"""Shows a scenario, and how many writes were acknowledged since the last call."""
 
 
 @contextlib.contextmanager
-def _view(as_json: bool) -> Iterator[_View]:
+def _view(as_json: bool) -> Iterator[Draw]:
     if as_json:
-        yield _NoView()
+        yield lambda _show, _made: None
     elif not sys.stdout.isatty():
-        yield _Lines()
+        yield _Lines().draw
     else:
         from rich.live import Live
 
         with Live(auto_refresh=False, transient=True) as live:
-            yield _Picture(lambda picture: live.update(picture, refresh=True))
-
-
-class _NoView:
-    def draw(self, show: Scenario, made: int) -> None:
-        pass
+            yield _Picture(lambda picture: live.update(picture, refresh=True)).draw
 
 
 class _Lines:
@@ -191,10 +180,7 @@ class _Lines:
 
     def draw(self, show: Scenario, made: int) -> None:
         if not show.began:
-            print(
-                f"{show.writers} writers and {show.readers} readers start in {show.home}",
-                flush=True,
-            )
+            print(f"starting {_workers(show)} in {show.home}", flush=True)
             return
         self._made += made
         if show.elapsed >= self._next:
@@ -220,8 +206,7 @@ class _Picture:
         from rich.panel import Panel
         from rich.text import Text
 
-        where = f"{show.writers} writers and {show.readers} readers"
-        body: RenderableType = Text(f"{where} start in {show.home}")
+        body: RenderableType = Text(f"starting {_workers(show)} in {show.home}")
         progress = "starting"
         if show.began:
             bar = int(show.elapsed / show.seconds * _CURVE)
@@ -231,8 +216,9 @@ class _Picture:
             progress = f"{min(show.elapsed, show.seconds):.0f} of {show.seconds:g} s"
         self._update(
             Panel(
-                body, width=_WIDTH, title=Text(f"hermes-actor demo: {where}"), title_align="left",
-                subtitle=f"{progress}, Ctrl-C ends it", subtitle_align="right",
+                body, width=_WIDTH, title_align="left",
+                title=Text(f"hermes-actor demo: {_workers(show)}"),
+                subtitle=f"{progress}, Ctrl-C stops it", subtitle_align="right",
             )
         )  # fmt: skip
 
@@ -251,10 +237,10 @@ class _Picture:
         for name, text in (
             ("now", doing.append(f", pid {show.pid} serves", style="default")),
             ("writes", f"{show.acknowledged:,} acknowledged, {show.failed} failed,"
-                       f" {rate:,.0f} a second"),
-            ("", Text(_bars(self._curve[-_CURVE - 1 : -1]), style="cyan")),
-            ("reads", f"{len(looks):,} compared {compared:,} messages, {unseen} unseen"),
-            ("pause", f"{_ms(show.longest):g} ms, the longest that a writer has seen"),
+                       f" {rate:,.0f}/s"),
+            ("", Text(sparkline(self._curve[-_CURVE - 1 : -1]), style="cyan")),
+            ("reads", f"{len(looks):,}, {compared:,} messages checked, {unseen} not seen"),
+            ("pause", f"{_ms(show.longest):g} ms for one write, at most"),
             ("survived", f"{show.done('handoff')} hand-offs, {show.done('kill')} kill -9,"
                          f" {show.done('term')} SIGTERM, {show.done('broken')} broken update"),
         ):  # fmt: skip
@@ -283,7 +269,5 @@ def _log(show: Scenario) -> RenderableType:
     return table
 
 
-def _bars(curve: list[int]) -> str:
-    """Eight heights, relative to the highest: an interruption is a dent."""
-    top = max([*curve, 1])
-    return "".join("▁▂▃▄▅▆▇█"[min(7, 8 * value // top)] for value in curve)
+def _workers(show: Scenario) -> str:
+    return f"{show.writers} writers and {show.readers} readers"

@@ -8,15 +8,10 @@ from pathlib import Path
 
 import click
 
-from hermes_actor import exit_codes, limits
+from hermes_actor import limits
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option, yes_option
-from hermes_actor.cli.output import (
-    confirm,
-    print_error,
-    print_result,
-    progress,
-    waiting,
-)
+from hermes_actor.cli.output import confirm, print_result, progress, waiting
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.client.control import ask_status, has_owner, stop_actor
 from hermes_actor.client.spawn import start_lock
@@ -31,7 +26,7 @@ __all__ = ["detach"]
 @db_option
 @yes_option
 @json_option
-def detach(db: Path | None, yes: bool, as_json: bool) -> int:
+def detach(db: Path | None, yes: bool, as_json: bool) -> None:
     """Remove everything that hermes-actor added to the file.
 
     Use it to go back to a program that opens the file by itself. The full-text indexes are
@@ -47,11 +42,9 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
       hermes-actor detach
     """
     paths = existing_paths(db, PLAIN)
-    clients = _clients(paths)
-    if clients:
-        print_error(f"still connected: {', '.join(clients)}; end them first")
-        return exit_codes.REFUSED
-    confirm(f"Remove everything of hermes-actor from {paths.db}?", yes)
+    if clients := _clients(paths):
+        fail(f"stop the programs that are still connected first: {', '.join(clients)}")
+    confirm(f"Remove everything that hermes-actor added to {paths.db}?", yes)
     from hermes_actor.engine.admin_tasks import detach as remove
 
     if has_owner(paths) and (status := ask_status(paths)) is not None:
@@ -60,17 +53,17 @@ def detach(db: Path | None, yes: bool, as_json: bool) -> int:
             index_fully(paths, status.index.newest, tell)
     # No client may start the next actor before the file is detached.
     with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
-        with waiting(lambda: f"the end of the actor of {paths.db}"):
+        with waiting(lambda: f"the actor of {paths.db} is stopping"):
             if has_owner(paths):
                 stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
-        with waiting(lambda: "indexing what is left"), owned_writer(paths) as writer:
+        with waiting(lambda: "indexing the remaining messages"), owned_writer(paths) as writer:
             gone = remove(writer)
     print_result(
         {"database": str(paths.db), "removed": gone},
-        f"{paths.db} holds nothing of hermes-actor any more; the folder {paths.folder} may go",
+        f"removed everything that hermes-actor added to {paths.db};"
+        f" you can delete the folder {paths.folder}",
         as_json,
     )
-    return exit_codes.OK
 
 
 def _clients(paths: StorePaths) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 
 import click
 
-from hermes_actor import exit_codes
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output import print_result
 from hermes_actor.cli.store import existing_paths, paths_for
 from hermes_actor.errors import from_sqlite
 from hermes_actor.sqlite import connect_alone, connect_reader, sqlite3
@@ -22,7 +21,7 @@ __all__ = ["export_schema"]
 @db_option
 @click.option("--new", is_flag=True, help="Print the schema of a new store; read no file.")
 @json_option
-def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
+def export_schema(db: Path | None, new: bool, as_json: bool) -> None:
     """Print the SQL of every table, index and trigger.
 
     The file is only read. What begins with hermes_actor_ belongs to hermes-actor and may be ignored
@@ -43,8 +42,5 @@ def export_schema(db: Path | None, new: bool, as_json: bool) -> int:
             objects = schema_objects(conn)
     except sqlite3.Error as error:
         raise from_sqlite(error, paths.db) from error
-    if as_json:
-        print(json.dumps([one._asdict() for one in objects]))
-    else:
-        print("\n\n".join(f"{one.sql};" for one in objects))
-    return exit_codes.OK
+    sql = "\n\n".join(f"{one.sql};" for one in objects)
+    print_result([one._asdict() for one in objects], sql, as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,7 +14,8 @@ from hermes_actor.tools.timestamps import in_words
 
 __all__ = [
     "clock_time", "coloured", "count", "cut", "fit", "page",
-    "plain", "print_json", "relative_time", "short_duration", "styled", "width",
+    "plain", "print_json", "relative_time", "short_duration", "sparkline", "styled",
+    "width",
 ]  # fmt: skip
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -52,6 +54,12 @@ def short_duration(seconds: float) -> str:
         hours, rest = int(seconds // _HOUR), int(seconds % _HOUR // _MINUTE)
         return f"{hours}h {rest}m" if rest else f"{hours}h"
     return f"{seconds / _DAY:.1f}d"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a bar of one cell for each value, relative to the highest."""
+    top = max(values, default=0) or 1
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] for value in values)
 
 
 def count(number: int, noun: str) -> str:

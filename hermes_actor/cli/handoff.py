@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import print_error, print_result, waiting_for
+from hermes_actor.cli.output import now_serving, print_result, waiting_for
 from hermes_actor.cli.store import paths_for
 from hermes_actor.client.control import request_handoff
 from hermes_actor.errors import HandoffFailed, NotRunning
 
-__all__ = ["handoff", "request_handoff"]
+__all__ = ["handoff"]
 
 
 @click.command()
@@ -50,9 +51,7 @@ def handoff(db: Path | None, python: str | None, allow_older: str | None, as_jso
         )
         return exit_codes.NOT_RUNNING
     except HandoffFailed as error:
-        print_error(f"no hand-off: {error}; nothing has changed")
-        return exit_codes.REFUSED
-    print_result(
-        result, f"pid {result['pid']} serves {paths.db} with build {result['build']}", as_json
-    )
+        fail(f"the hand-off failed and nothing has changed: {error}")
+    serving = now_serving(paths, result["pid"], result["build"])
+    print_result(result, f"handed off: {serving}", as_json)
     return exit_codes.OK

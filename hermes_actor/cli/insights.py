@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +20,8 @@ from hermes_actor.cli.formatting import (
 )
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.store import open_read_only
+from hermes_actor.sqlite import Connection
 from hermes_actor.tools.insights import insights as report_of
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
 
 __all__ = ["bars", "insights"]
 
@@ -39,20 +37,14 @@ Row = dict[str, Any]
 
 @click.command()
 @click.option(
-    "--days",
-    type=click.IntRange(min=1),
-    default=30,
-    show_default=True,
+    "--days", type=click.IntRange(min=1), default=30, show_default=True,
     help="Include sessions started in the last N days.",
-)
+)  # fmt: skip
 @click.option("--source", help="Include only sessions of this source.")
 @click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=0,
-    help="List the N sessions with the most tokens.",
-    metavar="N",
-)
+    "--top", type=click.IntRange(min=0), default=0,
+    help="List the N sessions with the most tokens.", metavar="N",
+)  # fmt: skip
 @json_option
 @db_option
 def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | None) -> None:
@@ -164,13 +156,11 @@ def _costs(models: list[Row]) -> list[str]:
 def _platforms(platforms: list[Row]) -> list[str]:
     if len(platforms) == 1 and platforms[0]["platform"] == "cli":
         return []
-    lines = [*_head("📱 Platforms"),
-             f"{'Platform':<14} {'Sessions':>8} {'Messages':>10} {'Tokens':>14}"]  # fmt: skip
-    lines += [
-        f"{fit(row['platform'], 14)} {row['sessions']:>8,} {row['messages']:>10,}"
-        f" {row['total_tokens']:>14,}"
-        for row in platforms
-    ]
+    lines = [*_head("📱 Platforms")]
+    lines.append(f"{'Platform':<14} {'Sessions':>8} {'Messages':>10} {'Tokens':>14}")
+    for row in platforms:
+        counts = f"{row['sessions']:>8,} {row['messages']:>10,} {row['total_tokens']:>14,}"
+        lines.append(f"{fit(row['platform'], 14)} {counts}")
     return lines
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor import exit_codes
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import dry_run_option, force_option, json_option, yes_option
-from hermes_actor.cli.output import confirm, print_result, waiting
-from hermes_actor.cli.output_files import Output, checked_output
+from hermes_actor.cli.output import confirm, print_result, progress, waiting
+from hermes_actor.cli.output_files import checked_output
 from hermes_actor.cli.store import creatable_paths, existing_paths
 from hermes_actor.paths import default_db_path, resolve_paths
 
@@ -56,7 +54,7 @@ def migrate(
     force: bool,
     yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Copy all sessions to another provider, and verify the copy.
 
     Everything is copied as it is: ids, times, titles, parents, Telegram topics, archive marks,
@@ -86,7 +84,8 @@ def migrate(
     # Now, not after the copy.
     output = None if report is None else checked_output(report, *stores, force=force)
     if dry_run:
-        return _dry_run(source, target, as_json)
+        _dry_run(source, target, as_json)
+        return
     if target.file is not None and not target.file.exists():
         confirm(f"Create a new store at {target.file}?", yes)
     with _opened(source) as ours, _opened(target) as theirs, _progress() as tell:
@@ -102,23 +101,18 @@ def migrate(
             print("Interrupted; run the same command again to continue.", file=sys.stderr)
             raise
     if output is not None:
-        _write(output, result.document())
+        with output.writing() as file:
+            file.write(json.dumps(result.document(), indent=1).encode() + b"\n")
     document = result.document()
     document.pop("checksums")
     print_result(document, result.summary(), as_json)
-    return exit_codes.OK
 
 
 # --- the two stores --------------------------------------------------------------------------
 
 
 def _choice(given: str | None) -> StoreSpec:
-    from hermes_actor.providers.resolve import (
-        StoreSpec,
-        choose_by_settings,
-        choose_by_url,
-        is_url,
-    )
+    from hermes_actor.providers.resolve import StoreSpec, choose_by_settings, choose_by_url, is_url
 
     home_file = default_db_path()
     if given is None:
@@ -159,45 +153,32 @@ def _facts(choice: StoreSpec) -> StoreSummary | None:
         return MigrationEndpoint(db, choice.address).facts()
 
 
-def _dry_run(source: StoreSpec, target: StoreSpec, as_json: bool) -> int:
+def _dry_run(source: StoreSpec, target: StoreSpec, as_json: bool) -> None:
     from hermes_actor.providers.migration.migration import check
 
     ours, theirs = _facts(source), _facts(target)
     if ours is None:
         fail(f"there is no store at {source.address}")
-    goes_on = check(ours, theirs)
-    state = "goes on" if goes_on else "is new" if theirs is None else "is empty"
+    sessions, messages = (theirs.sessions, theirs.messages) if theirs else (0, 0)
+    if check(ours, theirs):
+        state, words = "begun", f"it has {messages:,} messages of an earlier run"
+    elif theirs is None:
+        state, words = "missing", "it does not exist yet"
+    else:
+        state, words = "empty", "it is empty"
     document = {
         "from": source.address,
         "to": target.address,
         "sessions": ours.sessions,
         "messages": ours.messages,
-        "target": {
-            "state": {"goes on": "begun", "is new": "missing", "is empty": "empty"}[state],
-            "sessions": theirs.sessions if theirs else 0,
-            "messages": theirs.messages if theirs else 0,
-        },
+        "target": {"state": state, "sessions": sessions, "messages": messages},
     }
-    words = {
-        "goes on": f"it has {document['target']['messages']:,} messages of an earlier run",  # type: ignore[index]
-        "is new": "it does not exist yet",
-        "is empty": "it is empty",
-    }[state]
     text = (
         f"Would migrate {ours.sessions:,} sessions, {ours.messages:,} messages\n"
         f"  from {source.address}\n  to   {target.address}: {words}\n"
         "Nothing was changed."
     )
     print_result(document, text, as_json)
-    return exit_codes.OK
-
-
-# --- the report ------------------------------------------------------------------------------
-
-
-def _write(report: Output, document: dict[str, Any]) -> None:
-    with report.writing() as file:
-        file.write(json.dumps(document, indent=1).encode() + b"\n")
 
 
 # --- progress --------------------------------------------------------------------------------
@@ -205,76 +186,16 @@ def _write(report: Output, document: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Tell]:
-    """A bar with rate and time left on a terminal; otherwise lines on standard error."""
-    if sys.stderr.isatty():
-        with _bar() as tell:
-            yield tell
-        return
-    pace = _Pace()
-    with waiting(pace.words):
-        yield pace.tell
-
-
-class _Pace:
-    """Rate and remaining time of a step, as text that changes with every tenth of it."""
-
-    def __init__(self) -> None:
-        self._now = ("opening", 0, 0)
-        self._began = time.monotonic()
-
-    def tell(self, what: str, done: int, total: int) -> None:
-        if what != self._now[0]:
-            self._began = time.monotonic()
-        self._now = (what, done, total)
-
-    def words(self) -> str:
-        what, done, total = self._now
-        if not total:
-            return what
-        rate = done / max(time.monotonic() - self._began, 0.001)
-        share = 10 * done // total
-        if share == self._shown_share(what):
-            return self._last
-        left = (total - done) / rate if rate else 0.0
-        self._shown = (what, share)
-        self._last = f"{what}, {share * 10} %, {rate:,.0f}/s, {left:.0f} s left"
-        return self._last
-
-    _shown = ("", -1)
-    _last = ""
-
-    def _shown_share(self, what: str) -> int:
-        return self._shown[1] if self._shown[0] == what else -1
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Tell]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
+    """Give a function that shows the progress of the step that it names, one after the other."""
+    with contextlib.ExitStack() as stack:
+        step: str | None = None
+        show: Callable[[int, int], None]
 
         def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
+            nonlocal step, show
+            if what != step:
+                stack.close()
+                step, show = what, stack.enter_context(progress(what))
+            show(done, total)
 
         yield tell

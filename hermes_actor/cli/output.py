@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.errors import fail, print_error
+from hermes_actor.cli.formatting import print_json
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "confirm", "confirm_or_fail", "describe_wait", "print_error", "print_result", "progress",
-    "size_text", "waiting", "waiting_for",
+    "confirm", "confirm_or_fail", "describe_wait", "now_serving", "print_error", "print_result",
+    "progress", "size_text", "waiting", "waiting_for",
 ]  # fmt: skip
 
 _QUIET_SECONDS = 1.0
@@ -25,13 +27,13 @@ _LOOK_SECONDS = 0.5
 """Time between two checks for another message."""
 
 
-def print_result(document: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print the result of a command, as JSON or as text."""
+def print_result(document: Any, text: str, as_json: bool) -> None:
+    """Print the result of a command at once: *document* as JSON, or *text*."""
     if as_json:
-        import json
-
-        text = json.dumps(document)
-    print(text, flush=True)
+        print_json(document)
+    else:
+        print(text)
+    sys.stdout.flush()
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -102,6 +104,11 @@ def waiting_for(paths: StorePaths) -> contextlib.AbstractContextManager[None]:
     return waiting(lambda: describe_wait(paths))
 
 
+def now_serving(paths: StorePaths, pid: int, build: str) -> str:
+    """Return the line for an actor that has taken over the store."""
+    return f"pid {pid} serves {paths.db}, build {build}"
+
+
 def describe_wait(paths: StorePaths) -> str:
     """Return what a call to the store is waiting for."""
     # Late: a command that need not wait does not pay for them.
@@ -111,43 +118,78 @@ def describe_wait(paths: StorePaths) -> str:
 
     owner = lock_holder(paths)
     if owner is None:
-        return f"starting the actor of {paths.db}"
+        return f"the actor of {paths.db} is starting"
     try:
         status = ask_status(paths, _LOOK_SECONDS)
     except DeadlineExceeded:
         return f"pid {owner} owns {paths.db} and does not answer"
     if status is None:
-        return f"pid {owner} owns {paths.db} and does not serve yet, or any more"
-    pinned = status.wal.pinned_by
-    if status.phase is Phase.RECOVERING and pinned:
-        return "recovering: " + ", ".join(f"reader pid {pid}" for pid in pinned)
+        return (
+            f"pid {owner} owns {paths.db} and accepts no clients: it is starting, stopping, or in"
+            " embedded mode"
+        )
+    if status.phase is Phase.RECOVERING and status.wal.pinned_by:
+        return f"recovering, held up by readers: {_pids(status.wal.pinned_by)}"
     if not status.is_serving:
         return status.phase_text
-    others = [pid for pid in write_lock_holders(paths.shm) if pid != status.pid]
-    if others:
-        return "foreign lock held by " + ", ".join(f"pid {pid}" for pid in others)
+    if others := [pid for pid in write_lock_holders(paths.shm) if pid != status.pid]:
+        return f"another program holds the write lock: {_pids(others)}"
     if status.index.lag:
-        return f"indexing, {status.index.lag} messages behind"
-    waits = status.queue.count
-    return f"the actor, pid {status.pid}, is busy" + (f"; {waits} requests wait" if waits else "")
+        return f"indexing, {status.index.lag} messages to go"
+    queued = f"; {status.queue.count} requests queued" if status.queue.count else ""
+    return f"the actor (pid {status.pid}) is busy{queued}"
+
+
+def _pids(pids: Sequence[int]) -> str:
+    return ", ".join(f"pid {pid}" for pid in pids)
 
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal, else a line on standard error for every tenth, after a second."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress
+    """Give a function for done and total of a step; show them with rate and time left.
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+    On a terminal as a bar, else as a line on standard error for every tenth, after a second.
+    """
+    if sys.stderr.isatty():
+        with _bar(what) as tell:
+            yield tell
         return
-    share = 0
+    began, share, text = time.monotonic(), -1, what
 
     def keep(done: int, total: int) -> None:
-        nonlocal share
-        share = 100 * done // total if total else 100
+        nonlocal share, text
+        if total and 10 * done // total != share:
+            share = 10 * done // total
+            rate = done / max(time.monotonic() - began, 0.001)
+            left = f", {(total - done) / rate:.0f} s left" if rate else ""
+            text = f"{what}, {10 * share} %, {rate:,.0f}/s{left}"
 
-    with waiting(lambda: f"{what}, {share // 10 * 10} %"):
+    with waiting(lambda: text):
         yield keep
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

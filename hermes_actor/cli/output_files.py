@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, NoReturn
 
 from hermes_actor.cli.errors import fail
 from hermes_actor.errors import HermesActorError
@@ -110,7 +110,16 @@ class Output(NamedTuple):
         if self.force:
             part.replace(self.path)
         else:
-            _link(part, self.path, self.name)
+            # Not a rename, which would replace a file that has appeared by now.
+            try:
+                os.link(part, self.path)
+            except FileExistsError:
+                _fail_exists(self.name)
+            except OSError:
+                # A file system without hard links. The gap is as small as it can be there.
+                if self.path.exists():
+                    _fail_exists(self.name)
+                part.replace(self.path)
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -129,19 +138,6 @@ class Output(NamedTuple):
             fail(f"cannot write {self.name}: {error.strerror or error}")
 
 
-def _link(part: Path, path: Path, name: str) -> None:
-    """Name *part* as *path*, unless there is a file by now: a rename would replace it."""
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        fail(f"{name} exists; use --force to overwrite it")
-    except OSError:
-        # A file system without hard links. The gap is as small as it can be there.
-        if path.exists():
-            fail(f"{name} exists; use --force to overwrite it")
-        part.replace(path)
-
-
 def checked_output(name: str | Path, *stores: StorePaths, force: bool = False) -> Output:
     """Return the output that *name* means; fail for a file that must not be written.
 
@@ -152,7 +148,7 @@ def checked_output(name: str | Path, *stores: StorePaths, force: bool = False) -
     descriptor = 1 if given == "-" else _descriptor_of(given)
     if descriptor is not None:
         given = "standard output" if given == "-" else given
-        _refuse_stores(given, None, _status_of(descriptor), stores)
+        _refuse_stores(given, None, _stat(descriptor), stores)
         return Output(given, Path(given), force, True, descriptor)
     path = Path(given)
     try:
@@ -173,11 +169,15 @@ def checked_output(name: str | Path, *stores: StorePaths, force: bool = False) -
         fail(f"cannot write {given}: it is a folder")
     if stat.S_ISREG(found.st_mode):
         if not force:
-            fail(f"{given} exists; use --force to overwrite it")
+            _fail_exists(given)
         return _writable(Output(given, path, force, False))
     if stat.S_ISBLK(found.st_mode) and not force:
         fail(f"{given} is a disk; use --force to overwrite it")
     return Output(given, path, force, True)
+
+
+def _fail_exists(name: str) -> NoReturn:
+    fail(f"{name} exists; use --force to overwrite it")
 
 
 def _writable(output: Output) -> Output:
@@ -213,17 +213,15 @@ def _descriptor_of(name: str) -> int | None:
     return None
 
 
-def _status_of(descriptor: int) -> os.stat_result | None:
-    with contextlib.suppress(OSError):
-        return os.fstat(descriptor)
-    return None
-
-
-def _stat(path: Path) -> os.stat_result | None:
+def _stat(file: Path | int) -> os.stat_result | None:
     try:
-        return path.stat()
+        return os.stat(file)
     except FileNotFoundError:
         return None
+    except OSError:
+        if isinstance(file, int):  # a descriptor that is not open
+            return None
+        raise
 
 
 # --- what belongs to a store ---------------------------------------------------------------------

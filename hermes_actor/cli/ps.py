@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hermes_actor import exit_codes
 from hermes_actor.cli.options import json_option
+from hermes_actor.cli.output import print_result
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import is_gone, resolve_paths
@@ -21,7 +20,7 @@ __all__ = ["ps"]
 
 @click.command()
 @json_option
-def ps(as_json: bool) -> int:
+def ps(as_json: bool) -> None:
     """List all actors of this user.
 
     Shows process, build, kind, phase, clients and file of each. A process in embedded mode owns its
@@ -35,33 +34,29 @@ def ps(as_json: bool) -> int:
       hermes-actor ps --json | jq -r '.[].database'
     """
     found = [_describe(pid, db) for pid, db in owners()]
-    if as_json:
-        print(json.dumps(found))
-        return exit_codes.OK
-    if not found:
-        print("no actor of this user runs")
-        return exit_codes.OK
     rows = [("PID", "BUILD", "KIND", "PHASE", "CLIENTS", "FILE")]
     rows += [
         (str(one["pid"]), one["build"] or "?", one["kind"] or "?", one["phase"],
          "?" if one["clients"] is None else str(one["clients"]), one["database"])
         for one in found
     ]  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        head = "  ".join(text.ljust(width) for text, width in zip(row[:5], widths, strict=True))
-        print(f"{head}  {row[5]}")
-    return exit_codes.OK
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    print_result(found, "\n".join(lines) if found else "no actors are running", as_json)
 
 
 def _describe(pid: int, db: Path) -> dict[str, Any]:
-    one: dict[str, Any] = {"pid": pid, "build": None, "kind": None, "phase": "embedded"}
-    one |= {"clients": None}
-    one |= {"database": str(db)}
+    one: dict[str, Any] = {
+        "pid": pid, "build": None, "kind": None, "phase": "embedded", "clients": None,
+        "database": str(db),
+    }  # fmt: skip
     try:
         return one | _ask(pid, db)
     except (DeadlineExceeded, OSError):
-        return one | {"phase": "does not answer"}
+        return one | {"phase": "not answering"}
     except Exception:
         # Whatever is wrong with one actor, the others are listed.
         return one | {"phase": "?"}
@@ -69,12 +64,12 @@ def _describe(pid: int, db: Path) -> dict[str, Any]:
 
 def _ask(pid: int, db: Path) -> dict[str, Any]:
     if is_gone(db.parent):
-        return {"phase": "home is gone"}
+        return {"phase": "home deleted"}
     status = ask_status(resolve_paths(db))
     if status is None:
         return {}
     if status.pid != pid:
-        return {"phase": f"beside pid {status.pid}"}
+        return {"phase": f"replaced by pid {status.pid}"}
     clients = len(status.clients(except_pid=os.getpid()))
     known = {"build": status.build, "kind": status.kind}
     return known | {"phase": status.phase_text, "clients": clients}

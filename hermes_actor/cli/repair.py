@@ -57,7 +57,7 @@ _REPAIRED = "mended"
 )
 @click.option("--orphans", is_flag=True, help="Import changes from saved files (orphan-…).")
 @click.option(
-    "--swap", is_flag=True, help="Replace the damaged content by the rows that were saved."
+    "--swap", is_flag=True, help="Replace the damaged content with the rows that were saved."
 )
 @yes_option
 @json_option
@@ -112,7 +112,7 @@ def repair(
     repaired: list[str] = []
     report: dict[str, Any] = {"findings": [one._asdict() for one in found], _REPAIRED: repaired}
     if only_check:
-        lines = [f"{one.table}: {one.text}" for one in found] or [f"sound: {paths.db}"]
+        lines = [f"{one.table}: {one.text}" for one in found] or [f"no damage found in {paths.db}"]
         print_result(report, "\n".join(lines), as_json)
         return exit_codes.BROKEN if found else exit_codes.OK
     # A full-text table of a plain file is one of its own, which the actor cannot fill again.
@@ -124,8 +124,8 @@ def repair(
     left = _check(paths) if repaired else []
     report["findings"] = [one._asdict() for one in left]
     for one in left:
-        print_error(f"still there: {one.table}: {one.text}; try: hermes-actor repair --salvage")
-    text = "; ".join(repaired) or f"nothing to repair: {paths.db} is sound"
+        print_error(f"not repaired: {one.table}: {one.text}; try: hermes-actor repair --salvage")
+    text = "; ".join(repaired) or f"nothing to repair: no damage found in {paths.db}"
     print_result(report, text, as_json)
     return exit_codes.BROKEN if left else exit_codes.OK
 
@@ -145,13 +145,13 @@ def _rebuild_indexes(
     if any(one.of_index for one in found):
         with waiting_for(paths):
             run_maintenance(paths, "reindex")
-        repaired.append("rebuilt the ordinary indexes")
+        repaired.append("rebuilt the indexes of the tables")
     if index or any(one.of_full_text for one in found):
         with waiting_for(paths):
             newest = run_maintenance(paths, "rebuild-index")["newest"]
         with progress("indexing messages") as tell:
             index_fully(paths, newest, tell)
-        repaired.append(f"rebuilt the full-text indexes for messages up to {newest}")
+        repaired.append(f"rebuilt the full-text indexes, up to message {newest}")
 
 
 def _save_rows(
@@ -163,14 +163,12 @@ def _save_rows(
         with _saved(paths, target, kind) as report:
             if not as_json:
                 print("\n".join(_lines(report)), flush=True)
-            swap = swap and confirm_or_fail(
-                f"Replace the content of {paths.db} by these rows?", yes
-            )
+            swap = swap and confirm_or_fail(f"Replace the content of {paths.db} with them?", yes)
             if not swap:
                 document |= {**_counts(report), "salvaged": str(target)}
                 text = (
                     f"all readable rows are in {target}\n"
-                    f"{paths.db} was not changed; to use the saved rows: hermes-actor repair --swap"
+                    f"{paths.db} was not changed; to replace it: hermes-actor repair --swap"
                 )
                 print_result(document, text, as_json)
                 return exit_codes.BROKEN
@@ -197,7 +195,7 @@ def _swap(paths: StorePaths, document: dict[str, Any], kind: str, *, as_json: bo
         kept = replace_store(paths, made, damaged=True, step=progress, kind=kind).kept
     assert report is not None
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
-    text = f"{paths.db} now has the saved rows; the damaged content is in {kept}"
+    text = f"{paths.db} now has the saved rows; the damaged content is saved in {kept}"
     print_result(document, "\n".join([*_lines(report), text]), as_json)
     return exit_codes.OK
 
@@ -225,10 +223,10 @@ def _import_orphans(paths: StorePaths, *, only_check: bool, yes: bool, as_json: 
             if not as_json:
                 print("\n".join(_orphan_lines(missing)), flush=True)
             document: dict[str, Any] = {
-                "log": str(log),
-                **_orphan_counts(missing),
-                "put_back": False,
-            }
+                "log": str(log), "sessions": len(missing.sessions),
+                "messages": missing.message_count, "present": missing.present,
+                "unreadable": missing.unreadable, "put_back": False,
+            }  # fmt: skip
             done.append(document)
             if only_check or (missing and not confirm_or_fail(f"Add them to {paths.db}?", yes)):
                 left = left or bool(missing)
@@ -243,17 +241,8 @@ def _import_orphans(paths: StorePaths, *, only_check: bool, yes: bool, as_json: 
             if not as_json:
                 print(f"  imported; renamed to {document['log']}")
     if as_json or not done:
-        print_result({"orphans": done}, f"there are no saved files beside {paths.db}", as_json)
+        print_result({"orphans": done}, f"no saved files found beside {paths.db}", as_json)
     return exit_codes.BROKEN if left else exit_codes.OK
-
-
-def _orphan_counts(missing: MissingRows) -> dict[str, int]:
-    return {
-        "sessions": len(missing.sessions),
-        "messages": missing.message_count,
-        "present": missing.present,
-        "unreadable": missing.unreadable,
-    }
 
 
 def _orphan_lines(missing: MissingRows) -> Iterator[str]:
@@ -262,10 +251,10 @@ def _orphan_lines(missing: MissingRows) -> Iterator[str]:
         yield (
             f"{name}: {count(len(missing.sessions), 'session')} and"
             f" {count(missing.message_count, 'message')} are missing from the store;"
-            f" {count(missing.present, 'row')} present already"
+            f" {count(missing.present, 'row')} already there"
         )
     else:
-        yield f"{name}: all {missing.present:,} rows are in the store"
+        yield f"{name}: the store has all {missing.present:,} rows already"
     if missing.unreadable:
         yield f"  cannot be imported: {count(missing.unreadable, 'incomplete row')}"
 
@@ -283,7 +272,7 @@ def _lines(report: SalvageReport) -> list[str]:
     for one in report.tables:
         counted = report.messages is not None and one.table == "messages"
         lost = f", up to {one.lost:,} lost" if one.lost and not counted else ""
-        skipped = f", {one.skipped:,} not taken" if one.skipped else ""
+        skipped = f", {one.skipped:,} rejected" if one.skipped else ""
         lines.append(f"  {one.table}: {one.read:,} rows{lost}{skipped}")
     losses = report.messages
     if losses is None:
@@ -297,7 +286,7 @@ def _lines(report: SalvageReport) -> list[str]:
             f"{losses.missing:,} of {losses.of:,} messages are missing, in these sessions: {where}"
         )
     else:
-        lines.append(f"all {losses.of:,} messages of the saved sessions are there")
+        lines.append(f"all {losses.of:,} messages of the saved sessions were saved")
     if losses.perhaps_more:
-        lines.append(f"sessions are missing too, with up to {losses.perhaps_more:,} messages")
+        lines.append(f"sessions are missing as well, with up to {losses.perhaps_more:,} messages")
     return lines

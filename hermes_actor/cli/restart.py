@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
-import subprocess
 import time
 from pathlib import Path
 
 import click
 
-from hermes_actor import exit_codes, limits
+from hermes_actor import limits
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option, timeout_option
-from hermes_actor.cli.output import print_error, print_result, waiting
+from hermes_actor.cli.output import now_serving, print_result, waiting
 from hermes_actor.cli.stop import describe_end
 from hermes_actor.cli.store import creatable_paths
 from hermes_actor.client.connect import ensure_actor_running
@@ -30,7 +29,7 @@ __all__ = ["restart"]
 @db_option
 @timeout_option
 @json_option
-def restart(db: Path | None, timeout: float, as_json: bool) -> int:
+def restart(db: Path | None, timeout: float, as_json: bool) -> None:
     """Stop the actor and start it again.
 
     Use it to apply new settings. Clients notice a pause and nothing else: they reconnect and resend
@@ -54,20 +53,17 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> int:
             try:
                 stop_actor(paths, timeout, on_pid=pids.append)
             except DeadlineExceeded as error:
-                print_error(f"{error}; nothing was started")
-                return exit_codes.REFUSED
-    with waiting(lambda: f"the new actor of {paths.db}"):
+                fail(f"{error}; no new actor was started")
+    with waiting(lambda: f"the new actor of {paths.db} is starting"):
         status = _when_it_serves(paths, time.monotonic() + limits.SPAWN_SECONDS)
     if status is None:
-        print_error(f"no actor serves {paths.db}; see: hermes-actor logs")
-        return exit_codes.REFUSED
-    before = f"pid {old} has ended; " if old is not None else ""
+        fail(f"no actor serves {paths.db}; see: hermes-actor logs")
+    before = "started" if old is None else f"restarted, stopped pid {old}"
     print_result(
         {"ended": old, "pid": status.pid, "build": status.build, "phase": status.phase_text},
-        f"{before}pid {status.pid} serves {paths.db} with build {status.build}",
+        f"{before}: {now_serving(paths, status.pid, status.build)}",
         as_json,
     )
-    return exit_codes.OK
 
 
 def _when_it_serves(paths: StorePaths, deadline: float) -> Status | None:
@@ -83,7 +79,7 @@ def _when_it_serves(paths: StorePaths, deadline: float) -> Status | None:
 
 def _restart_service(paths: StorePaths, pid: int, timeout: float) -> bool:
     """Restart the service if *pid* belongs to it; return False if it does not."""
-    from hermes_actor.cli.service import manager_of
+    from hermes_actor.cli.service import manager_of, run_commands
 
     manager = manager_of(paths)
     if not next(iter(manager.files)).exists() or manager.unavailable_reason() is not None:
@@ -91,10 +87,6 @@ def _restart_service(paths: StorePaths, pid: int, timeout: float) -> bool:
     if manager.report()["pid"] != pid:
         return False
     with ProcessEnd(pid) as end:
-        for command in manager.restart():
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                said = (done.stderr or done.stdout).strip()
-                raise click.ClickException(f"{shlex.join(command)}: {said}")
+        run_commands(manager.restart())
         end.wait(timeout)
     return True

@@ -1,30 +1,19 @@
-"""``hermes-actor restore``: replace the content of the store by that of a copy."""
+"""``hermes-actor restore``: replace the content of the store with that of a backup."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 
 import click
 
-from hermes_actor import exit_codes
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import count
 from hermes_actor.cli.options import db_option, json_option, yes_option
-from hermes_actor.cli.output import (
-    confirm,
-    print_error,
-    print_result,
-    progress,
-    size_text,
-    waiting_for,
-)
+from hermes_actor.cli.output import confirm, print_result, progress, size_text, waiting_for
 from hermes_actor.cli.store import creatable_paths
 from hermes_actor.errors import StorageError
-from hermes_actor.recovery.backup import (
-    backup_path,
-    list_backups,
-)
+from hermes_actor.recovery.backup import backup_path, list_backups
 from hermes_actor.recovery.restore import (
     count_rows,
     has_content,
@@ -42,16 +31,16 @@ __all__ = ["restore"]
 @db_option
 @click.argument("copy", type=click.Path(path_type=Path), required=False)
 @click.option("--list", "list_", is_flag=True, help="List the backups and exit.")
-@click.option("--no-backup", is_flag=True, help="Do not back up the present content first.")
+@click.option("--no-backup", is_flag=True, help="Do not back up the current content first.")
 @yes_option
 @json_option
 def restore(
     db: Path | None, copy: Path | None, list_: bool, no_backup: bool, yes: bool, as_json: bool
-) -> int:
+) -> None:
     """Restore a backup, even while the store is in use.
 
     COPY is a backup or any other copy of a store; without it, the newest one in the folder
-    "backups". It is verified, and migrated if it is of an older version. The present content is
+    "backups". It is verified, and migrated if it is of an older version. The current content is
     saved in "backups" first, so running the command again without COPY undoes it. Then the copy
     replaces the content in one transaction: through the actor if one is running, else by this
     command. If the store changed since its content was saved, it is saved again while clients wait.
@@ -70,17 +59,17 @@ def restore(
     paths = creatable_paths(db, PLAIN)
     copies = list_backups(paths.db)
     if list_:
-        _list(copies, as_json)
-        return exit_codes.OK
+        listed = [{"path": str(copy), "bytes": copy.stat().st_size} for copy in copies]
+        lines = [f"{size_text(copy.stat().st_size):>10}  {copy}" for copy in copies]
+        print_result(listed, "\n".join(lines) or "no backups yet: hermes-actor backup", as_json)
+        return
     source = copy or (copies[-1] if copies else None)
     if source is None or not source.is_file():
-        print_error(f"there is no copy at {source or backup_path(paths.db).parent}")
-        return exit_codes.REFUSED
+        fail(f"there is no backup at {source or backup_path(paths.db).parent}")
     kind = kind_to_restore(paths, source)
-    theirs, ours = _content(source, kind), "nothing"
-    if has_content(paths):
-        ours = _content(paths.db, kind)
-    confirm(f"Replace the content of {paths.db} ({ours}) by {source} ({theirs})?", yes)
+    theirs = _content(source, kind)
+    ours = _content(paths.db, kind) if has_content(paths) else "nothing"
+    confirm(f"Replace the content of {paths.db} ({ours}) with {source} ({theirs})?", yes)
     with waiting_for(paths), prepared_copy(paths, source, progress, kind=kind) as ready:
         result, kept = replace_store(
             paths,
@@ -94,18 +83,6 @@ def restore(
         text += f"\nyour previous data is saved in {kept}"
     document = {"restored": str(paths.db), "from": str(source), "before": kept and str(kept)}
     print_result({**document, **result}, text, as_json)
-    return exit_codes.OK
-
-
-def _list(copies: list[Path], as_json: bool) -> None:
-    found = [{"path": str(copy), "bytes": copy.stat().st_size} for copy in copies]
-    if as_json:
-        print(json.dumps(found))
-    elif not found:
-        print("no copies; make one: hermes-actor backup")
-    else:
-        for one, copy in zip(found, copies, strict=True):
-            print(f"{size_text(copy.stat().st_size):>10}  {one['path']}")
 
 
 def _content(db: Path, kind: str) -> str:

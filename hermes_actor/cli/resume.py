@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hermes_actor import settings
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import coloured, plain, print_json, styled
+from hermes_actor.cli.formatting import coloured, count, plain, print_json, styled
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.sessions._lookup import resolve_id
 from hermes_actor.config import Config, load
+from hermes_actor.sqlite import Connection
 from hermes_actor.store.counts import conversation_counts
+from hermes_actor.store.rows import Row
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
 from hermes_actor.tools.resume import Ambiguous, Target, latest, resolve, split_words, target
 from hermes_actor.tools.timestamps import seconds_between
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
-    from hermes_actor.store.rows import Row
 
 __all__ = ["resume", "resume_command"]
 
@@ -34,28 +31,18 @@ _COLOURS = {"text": "#FFF8DC", "user": "#DAA520", "border": "#8B8682", "assistan
 
 @click.command()
 @click.option(
-    "--continue",
-    "-c",
-    "name",
-    is_flag=False,
-    flag_value="",
-    metavar="[NAME]",
+    "--continue", "-c", "name", is_flag=False, flag_value="", metavar="[NAME]",
     help="Continue the latest session, or the one with this id or title.",
-)
+)  # fmt: skip
 @click.option(
-    "--resume",
-    "-r",
-    "value",
-    metavar="SESSION",
+    "--resume", "-r", "value", metavar="SESSION",
     help="Continue this session: an id, a title, or a unique prefix of an id.",
-)
+)  # fmt: skip
 @click.option("--hint", metavar="ID", help="Print how to resume this session, and exit.")
 @click.option(
-    "--source",
-    "sources",
-    multiple=True,
+    "--source", "sources", multiple=True,
     help="Sources that -c searches, in this order. Default: cli.",
-)
+)  # fmt: skip
 @click.option("--minimal", is_flag=True, help="Show no recap.")
 @click.option("--peek", is_flag=True, help="Do not reopen a session that has ended.")
 @json_option
@@ -94,7 +81,7 @@ def resume(
         raise click.UsageError("-c and -r exclude each other")
     with open_store(db) as store:
         if hint is not None:
-            _hint(store, resolve_id(store, hint), as_json)
+            _hint(store, store.find_session(hint), as_json)
             return
         if value is not None and not value.strip():
             fail(f"Session not found: {value}", prefix="")
@@ -107,16 +94,8 @@ def resume(
         if row["ended_at"] is not None and not peek:
             store.reopen_session(found.id)
         if as_json:
-            print_json(
-                {
-                    "session_id": found.id,
-                    "title": row["title"],
-                    "source": row["source"],
-                    "model": row["model"],
-                    "system_prompt": row["system_prompt"],
-                    "messages": messages,
-                }
-            )
+            facts = {key: row[key] for key in ("title", "source", "model", "system_prompt")}
+            print_json({"session_id": found.id, **facts, "messages": messages})
             return
         _show(store, found, row, messages, minimal)
 
@@ -132,13 +111,10 @@ def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name
     except Ambiguous as error:
         listed = "".join(f"\n  {candidate}" for candidate in error.candidates)
         fail(f"Several sessions begin with '{given}':{listed}", prefix="")
+    if found is None and by_name:
+        advice = "Use 'hermes-actor sessions list' to see the sessions there are."
+        fail(f"No session found matching '{given}'.\n{advice}", prefix="")
     if found is None:
-        if by_name:
-            fail(
-                f"No session found matching '{given}'.\n"
-                "Use 'hermes-actor sessions list' to see the sessions there are.",
-                prefix="",
-            )
         fail(f"Session not found: {given}", prefix="")
     return found
 
@@ -152,11 +128,8 @@ def _show(store: CommandStore, found: Target, row: Row, messages: list[Row], min
     if not total:
         print(f"Session {plain(found.id)}{title} is empty; it starts fresh.")
         return
-    plural = "" if users == 1 else "s"
-    print(
-        f"↻ Resumed session {plain(found.id)}{title} ({users} user message{plural},"
-        f" {len(total)} total messages)"
-    )
+    counts = f"{count(users, 'user message')}, {len(total)} total messages"
+    print(f"↻ Resumed session {plain(found.id)}{title} ({counts})")
     config = load(store.path.parent, "display")
     if minimal or config.read(settings.RESUME_DISPLAY) == "minimal":
         return
@@ -214,19 +187,14 @@ def _hint(store: CommandStore, session_id: str, as_json: bool) -> None:
         return
     if not facts["messages"]:
         return
-    print("Resume this session with:")
-    print(f"  {plain(command)}")
+    counts = f"{facts['user_messages']} user, {facts['tool_calls']} tool calls"
+    lines = ["Resume this session with:", f"  {plain(command)}", ""]
+    lines += [f"Session:         {plain(session_id)}"]
     if row["title"]:
-        print(f"  hermes -c {_quoted(plain(row['title']))}")
-    print()
-    print(f"Session:         {plain(session_id)}")
-    if row["title"]:
-        print(f"Title:           {plain(row['title'])}")
-    print(f"Duration:        {_duration(facts['duration'])}")
-    print(
-        f"Messages:        {facts['messages']} ({facts['user_messages']} user,"
-        f" {facts['tool_calls']} tool calls)"
-    )
+        lines.insert(2, f"  hermes -c {_quoted(plain(row['title']))}")
+        lines.append(f"Title:           {plain(row['title'])}")
+    lines.append(f"Duration:        {_duration(facts['duration'])}")
+    print("\n".join([*lines, f"Messages:        {facts['messages']} ({counts})"]))
 
 
 def _quoted(title: str) -> str:

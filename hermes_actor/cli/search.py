@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,10 +19,8 @@ from hermes_actor.cli.formatting import (
     styled,
 )
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.store.rows import Row
 from hermes_actor.tools.summaries import query_terms
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
 
 __all__ = ["search"]
 
@@ -39,12 +36,9 @@ _LINE = 200
 )
 @click.option("--role", "roles", multiple=True, help="Search only messages of these roles.")
 @click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True,
     help="Show at most this many hits.",
-)
+)  # fmt: skip
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Skip this many hits.")
 @click.option("--context", is_flag=True, help="Show the messages before and after each hit.")
 @click.option("--all", "everything", is_flag=True, help="Search hidden sources too.")

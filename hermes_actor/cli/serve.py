@@ -40,24 +40,17 @@ _log = logging.getLogger("hermes_actor.actor")
 @click.command()
 @db_option
 @click.option(
-    "--kind",
-    type=click.Choice(KINDS),
-    default=SESSIONS,
-    show_default=True,
+    "--kind", type=click.Choice(KINDS), default=SESSIONS, show_default=True,
     help="What a file holds that does not say so itself.",
-)
+)  # fmt: skip
 @click.option(
-    "--idle-exit",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
+    "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="Exit after this time without connections. 0, the default: never.",
-)
+)  # fmt: skip
 @click.option(
-    "--drain-seconds",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
+    "--drain-seconds", type=click.FloatRange(min=0), metavar="SECONDS",
     help="How long a drain waits for clients to read their replies. Default: 5.",
-)
+)  # fmt: skip
 @click.option("--no-private-sql", is_flag=True, help="Refuse SQL sent through SessionDB._conn.")
 @click.option(
     "--plain", is_flag=True, help="Print one line when it is ready instead of the live view."
@@ -123,9 +116,9 @@ def _live_view(stack: contextlib.ExitStack) -> Callable[[Status], None] | None:
     if not sys.stdout.isatty():
         return None
     # Late, and before the actor serves: an actor without a terminal does not need rich.
-    from hermes_actor.cli._live_view import LivePanel
+    from hermes_actor.cli._live_view import live_panel
 
-    return stack.enter_context(LivePanel()).show
+    return stack.enter_context(live_panel())
 
 
 class _Terminal:
@@ -138,7 +131,10 @@ class _Terminal:
         """Print nothing: the log has the phases."""
 
     def report_serving(self) -> None:
-        print(f"serving {self._paths.db} (pid {os.getpid()}); end with SIGTERM", flush=True)
+        print(
+            f"serving {self._paths.db} (pid {os.getpid()}); stop with SIGTERM",
+            flush=True,
+        )
 
     def report_failed(self, error: BaseException) -> None:
         print(f"Error: {error}", file=sys.stderr, flush=True)

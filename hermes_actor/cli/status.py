@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from hermes_actor import exit_codes
 from hermes_actor._version import __version__
+from hermes_actor.cli.formatting import count, short_duration
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output import print_result, size_text
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
@@ -50,80 +52,72 @@ def status(db: Path | None, as_json: bool) -> int:
     try:
         report = ask_status(paths)
     except DeadlineExceeded as error:
-        _print_silent(paths, "not answering", f"{error}", as_json)
-        return exit_codes.NOT_SERVING
-    if report is None and lock_holder(paths) is not None:
-        text = (
-            f"pid {lock_holder(paths)} owns {paths.db} in embedded mode and takes no clients;"
-            " other programs can write when it has ended"
-        )
-        _print_silent(paths, "embedded", text, as_json)
-        return exit_codes.NOT_SERVING
+        return _print_silent(paths, "not answering", str(error), as_json)
+    if report is None and (owner := lock_holder(paths)) is not None:
+        text = f"pid {owner} uses {paths.db} in embedded mode; others can write once it exits"
+        return _print_silent(paths, "embedded", text, as_json)
     if report is None:
-        _print_not_running(paths, as_json)
-        return exit_codes.NOT_RUNNING
-    if as_json:
-        print(json.dumps(report.document()))
-    else:
-        _print(report)
-        for orphan in list_orphans(paths):
-            print(
-                f"  saved: {orphan.name}, before files were replaced: hermes-actor repair --orphans"
-            )
+        return _print_not_running(paths, as_json)
+    lines = [*_lines(report)]
+    lines += [
+        f"  saved: {orphan.name} holds changes from before the files were replaced;"
+        " import them: hermes-actor repair --orphans"
+        for orphan in list_orphans(paths)
+    ]
+    print_result(report.document(), "\n".join(lines), as_json)
     if report.phase is Phase.BROKEN or report.broken:
         return exit_codes.BROKEN
     return exit_codes.OK if report.is_serving else exit_codes.NOT_SERVING
 
 
-def _print_silent(paths: StorePaths, phase: str, text: str, as_json: bool) -> None:
+def _print_silent(paths: StorePaths, phase: str, text: str, as_json: bool) -> int:
     """An owner that cannot be asked how it is."""
-    if as_json:
-        owner = {"phase": phase, "database": str(paths.db), "pid": lock_holder(paths)}
-        print(json.dumps({**owner, "message": text}))
-    else:
-        print(f"{phase}: {text}")
+    owner = {"phase": phase, "database": str(paths.db), "pid": lock_holder(paths)}
+    print_result({**owner, "message": text}, f"{phase}: {text}", as_json)
+    return exit_codes.NOT_SERVING
 
 
-def _print_not_running(paths: StorePaths, as_json: bool) -> None:
+def _print_not_running(paths: StorePaths, as_json: bool) -> int:
     saved, gone = list_rescued(), removed_store(paths)
-    if as_json:
-        saved += [gone.saved] if gone is not None and gone.saved is not None else []
-        names = [str(copy) for copy in saved]
-        print(json.dumps({"phase": "not running", "database": str(paths.db), "rescued": names}))
-        return
     if gone is None:
-        print(f"not running: no actor serves {paths.db}; the next client starts one")
+        lines = [f"not running: no actor serves {paths.db}; the next client starts one"]
     else:
-        print(f"not running: {gone.text}\n  do: {gone.advice}")
-    for copy in saved:
-        print(f"  saved when its home was deleted: {copy}")
+        lines = [f"not running: {gone.text}", f"  do: {gone.advice}"]
+    lines += [f"  saved when its home was deleted: {copy}" for copy in saved]
+    if gone is not None and gone.saved is not None:
+        saved.append(gone.saved)
+    document = {"phase": "not running", "database": str(paths.db), "rescued": [*map(str, saved)]}
+    print_result(document, "\n".join(lines), as_json)
+    return exit_codes.NOT_RUNNING
 
 
-def _print(report: Status) -> None:
-    commit, total = report.commit_latency, report.total_latency
-    print(f"{report.phase_text}: {report.database}")
-    up = f"up {report.uptime_s:.0f} s, epoch {report.epoch}"
-    print(f"  actor     pid {report.pid}, version {report.version}, {up}")
-    print(f"  writes    {report.writes} in {report.batches} batches,"
-          f" {report.refused} refused, {report.receipts_replayed} answered again")  # fmt: skip
-    print(f"  latency   {total.p50_ms} ms median, {total.p99_ms} ms at 99 %,"
-          f" commit {commit.p50_ms} ms")  # fmt: skip
-    print(f"  queue     {report.queue.count} waiting, {report.queue.bytes} bytes")
+def _lines(report: Status) -> Iterator[str]:
+    commit, total, index = report.commit_latency, report.total_latency, report.index
+    yield f"{report.phase_text}: {report.database}"
+    up = short_duration(report.uptime_s)
+    yield f"  actor     pid {report.pid}, version {report.version}, up {up}, epoch {report.epoch}"
+    yield (
+        f"  writes    {report.writes:,} in {report.batches:,} batches, {report.refused:,} refused,"
+        f" {report.receipts_replayed:,} replayed"
+    )
+    yield f"  latency   p50 {total.p50_ms} ms, p99 {total.p99_ms} ms; commit p50 {commit.p50_ms} ms"
+    yield f"  queue     {report.queue.count:,} requests, {size_text(report.queue.bytes)}"
     checkpoints = ", ".join(f"{n} {kind}" for kind, n in report.checkpoints.items())
-    print(f"  wal       {report.wal_frames} frames; checkpoints: {checkpoints or 'none yet'}")
-    print(f"  sqlite    {report.sqlite.version}, WAL-reset race: {report.sqlite.wal_reset}")
-    print(f"  kind      {report.kind}")
+    yield f"  wal       {report.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"
+    yield f"  sqlite    {report.sqlite.version}; WAL-reset bug: {report.sqlite.wal_reset}"
+    yield f"  kind      {report.kind}"
     if report.kind == SESSIONS:
-        print(f"  index     {report.index.lag} of {report.index.newest} messages behind")
+        behind = f"{index.lag:,} of {index.newest:,} messages behind" if index.lag else "up to date"
+        yield f"  index     {behind}"
     if report.foreign_commits:
-        print(f"  foreign   {report.foreign_commits} commits by other programs seen")
+        yield f"  foreign   {report.foreign_commits:,} commits by other programs"
     for text in report.degraded:
-        print(f"  degraded: {text}")
+        yield f"  degraded: {text}"
     if report.broken:
-        print(f"  broken: {report.broken}")
+        yield f"  broken: {report.broken}"
     others = report.clients(except_pid=os.getpid())
-    print(f"  clients   {len(others)}")
-    for connection in others:
-        print(f"    pid {connection.pid}  {connection.name}  {connection.requests} requests")
+    yield f"  clients   {len(others)}"
+    for one in others:
+        yield f"    pid {one.pid}  {one.name}  {count(one.requests, 'request')}"
     if report.version != __version__:
-        print(f"  note: this command is version {__version__}")
+        yield f"  note: this command is version {__version__}; to update: hermes-actor handoff"

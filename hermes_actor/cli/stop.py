@@ -1,4 +1,4 @@
-"""``hermes-actor stop``, ``restart`` and ``drain``: the life of an actor."""
+"""``hermes-actor stop``: stop the actor and wait until its process has exited."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes, limits
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option, timeout_option
-from hermes_actor.cli.output import print_error, print_result, waiting
+from hermes_actor.cli.output import print_result, waiting
 from hermes_actor.cli.store import paths_for
 from hermes_actor.client.control import stop_actor
 from hermes_actor.errors import DeadlineExceeded, NotRunning
@@ -65,20 +66,19 @@ def end_actor(paths: StorePaths, timeout: float, *, force: bool, as_json: bool) 
         if stuck is None or not _end_by_signal(stuck, signals, timeout):
             if as_json:
                 print_result({"ended": False, "pid": stuck}, "", as_json)
-            again = "" if force else ", or end it with: hermes-actor stop --force"
-            print_error(
-                f"pid {stuck}, which owns {paths.db}, has not ended in {timeout:g} s;"
-                f" see: hermes-actor logs{again}"
+            again = "" if force else ", or kill it: hermes-actor stop --force"
+            fail(
+                f"the actor of {paths.db} (pid {stuck or 'unknown'}) did not stop within"
+                f" {timeout:g} s; see: hermes-actor logs{again}"
             )
-            return exit_codes.REFUSED
         pid = stuck
-    print_result({"ended": True, "pid": pid}, f"pid {pid} has ended", as_json)
+    print_result({"ended": True, "pid": pid}, f"stopped the actor (pid {pid})", as_json)
     return exit_codes.OK
 
 
 def describe_end(paths: StorePaths, pids: list[int]) -> str:
     # One that drains takes no more questions.
-    return f"pid {pids[0]}: draining" if pids else f"an answer of the actor of {paths.db}"
+    return f"pid {pids[0]} is draining" if pids else f"the actor of {paths.db} does not answer yet"
 
 
 def _end_by_signal(pid: int, signals: Sequence[signal.Signals], timeout: float) -> bool:

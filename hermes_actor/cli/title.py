@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output import print_result
 from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import TitleInUse
+from hermes_actor.store.rows import Row
 from hermes_actor.store.sessions import ids_with_prefix
 from hermes_actor.store.titles import sanitize_title
 from hermes_actor.tools.titles import default_title, may_auto_title, post_process
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
 
 __all__ = ["title"]
 
@@ -59,83 +58,82 @@ def title(
             result = _named(store, found, session_id, " ".join(words))
         else:
             result = _shown(store, found, session_id)
-    text = result.pop("text")
-    if as_json:
-        print_json(result)
-    else:
-        print(text)
+    print_result(*result, as_json)
+
+
+_Result = tuple["Row", str]
+"""The document of a result, and its text."""
 
 
 def _found(store: CommandStore, given: str) -> str | None:
-    """The session that exists; ``None`` if *given* is an id to come."""
+    """Return the session that exists; ``None`` if *given* is an id to come."""
     if not given.strip():
-        fail(f"Session '{given}' not found.", prefix="")
+        _fail_not_found(given)
     found = store.resolve_session_id(given)
     if found is None and store.read(ids_with_prefix, given, 1):
         fail(f"Several sessions begin with '{given}'.", prefix="")
     return found
 
 
-def _shown(store: CommandStore, found: str | None, given: str) -> Row:
+def _fail_not_found(given: str) -> NoReturn:
+    fail(f"Session '{given}' not found.", prefix="")
+
+
+def _shown(store: CommandStore, found: str | None, given: str) -> _Result:
     current = store.get_session_title(found) if found else None
     kept = None if found else store.get_queued_title(given)
     if found is None and kept is None:
-        fail(f"Session '{given}' not found.", prefix="")
-    shown = f"Session: {plain(found or given)}\n"
+        _fail_not_found(given)
     if current is not None:
-        shown += f"Title: {plain(current)}"
+        shown = f"Title: {plain(current)}"
     elif kept is not None:
-        shown += f"Title (pending): {plain(kept)}"
+        shown = f"Title (pending): {plain(kept)}"
     else:
-        shown += f"No title. Set one: hermes-actor title {plain(shlex.quote(found or given))} TITLE"
-    return {"id": found or given, "title": current, "pending": kept, "text": shown}
+        shown = f"No title. Set one: hermes-actor title {plain(shlex.quote(found or given))} TITLE"
+    document = {"id": found or given, "title": current, "pending": kept}
+    return document, f"Session: {plain(found or given)}\n{shown}"
 
 
-def _named(store: CommandStore, found: str | None, given: str, words: str) -> Row:
+def _named(store: CommandStore, found: str | None, given: str, words: str) -> _Result:
     try:
         clean = sanitize_title(words)
-    except ValueError as error:
+        if clean is None:
+            fail("nothing is left of this title after cleaning; --clear removes a title")
+        if found is None and store.queue_title(given, clean):
+            when = f"saved with the first message of session '{plain(given)}'"
+            text = f"Title queued: {clean} ({when})"
+            return {"id": given, "title": None, "pending": clean}, text
+    except (TitleInUse, ValueError) as error:
         fail(str(error))
-    if clean is None:
-        fail("nothing is left of this title after cleaning; --clear takes a title away")
-    if found is not None:
-        set_title(store, found, words)
-        return {"id": found, "title": clean, "pending": None, "text": f"Title set: {clean}"}
-    try:
-        kept = store.queue_title(given, clean)
-    except TitleInUse as error:
-        fail(str(error))
-    if not kept:  # it has just come into being
-        set_title(store, given, words)
-        return {"id": given, "title": clean, "pending": None, "text": f"Title set: {clean}"}
-    text = f"Title queued: {clean} (saved with the first message of session '{plain(given)}')"
-    return {"id": given, "title": None, "pending": clean, "text": text}
+    # Not queued: the session exists, perhaps since a moment ago.
+    set_title(store, found or given, words)
+    return {"id": found or given, "title": clean, "pending": None}, f"Title set: {clean}"
 
 
-def _cleared(store: CommandStore, found: str | None, given: str) -> Row:
+def _cleared(store: CommandStore, found: str | None, given: str) -> _Result:
     if found is None:
         store.queue_title(given, None)
     else:
         store.set_session_title(found, None)
     text = f"Session '{plain(found or given)}' has no title now."
-    return {"id": found or given, "title": None, "pending": None, "text": text}
+    return {"id": found or given, "title": None, "pending": None}, text
 
 
-def _auto(store: CommandStore, found: str | None, given: str) -> Row:
+def _auto(store: CommandStore, found: str | None, given: str) -> _Result:
     if found is None:
-        fail(f"Session '{given}' not found.", prefix="")
-    current = store.get_session_title(found)
+        _fail_not_found(given)
+    current, shown = store.get_session_title(found), f"Session '{plain(found)}'"
     if current is not None:
-        text = f"Session '{plain(found)}' has a title: {plain(current)}"
-        return {"id": found, "title": current, "set": False, "text": text}
+        document = {"id": found, "title": current, "set": False}
+        return document, f"{shown} has a title: {plain(current)}"
     history = store.get_messages(found)
     if not may_auto_title(history):
-        text = f"Session '{plain(found)}' is not titled: it has more than two questions."
-        return {"id": found, "title": None, "set": False, "text": text}
+        document = {"id": found, "title": None, "set": False}
+        return document, f"{shown} is not titled: it has more than two questions."
     user = next((m["content"] for m in history if m["role"] == "user"), None)
     made = post_process(default_title(user)) if isinstance(user, str) else None
     stored = store.set_default_title(found, made) if made is not None else None
     if stored is None:
-        text = f"Session '{plain(found)}' is not titled: there is no question to name it after."
-        return {"id": found, "title": store.get_session_title(found), "set": False, "text": text}
-    return {"id": found, "title": stored, "set": True, "text": f"Title set: {stored}"}
+        document = {"id": found, "title": store.get_session_title(found), "set": False}
+        return document, f"{shown} is not titled: there is no question to name it after."
+    return {"id": found, "title": stored, "set": True}, f"Title set: {stored}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import os
 import sys
 import termios
@@ -16,9 +16,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from hermes_actor import exit_codes
+from hermes_actor.cli.errors import fail
+from hermes_actor.cli.formatting import sparkline
 from hermes_actor.cli.options import db_option
-from hermes_actor.cli.output import print_error
+from hermes_actor.cli.output import print_result
 from hermes_actor.cli.store import paths_for
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded, HermesActorError
@@ -31,7 +32,6 @@ __all__ = ["top"]
 
 _HISTORY = 60
 """Points of the curve of writes."""
-_BARS = " ▁▂▃▄▅▆▇█"
 
 
 @click.command()
@@ -42,7 +42,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and update.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Exit after N updates.")
-def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> int:
+def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> None:
     """Watch the actor live.
 
     Shows queue, latency, batches, clients, WAL and index lag. Press q to quit, space to pause and
@@ -59,13 +59,12 @@ def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> i
     """
     paths = paths_for(db)
     if as_json:
-        return _lines(paths, interval, count)
+        _lines(paths, interval, count)
+        return
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
-        print_error("there is no terminal; use: hermes-actor top --json, or hermes-actor status")
-        return exit_codes.REFUSED
+        fail("top needs a terminal; without one: hermes-actor top --json, or hermes-actor status")
     with contextlib.suppress(KeyboardInterrupt):
         _watch(paths, interval, count)
-    return exit_codes.OK
 
 
 def _look(paths: StorePaths) -> Status | str:
@@ -76,68 +75,47 @@ def _look(paths: StorePaths) -> Status | str:
     try:
         return ask_status(paths) or "not running"
     except (DeadlineExceeded, OSError):
-        return "does not answer"
+        return "not answering"
     except HermesActorError as error:
         return str(error)
 
 
-def _lines(paths: StorePaths, interval: float, count: int | None) -> int:
-    done = 0
-    while count is None or done < count:
-        if done:
+def _lines(paths: StorePaths, interval: float, count: int | None) -> None:
+    for number in itertools.count() if count is None else range(count):
+        if number:
             time.sleep(interval)
         seen = _look(paths)
         document = (
             {"phase": seen, "database": str(paths.db)} if isinstance(seen, str) else seen.document()
         )
-        print(json.dumps({"time": round(time.time(), 3), **document}), flush=True)
-        done += 1
-    return exit_codes.OK
+        print_result({"time": round(time.time(), 3), **document}, "", as_json=True)
 
 
 def _watch(paths: StorePaths, interval: float, count: int | None) -> None:
     from rich.live import Live
     from rich.panel import Panel
 
-    from hermes_actor.cli._live_view import render
+    from hermes_actor.cli._live_view import RateMeter, render
 
-    rates: deque[float] = deque(maxlen=_HISTORY)
-    last: tuple[float, int, int] | None = None
+    meter, rates = RateMeter(), deque[float](maxlen=_HISTORY)
     paused, looks = False, 0
     with _keys(), Live(screen=True, auto_refresh=False) as live:
         while count is None or looks < count:
             seen = None if paused else _look(paths)
             if isinstance(seen, Status):
-                now, writes = time.monotonic(), seen.writes
-                if last is None or last[2] != seen.pid:
-                    last = (now, writes, seen.pid)
-                rate = (writes - last[1]) / max(now - last[0], 1e-3)
-                last = (now, writes, seen.pid)
-                rates.append(rate)
-                others = seen.clients(except_pid=os.getpid())
-                live.update(
-                    render(
-                        msgspec.structs.replace(seen, connections=others),
-                        rate,
-                        hint="q quits, space pauses",
-                        curve=_curve(rates),
-                    ),
-                    refresh=True,
+                rates.append(meter(seen))
+                shown = msgspec.structs.replace(
+                    seen, connections=seen.clients(except_pid=os.getpid())
                 )
+                panel = render(shown, rates[-1], hint="q quit, space pause", curve=sparkline(rates))
+                live.update(panel, refresh=True)
             elif seen is not None:
-                live.update(Panel(f"{seen}: {paths.db}", subtitle="q quits"), refresh=True)
+                live.update(Panel(f"{seen}: {paths.db}", subtitle="q quit"), refresh=True)
             looks += not paused
             pressed = _pressed(interval)
             if pressed in ("q", "Q", "\x1b", "\x04"):
                 return
             paused ^= pressed == " "
-
-
-def _curve(rates: deque[float]) -> str:
-    highest = max(rates, default=0.0)
-    if highest <= 0:
-        return ""
-    return "".join(_BARS[round(rate / highest * (len(_BARS) - 1))] for rate in rates)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.backup import copy_store
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, keep_option
-from hermes_actor.cli.output import print_error
+from hermes_actor.cli.output import now_serving, print_error
 from hermes_actor.cli.store import creatable_paths, fail_no_store
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, NotRunning
@@ -53,11 +54,11 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
     try:
         code = subprocess.run(command, check=False).returncode
     except OSError as error:
-        print_error(f"{error}; nothing was handed over")
+        print_error(f"cannot run {command[0]}: {error.strerror}; the actor was not touched")
         # As a shell does.
         return 127 if isinstance(error, FileNotFoundError) else 126
     if code:
-        print_error(f"the update ended with {code}; nothing was handed over")
+        print_error(f"the update command failed with exit code {code}; the actor was not touched")
         return code if code > 0 else exit_codes.REFUSED
     try:
         result = request_handoff(paths, python or sys.executable)
@@ -65,14 +66,12 @@ def update(db: Path | None, keep: int | None, python: str | None, command: Seque
         print("no actor was running; the next client starts the new build")
         return exit_codes.OK
     except HandoffFailed as error:
-        print_error(
-            f"the new build could not take over: {error}; the old actor continues; repair"
-            f" the installation and run: hermes-actor handoff"
+        fail(
+            f"the new build could not take over, so the old actor continues: {error}; fix the"
+            " installation, then run: hermes-actor handoff"
         )
-        return exit_codes.REFUSED
     status = ask_status(paths)
     if status is None or status.build != result["build"]:
-        print_error(f"the new build {result['build']} does not answer; see: hermes-actor logs")
-        return exit_codes.REFUSED
-    print(f"pid {status.pid} serves {paths.db} with build {status.build}")
+        fail(f"the new build {result['build']} does not answer; see: hermes-actor logs")
+    print(f"updated: {now_serving(paths, status.pid, status.build)}")
     return exit_codes.OK

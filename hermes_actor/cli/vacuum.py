@@ -1,4 +1,4 @@
-"""``hermes-actor vacuum`` and ``hermes-actor detach``."""
+"""``hermes-actor vacuum``: shrink the file by rewriting it without its unused pages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ from typing import Any
 
 import click
 
-from hermes_actor import exit_codes, limits
+from hermes_actor import limits
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option, yes_option
-from hermes_actor.cli.output import (
-    confirm,
-    print_error,
-    print_result,
-    size_text,
-    waiting_for,
-)
+from hermes_actor.cli.output import confirm, print_result, size_text, waiting_for
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.client.control import has_owner
 from hermes_actor.client.interfaces import WriterPort
@@ -45,7 +40,7 @@ _WRITES = 3
 @click.option("--report", is_flag=True, help="Report what could be gained; change nothing.")
 @yes_option
 @json_option
-def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
+def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> None:
     """Shrink the file by rewriting it without its unused pages.
 
     Deleted rows leave free pages, which new rows use. A VACUUM rewrites the whole file without
@@ -72,22 +67,21 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> int:
     if report:
         if as_json:
             print_result(found, "", as_json)
-        return exit_codes.OK
+        return
     if found["free_bytes"] < found["needed_bytes"]:
-        print_error(
-            f"not enough room on the disk of {paths.db}: {size_text(found['free_bytes'])} free,"
+        fail(
+            f"not enough free space to rewrite {paths.db}: {size_text(found['free_bytes'])} free,"
             f" {size_text(found['needed_bytes'])} needed; nothing was changed"
         )
-        return exit_codes.REFUSED
     confirm("Rewrite the file?", yes)
     began = time.monotonic()
     with waiting_for(paths):
         _vacuum(paths)
     after = paths.db.stat().st_size
     found |= {"bytes_after": after, "seconds": round(time.monotonic() - began, 3)}
-    text = f"done in {found['seconds']} s: {size_text(found['bytes'])} are {size_text(after)} now"
+    before = size_text(found["bytes"])
+    text = f"done in {found['seconds']} s: from {before} to {size_text(after)}"
     print_result(found, text, as_json)
-    return exit_codes.OK
 
 
 def _space(paths: StorePaths) -> dict[str, Any]:

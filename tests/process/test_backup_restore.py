@@ -188,8 +188,8 @@ def test_what_is_no_store_changes_nothing(path, tmp_path):
         conn.execute("CREATE TABLE t (x)")
     for words, said in (
         ([other], "is not a store"),
-        ([tmp_path / "nowhere"], "there is no copy at"),
-        ([], "there is no copy at"),
+        ([tmp_path / "nowhere"], "there is no backup at"),
+        ([], "there is no backup at"),
     ):
         done = command("restore", "--db", path, "--yes", *words)
         assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")

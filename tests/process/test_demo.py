@@ -66,7 +66,7 @@ def test_interrupted_show_leaves_nothing(number):
         [*COMMAND, "--writers", "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         first = process.stdout.readline()
-        (home,) = re.findall(r"start in (\S+)", first)
+        (home,) = re.findall(r" in (\S+)", first)
         # Later than that a hand-off is under way.
         assert "writes" in process.stdout.readline()
         assert processes_of(home)
@@ -201,7 +201,7 @@ def test_good_verdict(played, capsys):
     assert run(["demo"]) == 0
     told = capsys.readouterr().out
     assert "acknowledged   10 writes of 8 processes\n" in told
-    assert told.endswith("Nothing was lost, doubled or reordered, and every write succeeded.\n")
+    assert told.endswith("Nothing was lost, duplicated or reordered, and every write succeeded.\n")
     assert not Played.last.keep
 
 
@@ -220,7 +220,7 @@ def test_good_verdict(played, capsys):
 def test_bad_verdict_keeps_the_home_and_says_where(history, played, capsys):
     played(history=history)
     assert run(["demo"]) == 1
-    assert "The verdict is bad; everything is kept in the home" in capsys.readouterr().out
+    assert "The demo failed. Its files are kept in the home" in capsys.readouterr().out
     assert Played.last.keep
 
 

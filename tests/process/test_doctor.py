@@ -66,15 +66,15 @@ def test_a_healthy_store(quiet):
     code, found = examine(quiet)
     assert code == 0
     assert {one["area"] for one in found} == {
-        "versions", "home", "settings", "rights", "disk", "sqlite", "hook", "actor", "holders",
-        "backup", "content",
+        "versions", "home", "settings", "permissions", "disk", "sqlite", "hermes-agent", "actor",
+        "processes", "backup", "integrity",
     }  # fmt: skip
-    assert of(found, "content", "ok")
-    assert not of(examine(quiet, "--quick")[1], "content", "ok", "broken")
+    assert of(found, "integrity", "ok")
+    assert not of(examine(quiet, "--quick")[1], "integrity", "ok", "broken")
     assert quiet.read_bytes() == before
     shown = command("doctor", "--db", quiet)
     assert shown.returncode == 0, shown.stderr
-    assert "ok      content: every table is sound" in shown.stdout
+    assert "ok      integrity: no table is damaged" in shown.stdout
     assert "        do: hermes-actor backup" in shown.stdout
     assert "\x1b" not in shown.stdout
 
@@ -91,7 +91,7 @@ def test_settings_that_are_wrong_are_named(quiet):
     config.write_text("sessiondb: {dsn: 'postgresql://${DB_USER}:${DB_PASS}@h/x'}")
     code, found = examine(quiet, "--quick", DB_USER="ann")
     (one,) = of(found, "settings", "warning")
-    assert (code, one["text"]) == (1, "sessiondb.dsn names ${DB_PASS}, which is not set")
+    assert (code, one["text"]) == (1, "sessiondb.dsn uses ${DB_PASS}, which is not set")
     assert one["advice"].startswith("set DB_PASS")
     config.write_text("a: [\n")
     code, found = examine(quiet, "--quick")
@@ -132,13 +132,13 @@ def reachable(quiet):
 
 
 def test_rights_of_others_are_named_where_they_can_get_in(reachable):
-    assert not of(examine(reachable, "--quick")[1], "rights", "warning")
+    assert not of(examine(reachable, "--quick")[1], "permissions", "warning")
     reachable.chmod(0o644)
     code, found = examine(reachable, "--quick")
-    (one,) = of(found, "rights", "warning")
+    (one,) = of(found, "permissions", "warning")
     assert (code, one["advice"]) == (1, f"chmod 600 {reachable}")
     reachable.parent.chmod(0o700)
-    assert not of(examine(reachable, "--quick")[1], "rights", "warning")
+    assert not of(examine(reachable, "--quick")[1], "permissions", "warning")
 
 
 @pytest.mark.parametrize("which", ["state.db", "state.db-wal"])
@@ -147,16 +147,16 @@ def test_a_file_that_cannot_be_written_is_named(quiet, which):
     file.touch()
     file.chmod(0o400)
     code, found = examine(quiet, "--quick")
-    (one,) = of(found, "rights", "warning")
+    (one,) = of(found, "permissions", "warning")
     assert code == 1
-    assert one["text"].startswith(f"{file} (mode 400) cannot be written")
+    assert one["text"].startswith(f"this user cannot write {file} (mode 400)")
 
 
 def test_a_second_name_of_the_file_is_named(quiet):
     os.link(quiet, quiet.with_name("other.db"))
     code, found = examine(quiet, "--quick")
-    (one,) = of(found, "rights", "warning")
-    assert (code, "2 names" in one["text"]) == (1, True)
+    (one,) = of(found, "permissions", "warning")
+    assert (code, "2 hard links" in one["text"]) == (1, True)
 
 
 MOUNTS = """\
@@ -208,10 +208,10 @@ def test_foreign_holders_are_named_and_the_actor_is_none(quiet):
     ) as foreign:  # fmt: skip
         assert foreign.stdout.readline() == b"open\n"
         code, found = examine(quiet, "--quick")
-        (one,) = of(found, "holders", "warning")
+        (one,) = of(found, "processes", "warning")
         assert code == 1
         assert one["text"].startswith(f"pid {foreign.pid} (")
-        assert of(found, "actor", "ok")[0]["text"].startswith(f"pid {actor.pid} serves")
+        assert of(found, "actor", "ok")[0]["text"].startswith(f"pid {actor.pid} is serving")
         foreign.stdin.close()
 
 
@@ -233,14 +233,14 @@ def test_what_accidents_have_left(quiet, tmp_path):
     (folder_of(quiet) / "fsync-failed").touch()
     code, found = examine(quiet, "--quick")
     assert code == 1
-    assert len(of(found, "copies", "note")) == len(of(found, "copies", "warning")) == 1
+    assert len(of(found, "leftovers", "note")) == len(of(found, "leftovers", "warning")) == 1
     assert "sync" in of(found, "disk", "warning")[0]["text"]
 
 
 def test_the_peer_of_this_environment_is_looked_at_in_a_child(quiet):
     code, found = examine(quiet, "--quick", PYTHONPATH=str(FOLDER))
-    (one,) = of(found, "hook", "warning")
-    assert (code, "opens the file by itself" in one["text"]) == (1, True)
+    (one,) = of(found, "hermes-agent", "warning")
+    assert (code, "opens the file itself" in one["text"]) == (1, True)
     assert "0.14.0" in one["text"]
     assert "hermes_actor.hermes_state" in one["advice"]
 
@@ -252,16 +252,16 @@ def test_the_hook_is_never_advised_for_a_version_that_this_build_does_not_know(q
     (peer / "hermes_agent-0.19.0.dist-info" / "METADATA").write_text(metadata)
     (peer / "hermes_state.py").write_text("class SessionDB: pass\n")
     _, found = examine(quiet, "--quick", PYTHONPATH=str(peer))
-    warnings = of(found, "hook", "warning")
-    assert any("cannot stand in for hermes-agent 0.19.0" in one["text"] for one in warnings)
-    assert not any(one["advice"].startswith("have it use") for one in warnings)
+    warnings = of(found, "hermes-agent", "warning")
+    assert any("0.19.0 is not supported" in one["text"] for one in warnings)
+    assert not any(one["advice"].startswith("switch it to") for one in warnings)
 
 
 def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
     damage(quiet)
     code, found = examine(quiet)
     assert code == exit_codes.BROKEN
-    broken = of(found, "content", "broken")
+    broken = of(found, "integrity", "broken")
     assert {one["advice"] for one in broken} == {"hermes-actor repair"}
     assert not any("\n" in one["text"] or "***" in one["text"] for one in broken)
     assert len({one["text"].partition(":")[0] for one in broken}) == len(broken)

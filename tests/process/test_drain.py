@@ -46,7 +46,7 @@ def tell_to_end(path, actor, how):
     if how == "drain":
         done = command("drain", "--db", path)
         assert done.returncode == 0, done.stderr
-        assert done.stdout == f"pid {actor.pid} has ended\n"
+        assert done.stdout == f"stopped the actor (pid {actor.pid})\n"
     else:
         os.kill(actor.pid, how)
     assert actor.exit_code() == 0

@@ -60,7 +60,7 @@ def test_command_says_who_serves_now(path, tmp_path):
         done = command("handoff", "--db", path, "--python", build.python)
         found = status(path)
         assert done.returncode == 0, done.stderr
-        assert done.stdout == f"pid {found.pid} serves {path} with build {found.build}\n"
+        assert done.stdout == f"handed off: pid {found.pid} serves {path}, build {found.build}\n"
         assert found.version == NEWER
         assert found.pid != old.pid
         # The old one is still there for a while, and leaves when its successor hands over.

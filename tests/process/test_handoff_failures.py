@@ -236,7 +236,7 @@ def test_older_build_is_refused_unless_it_is_asked_for(path, build, monkeypatch)
         assert done.returncode == 0, done.stderr
         found = status(path)
         assert found.version == OLDER
-        assert f"pid {found.pid} serves {path} with build {found.build}" in done.stdout
+        assert f"pid {found.pid} serves {path}, build {found.build}" in done.stdout
         running.goes_on()
         # And forward again.
         new = succeed(path)

@@ -159,7 +159,7 @@ def test_ps_lists_all_others_beside_a_broken_actor(path, tmp_path, says):
         found = {one["pid"]: one for one in json.loads(done.stdout)}
         assert found[actor_pid(path)]["phase"] == "serving"
         assert found[pid]["database"] == str(broken)
-        assert found[pid]["phase"] in ("?", "does not answer", "embedded")
+        assert found[pid]["phase"] in ("?", "not answering", "embedded")
         text = command("ps")
         assert text.returncode == 0
         assert str(path) in text.stdout

@@ -41,7 +41,7 @@ os.execv(sys.executable, [sys.executable, "-m", "hermes_actor", "serve", "--db",
 def test_it_ends_and_is_gone_when_the_command_returns(path, word):
     with serving(path) as actor:
         done = command(word, "--db", path)
-        assert (done.returncode, done.stdout) == (0, f"pid {actor.pid} has ended\n")
+        assert (done.returncode, done.stdout) == (0, f"stopped the actor (pid {actor.pid})\n")
         assert actor.exit_code(5) == 0
     done = command(word, "--db", path, "--json")
     assert (done.returncode, json.loads(done.stdout)) == (exit_codes.NOT_RUNNING, {"ended": False})
@@ -62,7 +62,7 @@ def test_a_socket_that_a_manager_holds_is_left_alone_after_the_end(path, word):
         ) as actor:  # fmt: skip
             assert actor.stdout.readline().startswith("serving")
             done = command(word, "--db", path)
-            assert (done.returncode, done.stdout) == (0, f"pid {actor.pid} has ended\n")
+            assert (done.returncode, done.stdout) == (0, f"stopped the actor (pid {actor.pid})\n")
             assert actor.wait(5) == 0
         # Once for the actor that has ended, once for none.
         assert command(word, "--db", path).returncode == exit_codes.NOT_RUNNING
@@ -77,8 +77,10 @@ def test_stop_tells_what_it_waits_for_and_gives_up_in_time(path, tmp_path):
         done = command("stop", "--db", path, "--timeout", "4")
         go.touch()
         assert done.returncode == exit_codes.REFUSED
-        assert f"waiting: pid {actor.pid}: " in done.stderr
-        assert f"Error: pid {actor.pid}, which owns {path}, has not ended in 4 s" in done.stderr
+        assert f"waiting: pid {actor.pid} is draining" in done.stderr
+        assert (
+            f"Error: the actor of {path} (pid {actor.pid}) did not stop within 4 s" in done.stderr
+        )
         assert "hermes-actor stop --force" in done.stderr
         assert actor.exit_code() == 0
 
@@ -87,7 +89,7 @@ def test_stop_ends_one_that_does_not_answer(path):
     with serving(path) as actor:
         os.kill(actor.pid, signal.SIGSTOP)
         done = command("stop", "--db", path, "--timeout", "0.1", "--force")
-        assert (done.returncode, done.stdout) == (0, f"pid {actor.pid} has ended\n")
+        assert (done.returncode, done.stdout) == (0, f"stopped the actor (pid {actor.pid})\n")
         assert actor.exit_code() == -signal.SIGKILL
 
 
@@ -131,7 +133,7 @@ def test_restart_under_load_loses_nothing(path):
 def test_restart_starts_one_and_makes_new_settings_take_effect(path):
     done = command("restart", "--db", path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"pid {actor_pid(path)} serves {path} with build ")
+    assert done.stdout.startswith(f"started: pid {actor_pid(path)} serves {path}, build ")
 
 
 # --- ps ------------------------------------------------------------------------------------------
@@ -243,4 +245,4 @@ def test_status_of_an_owner_that_cannot_be_asked(path):
     with closing(SessionDB(path, mode="embedded")):
         shown = command("status", "--db", path)
     assert shown.returncode == exit_codes.NOT_SERVING
-    assert shown.stdout.startswith(f"embedded: pid {os.getpid()} owns {path}")
+    assert shown.stdout.startswith(f"embedded: pid {os.getpid()} uses {path}")

@@ -52,7 +52,7 @@ def test_top_for_scripts(path):
 def test_top_without_a_terminal(path):
     done = command("top", "--db", path)
     assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
-    assert "there is no terminal" in done.stderr
+    assert "top needs a terminal" in done.stderr
 
 
 # --- completion ----------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_update_hands_over_to_the_new_code(path, installed, release):
         (copy,) = copies(path)
         assert done.stdout.splitlines() == [
             f"backed up the store to {copy}",
-            f"pid {found.pid} serves {path} with build {found.build}",
+            f"updated: pid {found.pid} serves {path}, build {found.build}",
         ]
         running.goes_on()
     check_copy(copy, ["before"])
@@ -169,7 +169,7 @@ def test_command_that_fails_hands_nothing_over(path, installed, how):
     with serving(path, python=installed.python) as old, writer_load(path, 2) as running:
         done = update(path, installed, "--", *words)
         assert done.returncode == code
-        assert "nothing was handed over" in done.stderr
+        assert "the actor was not touched" in done.stderr
         found = status(path)
         assert (found.pid, found.handoff) == (old.pid, None)
         running.goes_on()

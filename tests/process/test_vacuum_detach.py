@@ -60,8 +60,8 @@ def run(path, *words):
 def test_a_sound_store_is_left_alone(store):
     before = store.read_bytes()
     done = run(store, "repair")
-    assert (done.returncode, done.stdout) == (0, f"nothing to repair: {store} is sound\n")
-    assert run(store, "repair", "--check").stdout == f"sound: {store}\n"
+    assert (done.returncode, done.stdout) == (0, f"nothing to repair: no damage found in {store}\n")
+    assert run(store, "repair", "--check").stdout == f"no damage found in {store}\n"
     assert store.read_bytes() == before
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_ordinary_index_is_built_anew(store, served):
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert (report["mended"], report["findings"]) == (
-            ["rebuilt the ordinary indexes"], [],
+            ["rebuilt the indexes of the tables"], [],
         )  # fmt: skip
     assert query(store, "PRAGMA integrity_check") == [("ok",)]
 
@@ -95,7 +95,7 @@ def test_full_text_indexes_are_made_anew_on_demand(store, served):
     with serving(store) if served else contextlib.nullcontext():
         done = run(store, "repair", "--index", "--json")
         assert done.returncode == 0, done.stderr
-        assert f"up to {MESSAGES}" in json.loads(done.stdout)["mended"][0]
+        assert f"up to message {MESSAGES}" in json.loads(done.stdout)["mended"][0]
         sql = "SELECT COUNT(*) FROM messages_fts WHERE messages_fts MATCH 'message'"
         assert query(store, sql) == [(MESSAGES,)]
 
@@ -262,7 +262,7 @@ def test_vacuum_is_refused_without_room(store):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == exit_codes.REFUSED
-    assert "not enough room" in done.stderr
+    assert "not enough free space" in done.stderr
     assert store.read_bytes() == before
 
 
@@ -286,7 +286,7 @@ sys.stdin.readline()
             words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as waiter:
             # On a slow machine it first waits for an answer.
-            wanted = f"waiting: foreign lock held by pid {holder.pid}\n"
+            wanted = f"waiting: another program holds the write lock: pid {holder.pid}\n"
             assert wanted in iter(waiter.stderr.readline, "")
             holder.communicate(b"\n")
             assert waiter.wait(60) == 0
@@ -338,7 +338,7 @@ def test_detach_names_who_is_still_connected(path):
         db = SessionDB(path)
         done = run(path, "detach", "--yes")
         assert (done.returncode, done.stdout) == (exit_codes.REFUSED, "")
-        assert "Error: still connected: pid " in done.stderr
+        assert "Error: stop the programs that are still connected first: pid " in done.stderr
         assert actor.lives
         db.close()
 

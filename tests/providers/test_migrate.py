@@ -25,7 +25,7 @@ from support.processes import SCRIPTS
 
 from hermes_actor import SessionDB
 from hermes_actor.cli import migrate as cli
-from hermes_actor.cli import run
+from hermes_actor.cli import output, run
 from hermes_actor.providers.migration import endpoint
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
 from hermes_actor.providers.sql import transfer
@@ -494,19 +494,25 @@ def test_on_a_terminal_a_bar_tells_how_fast_it_goes(monkeypatch):
     screen = io.StringIO()
     on_screen = partial(Console, file=screen, force_terminal=True, width=100)
     monkeypatch.setattr("rich.console.Console", lambda stderr: on_screen())
-    with cli._bar() as tell:
+    with output._bar("copying") as tell:
         for done in (100, 200, 300):
-            tell("copying", done, 1000)
+            tell(done, 1000)
     assert re.search(r"copying.*300/1000.*[\d,]+/s", screen.getvalue())
 
 
-def test_elsewhere_a_line_tells_how_fast_it_goes():
-    pace = cli._Pace()
-    assert pace.words() == "opening"
-    pace.tell("copying", 250, 1000)
-    assert re.fullmatch(r"copying, 20 %, [\d,]+/s, \d+ s left", first := pace.words())
-    # Told again only when there is news.
-    pace.tell("copying", 290, 1000)
-    assert pace.words() == first
-    pace.tell("copying", 300, 1000)
-    assert pace.words().startswith("copying, 30 %")
+def test_elsewhere_a_line_tells_how_fast_it_goes(monkeypatch):
+    lines = []
+    monkeypatch.setattr(
+        output, "waiting", lambda words: lines.append(words) or contextlib.nullcontext()
+    )
+    with cli._progress() as tell:
+        tell("copying", 250, 1000)
+        (words,) = lines
+        assert re.fullmatch(r"copying, 20 %, [\d,]+/s, \d+ s left", first := words())
+        # Told again only when there is news.
+        tell("copying", 290, 1000)
+        assert words() == first
+        tell("copying", 300, 1000)
+        assert words().startswith("copying, 30 %")
+        tell("verifying", 0, 10)
+        assert [words() for words in lines][1] == "verifying, 0 %, 0/s"

@@ -492,7 +492,7 @@ def test_install_mends_a_unit_of_another_version(home, fake, capsys):
     fake.answer({"show --property=ActiveState": [0, "ActiveState=active\nMainPID=1"]})
     assert run(["service", "install"]) == 0
     assert "Type=notify" in (folder / UNITS[0]).read_text()
-    assert "takes effect when the service is restarted" in capsys.readouterr().out
+    assert "restart the service to apply the changes" in capsys.readouterr().out
 
 
 @pytest.fixture(autouse=True)
@@ -508,7 +508,7 @@ def test_without_a_manager_the_commands_are_shown(home, fake, capsys, what):
     assert run(["service", "install"]) == 0
     said = capsys.readouterr().out
     assert (home / ".config" / "systemd" / "user" / UNITS[0]).exists()
-    reason = "is not here" if what == "no systemctl" else "No medium found"
+    reason = "is not installed" if what == "no systemctl" else "No medium found"
     assert reason in said
     assert f"  systemctl {' '.join(RELOAD)}\n  systemctl {' '.join(ENABLE)}\n" in said
     assert run(["service", "status"]) == 1

@@ -1,18 +1,19 @@
-"""``hermes-actor doctor``: what is wrong with a store and its surroundings, and what to do."""
+"""``hermes-actor doctor``: check a store and its environment, and say what to fix."""
 
 from __future__ import annotations
 
-import json
-import os
+import shutil
 import sys
+import textwrap
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.doctor.checks import CHECKS, Finding
+from hermes_actor.cli.doctor.checks import CHECKS, Check, Finding
+from hermes_actor.cli.formatting import print_json, styled
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output import confirm_or_fail, progress
 from hermes_actor.errors import HermesActorError
@@ -21,7 +22,9 @@ from hermes_actor.recovery.integrity import check
 
 __all__ = ["doctor"]
 
-_MARKS = {"ok": "ok     ", "note": "note   ", "warning": "warning", "broken": "BROKEN "}
+_MARKS = {"broken": "BROKEN"}
+_INDENT = 8
+"""Width of a mark and the blank behind it."""
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 
 
@@ -48,16 +51,16 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
       hermes-actor doctor --json | jq '.findings[] | select(.level != "ok")'
     """
     paths = resolve_paths(db or default_db_path())  # a home on a server, too, has much to look at
-    looking = _Looking(paths) if paths.db.is_file() and not quick else None
+    integrity = _IntegrityCheck(paths) if paths.db.is_file() and not quick else None
     found: list[Finding] = []
-    for look in CHECKS:
-        for one in _safely(look, paths):
+    for check_one in CHECKS:
+        for one in _safely(check_one, paths):
             found.append(one)
             _show(one, as_json)
     damaged = False
-    if looking is not None:
+    if integrity is not None:
         with progress("checking the whole file") as tell:
-            result = looking.wait(tell)
+            result = integrity.wait(tell)
         damaged = any(one.level == "broken" for one in result)
         for one in result:
             found.append(one)
@@ -65,7 +68,7 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     levels = {one.level for one in found}
     if as_json:
         healthy = not levels & {"warning", "broken"}
-        print(json.dumps({"healthy": healthy, "findings": [one._asdict() for one in found]}))
+        print_json({"healthy": healthy, "findings": [one._asdict() for one in found]})
     elif damaged and sys.stdin.isatty() and confirm_or_fail("Repair it now?", yes=False):
         from hermes_actor.cli.repair import repair
 
@@ -75,27 +78,34 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     return exit_codes.REFUSED if "warning" in levels else exit_codes.OK
 
 
-def _safely(look: Callable[[StorePaths], Iterable[Finding]], paths: StorePaths) -> list[Finding]:
-    """One look that fails must not keep the others from people who are in trouble."""
+def _safely(check_one: Check, paths: StorePaths) -> list[Finding]:
+    """Return the findings of one check; one that fails must not hide what the others find."""
     try:
-        return list(look(paths))
+        return list(check_one(paths))
     except (HermesActorError, OSError) as error:
-        return [Finding("warning", look.__name__, f"could not be looked at: {error}")]
+        return [Finding("warning", check_one.__name__, f"could not be checked: {error}")]
 
 
 def _show(one: Finding, as_json: bool) -> None:
     if as_json:
         return
-    mark = _MARKS[one.level]
-    if not os.environ.get("NO_COLOR"):
-        mark = click.style(mark, fg=_COLOURS[one.level])  # taken away where there is no terminal
-    click.echo(f"{mark} {one.area}: {one.text}")
+    mark = styled(f"{_MARKS.get(one.level, one.level):<7}", fg=_COLOURS[one.level])
+    print(f"{mark} {_wrapped(f'{one.area}: {one.text}')}", flush=True)
     if one.level != "ok" and one.advice:
-        click.echo(f"        do: {one.advice}")
+        print(" " * _INDENT + _wrapped(f"do: {one.advice}"), flush=True)
 
 
-class _Looking:
-    """The check of the whole file, beside everything else."""
+def _wrapped(text: str) -> str:
+    """Return *text* in lines that fit the terminal; without one it stays a line for grep."""
+    if not sys.stdout.isatty():
+        return text
+    columns = max(20, shutil.get_terminal_size().columns - _INDENT)
+    lines = textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
+    return f"\n{' ' * _INDENT}".join(lines)
+
+
+class _IntegrityCheck:
+    """The check of the whole file, in a thread beside the others."""
 
     def __init__(self, paths: StorePaths) -> None:
         self._paths = paths
@@ -108,20 +118,16 @@ class _Looking:
         while self._thread.is_alive():
             self._thread.join(0.1)
             tell(*self._done)
-        return self._found
+        return self._found or [Finding("ok", "integrity", "no table is damaged")]
 
     def _run(self) -> None:
         try:
-            found = check(self._paths.db, self._tell)
-            for table in dict.fromkeys(one.table for one in found):
-                texts = "; ".join(one.text for one in found if one.table == table)
-                finding = Finding("broken", "content", f"{table}: {texts}", "hermes-actor repair")
-                self._found.append(finding)
+            found = check(self._paths.db, lambda *done: setattr(self, "_done", done))
         except HermesActorError as error:
-            advice = "hermes-actor restore --list; hermes-actor repair"
-            self._found.append(Finding("broken", "content", str(error), advice))
-        if not self._found:
-            self._found.append(Finding("ok", "content", "every table is sound"))
-
-    def _tell(self, done: int, total: int) -> None:
-        self._done = (done, total)
+            advice = "hermes-actor restore --list, or hermes-actor repair"
+            self._found.append(Finding("broken", "integrity", str(error), advice))
+            return
+        for table in dict.fromkeys(one.table for one in found):
+            texts = "; ".join(one.text for one in found if one.table == table)
+            damage = Finding("broken", "integrity", f"{table}: {texts}", "hermes-actor repair")
+            self._found.append(damage)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from hermes_actor._version import __version__
+from hermes_actor.cli.formatting import count
 from hermes_actor.cli.output import size_text
 from hermes_actor.client.control import ask_status
 from hermes_actor.config import Config, load
@@ -39,7 +40,7 @@ from hermes_actor.system.lock_inspection import (
 )
 from hermes_protocol.status import Status
 
-__all__ = ["CHECKS", "Finding", "Level"]
+__all__ = ["CHECKS", "Check", "Finding"]
 
 Level = Literal["ok", "note", "warning", "broken"]
 
@@ -59,6 +60,7 @@ class Finding(NamedTuple):
 
 
 Findings = Iterator[Finding]
+Check = Callable[[StorePaths], Findings]
 
 
 def environment(paths: StorePaths) -> Findings:
@@ -66,14 +68,12 @@ def environment(paths: StorePaths) -> Findings:
     python = sys.version.split()[0]
     yield Finding("ok", "versions", f"hermes-actor {__version__}, Python {python}")
     home = os.environ.get("HERMES_HOME", "").strip()
-    said = f"HERMES_HOME is {home}" if home else "HERMES_HOME is not set: ~/.hermes"
+    said = f"HERMES_HOME is {home}" if home else "HERMES_HOME is not set, so it is ~/.hermes"
     yield Finding("ok", "home", f"{said}; the store is {paths.db}")
     if (gone := removed_store(paths)) is not None:
         yield Finding("broken", "home", gone.text, gone.advice)
     elif not paths.db.exists():
-        yield Finding(
-            "note", "home", "there is no store yet", "the first program that writes makes it"
-        )
+        yield Finding("note", "home", "there is no store yet", "nothing: the first write makes it")
 
 
 def settings(paths: StorePaths) -> Findings:
@@ -82,7 +82,7 @@ def settings(paths: StorePaths) -> Findings:
     try:
         config = load(paths.db.parent)
     except BadConfig as error:
-        advice = "correct the file; what is left of it, and defaults, are used until then"
+        advice = "fix the file; until then, defaults replace what cannot be read"
         wrong.append(Finding("warning", "settings", str(error), advice))
         try:
             config = load(paths.db.parent, *{setting.section for setting in ALL})
@@ -91,7 +91,7 @@ def settings(paths: StorePaths) -> Findings:
     wrong.extend(_wrong_settings(config))
     yield from wrong
     if not wrong:
-        there = "" if config.path.exists() else " (not there: defaults are used)"
+        there = "" if config.path.exists() else " does not exist; the defaults apply"
         yield Finding("ok", "settings", f"{config.path}{there}")
     from hermes_actor.providers.resolve import choose_by_settings
 
@@ -99,11 +99,11 @@ def settings(paths: StorePaths) -> Findings:
         chosen = choose_by_settings(paths.db.parent)
     except HermesActorError as error:
         if not any(key.startswith("sessiondb.") for key, _ in config.unset):  # named already
-            yield Finding("warning", "settings", str(error), "correct the file")
+            yield Finding("warning", "settings", str(error), "fix the file")
         return
     if chosen is not None and chosen.file != paths.db:
         text = f"the sessions of this home are in {chosen.address}, not in {paths.db}"
-        yield Finding("note", "settings", text, "hermes-actor status tells how it is")
+        yield Finding("note", "settings", text, "nothing: hermes-actor status shows its state")
 
 
 def _wrong_settings(config: Config) -> Findings:
@@ -111,24 +111,24 @@ def _wrong_settings(config: Config) -> Findings:
         try:
             config.read(setting)
         except BadConfig as error:
-            yield Finding("warning", "settings", str(error), "correct it, or remove it")
+            yield Finding("warning", "settings", str(error), "fix it or remove it")
     for key in unknown_keys(config.values):
         names = [setting.key for setting in ALL] + list(OWN_SECTIONS)
         near = difflib.get_close_matches(key, names, 1)
         advice = f"did you mean {near[0]}?" if near else "remove it: nothing reads it"
         yield Finding("warning", "settings", f"{config.path}: unknown key {key}", advice)
     for key, variable in config.unset:
-        text = f"{key} names ${{{variable}}}, which is not set"
-        yield Finding("warning", "settings", text, f"set {variable}, or write the value")
+        text = f"{key} uses ${{{variable}}}, which is not set"
+        yield Finding("warning", "settings", text, f"set {variable}, or write the value itself")
 
 
-def rights(paths: StorePaths) -> Findings:
+def permissions(paths: StorePaths) -> Findings:
     """Permissions of the store and its side files."""
     try:
         check_not_hijacked(paths)
         check_ownership(paths)
     except PermissionDenied as error:
-        yield Finding("warning", "rights", str(error), "use the store as its owner")
+        yield Finding("warning", "permissions", str(error), "run as the user who owns the store")
         return
     wrong = [
         finding
@@ -136,11 +136,11 @@ def rights(paths: StorePaths) -> Findings:
         if path.exists()
         for finding in _wrong_rights(path, is_home=path == paths.db.parent)
     ]
-    yield from wrong or [Finding("ok", "rights", "the store and its side files are private")]
+    yield from wrong or [Finding("ok", "permissions", "the store and its side files are private")]
     if paths.db.exists() and (names := paths.db.stat().st_nlink) > 1:
-        text = f"{paths.db} has {names} names (hard links): under another one it gets another WAL"
-        advice = "remove the other names: two owners would damage the file"
-        yield Finding("warning", "rights", text, advice)
+        text = f"{paths.db} has {names} hard links; under another name it gets another WAL"
+        advice = "delete the other links: two owners would corrupt the file"
+        yield Finding("warning", "permissions", text, advice)
 
 
 def _wrong_rights(path: Path, *, is_home: bool) -> Findings:
@@ -151,12 +151,11 @@ def _wrong_rights(path: Path, *, is_home: bool) -> Findings:
     # owner may be an ordinary user.
     if not mode & stat.S_IWUSR or not os.access(path, os.W_OK):
         advice = f"chmod u+w {path}, or chown {os.getuid()} {path}"
-        text = f"{shown} cannot be written by this user, so changes fail"
-        yield Finding("warning", "rights", text, advice)
+        text = f"this user cannot write {shown}, so every change fails"
+        yield Finding("warning", "permissions", text, advice)
     if not is_home and _open_to_others(path):
-        yield Finding(
-            "warning", "rights", f"other users can reach {shown}", f"chmod {private} {path}"
-        )
+        text = f"other users can access {shown}"
+        yield Finding("warning", "permissions", text, f"chmod {private} {path}")
 
 
 def _open_to_others(path: Path) -> bool:
@@ -175,39 +174,40 @@ def disk(paths: StorePaths) -> Findings:
     where = f"{found.kind}, mounted at {found.mounted_at}"
     if found.is_network:
         yield Finding(
-            "warning", "disk", f"the store lies on a network file system ({where})",
-            "move the home to a local disk: shared memory and locks do not work there,"
-            " and two machines would damage the file",
+            "warning", "disk", f"the store is on a network file system ({where})",
+            "move the home to a local disk: WAL mode needs shared memory and locks that work, and"
+            " two machines would corrupt the file",
         )  # fmt: skip
     elif found.is_ephemeral:
         yield Finding(
-            "warning", "disk", f"the content of this file system does not last ({where})",
+            "warning", "disk", f"this file system is temporary; a restart empties it ({where})",
             "move the home to a disk, or mount a volume",
         )  # fmt: skip
     elif found.read_only:
-        yield Finding("warning", "disk", f"read-only: {where}", "mount it for writing")
+        yield Finding("warning", "disk", f"the file system is read-only ({where})", "remount it")
     else:
         yield Finding("ok", "disk", where)
     if paths.db.parent.exists():
         free = shutil.disk_usage(paths.db.parent).free
         size = paths.db.stat().st_size if paths.db.exists() else 0
         if free < max(_LOW_BYTES, size // 10):
-            yield Finding("warning", "disk", f"only {size_text(free)} are free", "make room")
+            yield Finding("warning", "disk", f"only {size_text(free)} free", "free some space")
 
 
 def linked_sqlite(paths: StorePaths) -> Findings:
     """The SQLite that Python links, and its race in resetting a WAL."""
     version = sqlite3.sqlite_version
     if wal_reset_safe():
-        yield Finding("ok", "sqlite", f"SQLite {version}; WAL-reset race: fixed")
+        yield Finding("ok", "sqlite", f"SQLite {version}, without the WAL-reset bug")
         return
     others = processes_with_write_fd(paths.db)
     others.pop(lock_holder(paths) or 0, None)
     yield Finding(
         "warning" if others else "note", "sqlite",
-        f"SQLite {version} has the WAL-reset bug (fixed in 3.51.3). It needs a second program that"
-        f" writes this file; {'there is one now' if others else 'none does now'}",
-        "end foreign writers (see below), or use a Python with SQLite 3.51.3 or newer",
+        f"SQLite {version} has the WAL-reset bug (fixed in 3.51.3). It can only bite if another"
+        f" program writes this file too; {'one does now' if others else 'none does now'}",
+        "stop the other writers (see below), or use a Python with SQLite 3.51.3 or newer" if others
+        else "nothing, as long as no other program writes the file",
     )  # fmt: skip
 
 
@@ -226,7 +226,7 @@ print(json.dumps([version, module]))
 """
 
 
-def hook(paths: StorePaths) -> Findings:
+def hermes_agent(paths: StorePaths) -> Findings:
     """hermes-agent in this environment: does it use the actor? Imported in a child process."""
     done = subprocess.run(
         [sys.executable, "-c", _LOOK_AT_PEER], capture_output=True, text=True, timeout=60, cwd="/"
@@ -234,27 +234,26 @@ def hook(paths: StorePaths) -> Findings:
     try:
         version, module = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        yield Finding("note", "hook", "a child interpreter could not be asked", done.stderr.strip())
+        text = "could not be checked: a child interpreter failed"
+        yield Finding("note", "hermes-agent", text, done.stderr.strip())
         return
     if version is None and module is None:
-        yield Finding("ok", "hook", "hermes-agent is not in this environment")
+        yield Finding("ok", "hermes-agent", "not installed in this environment")
         return
     if module is not None and module.startswith("hermes_actor"):
-        yield Finding("ok", "hook", f"hermes_state.SessionDB is ours (hermes-agent {version})")
+        yield Finding("ok", "hermes-agent", f"version {version} uses hermes-actor")
     else:
         known = version in _KNOWN_PEERS
         yield Finding(
-            "warning", "hook",
-            f"hermes-agent {version} of this environment opens the file by itself ({module})",
-            "have it use hermes_actor.hermes_state: see docs/how-to/drop-in.md" if known
-            else "do not run it beside an actor of the same file",
+            "warning", "hermes-agent",
+            f"version {version} opens the file itself, not through the actor ({module})",
+            "switch it to hermes_actor.hermes_state: see docs/how-to/drop-in.md" if known
+            else "do not run it while an actor serves the same file",
         )  # fmt: skip
     if version is not None and version not in _KNOWN_PEERS:
-        text = (
-            f"this build cannot stand in for hermes-agent {version}, only for"
-            f" {', '.join(_KNOWN_PEERS)}"
-        )
-        yield Finding("warning", "hook", text, "do not use hermes_actor.hermes_state with it")
+        text = f"version {version} is not supported, only {', '.join(_KNOWN_PEERS)}"
+        advice = "do not use hermes_actor.hermes_state with it"
+        yield Finding("warning", "hermes-agent", text, advice)
 
 
 def actor(paths: StorePaths) -> Findings:
@@ -273,8 +272,8 @@ def actor(paths: StorePaths) -> Findings:
         yield Finding("warning", "actor", f"pid {owner}: {error}", "hermes-actor handoff")
         return
     if status is None:
-        text = f"pid {owner} owns the store in embedded mode and takes no clients"
-        yield Finding("note", "actor", text, "other programs can write when it has ended")
+        text = f"pid {owner} uses the store in embedded mode"
+        yield Finding("note", "actor", text, "nothing: other programs can write once it exits")
         return
     yield from _as_it_says(status)
 
@@ -286,53 +285,50 @@ def _as_it_says(status: Status) -> Findings:
     elif not status.is_serving:
         yield Finding("warning", "actor", f"pid {pid}: {status.phase_text}", "hermes-actor status")
     else:
-        yield Finding("ok", "actor", f"pid {pid} serves, version {status.version}")
+        yield Finding("ok", "actor", f"pid {pid} is serving, version {status.version}")
     for text in status.degraded:
         yield Finding("warning", "actor", text, "hermes-actor logs shows since when")
     if status.version != __version__:
-        text = f"the actor has version {status.version}, this command {__version__}"
+        text = f"the actor runs version {status.version}, this command is {__version__}"
         yield Finding("note", "actor", text, "hermes-actor handoff")
     if status.index.lag:
         text = f"{status.index.lag} messages are not indexed yet"
         yield Finding("note", "index", text, "nothing: they are indexed in idle time")
 
 
-def holders(paths: StorePaths) -> Findings:
+def processes(paths: StorePaths) -> Findings:
     """Programs that have the file open for writing beside its owner, and readers that pin it."""
     owner = lock_holder(paths)
     found = {pid: name for pid, name in processes_with_write_fd(paths.db).items() if pid != owner}
     for pid, name in found.items():
         yield Finding(
-            "warning", "holders", f"pid {pid} ({name}) has the file open for writing",
-            "end it, or have it use hermes-actor: two writers wait for each other and can harm"
+            "warning", "processes", f"pid {pid} ({name}) has the file open for writing",
+            "stop it, or switch it to hermes-actor: two writers block each other and can corrupt"
             " the WAL",
         )  # fmt: skip
     for pid in wal_read_lock_pids(paths.shm):
         if pid != owner and pid not in found:
-            text = f"pid {pid} holds a snapshot now; the WAL cannot shrink while it does"
-            yield Finding("note", "holders", text, "nothing, unless it stays for long")
+            text = f"pid {pid} is reading; the WAL cannot shrink until it is done"
+            yield Finding("note", "processes", text, "nothing, unless it takes very long")
     if not found:
-        yield Finding("ok", "holders", "no other program has the file open for writing")
+        yield Finding("ok", "processes", "no other program has the file open for writing")
 
 
 def leftovers(paths: StorePaths) -> Findings:
     """Files that an accident has left behind."""
     for copy in list_rescued():
-        text = f"a store that was saved when its home was deleted: {copy}"
-        yield Finding("note", "copies", text, f"hermes-actor restore {copy}, or rm {copy}")
+        text = f"{copy} was saved when the home of its store was deleted"
+        yield Finding("note", "leftovers", text, f"hermes-actor restore {copy}, or rm {copy}")
     for orphan in list_orphans(paths) if paths.db.exists() else ():
-        what = "the whole store" if is_whole_store(orphan) else "changes that were acknowledged"
-        text = f"{what} before the files were removed or replaced: {orphan}"
-        yield Finding("warning", "copies", text, "hermes-actor repair --orphans")
+        what = "the whole store" if is_whole_store(orphan) else "acknowledged changes"
+        text = f"{orphan} holds {what} from before the files were removed or replaced"
+        yield Finding("warning", "leftovers", text, "hermes-actor repair --orphans")
     for kept in sorted(paths.db.parent.glob(f"{paths.db.name}.damaged-*")):
-        yield Finding(
-            "note", "copies", f"a damaged file that was moved aside: {kept}", f"rm {kept}"
-        )
+        text = f"{kept} is damaged and was moved aside"
+        yield Finding("note", "leftovers", text, f"when you no longer need it: rm {kept}")
     if paths.fsync_failed.exists():
-        text = "a sync of the disk has failed; the next owner opens the file with care"
-        yield Finding(
-            "warning", "disk", text, "look at the log of the system: the disk may be dying"
-        )
+        text = "an fsync failed; the next actor rewrites the WAL before it serves"
+        yield Finding("warning", "disk", text, "check the system log: the disk may be failing")
 
 
 def backups(paths: StorePaths) -> Findings:
@@ -341,15 +337,16 @@ def backups(paths: StorePaths) -> Findings:
     if not paths.db.exists():
         return
     if not copies:
-        yield Finding("note", "backup", "there is no copy of the store", "hermes-actor backup")
+        yield Finding("note", "backup", "there is no backup yet", "hermes-actor backup")
     elif time.time() - copies[-1].stat().st_mtime > _OLD_SECONDS:
-        text = f"the newest copy is over a week old: {copies[-1]}"
+        text = f"the newest backup is more than a week old: {copies[-1]}"
         yield Finding("note", "backup", text, "hermes-actor backup")
     else:
-        yield Finding("ok", "backup", f"{len(copies)} copies, the newest is {copies[-1].name}")
+        yield Finding("ok", "backup", f"{count(len(copies), 'backup')}, newest {copies[-1].name}")
 
 
-CHECKS: tuple[Callable[[StorePaths], Findings], ...] = (
-    environment, settings, rights, disk, linked_sqlite, hook, actor, holders, leftovers, backups,
+CHECKS: tuple[Check, ...] = (
+    environment, settings, permissions, disk, linked_sqlite, hermes_agent, actor, processes,
+    leftovers, backups,
 )  # fmt: skip
 """In the order in which they are reported. All of them are quick."""

@@ -8,7 +8,6 @@ remain to be run are shown.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import shlex
@@ -21,10 +20,11 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes, limits
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, dry_run_option, json_option
-from hermes_actor.cli.output import print_error
+from hermes_actor.cli.output import print_result
 from hermes_actor.cli.output_files import checked_output
-from hermes_actor.cli.service._manager import Command, Manager
+from hermes_actor.cli.service._manager import Command
 from hermes_actor.cli.service.launchd import Launchd
 from hermes_actor.cli.service.systemd import Systemd
 from hermes_actor.cli.store import paths_for
@@ -33,7 +33,9 @@ from hermes_actor.client.spawn import start_lock
 from hermes_actor.errors import BadValue, DeadlineExceeded, NotRunning, PermissionDenied
 from hermes_actor.paths import StorePaths, check_not_hijacked
 
-__all__ = ["manager_of", "service"]
+__all__ = ["manager_of", "run_commands", "service"]
+
+Manager = Systemd | Launchd
 
 _STARTED_SECONDS = 10.0
 """Wait for the actor to serve after an installation."""
@@ -47,7 +49,7 @@ def service() -> None:
 @service.command()
 @db_option
 @dry_run_option
-def install(db: Path | None, dry_run: bool) -> int:
+def install(db: Path | None, dry_run: bool) -> None:
     """Install the service, and start it now and at every login.
 
     A running actor is drained, and the service takes its place. Running the command again is
@@ -67,31 +69,29 @@ def install(db: Path | None, dry_run: bool) -> int:
         for path, text in manager.files.items():
             print(f"# {path}\n{text}")
         _show("then:", manager.start(changed=True))
-        return exit_codes.OK
+        return
     _check_owner(paths)
     changed = [path for path, text in manager.files.items() if _write(path, text)]
     for path in manager.files:
-        print(f"{'wrote' if path in changed else 'is there already:'} {path}")
+        print(f"{'wrote' if path in changed else 'unchanged:'} {path}")
     reason = manager.unavailable_reason()
     if reason is not None:
-        _show(f"{reason}; to start the service, type:", manager.start(changed=True))
-        return exit_codes.OK
+        _show(f"{reason}; to start the service, run:", manager.start(changed=True))
+        return
     ran = manager.report()["active"]
     # No client may start an actor between the exit of the old one and the start of the service.
     with start_lock(paths, time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS):
         _drain(paths, manager)
-        if not _run(manager.start(changed=bool(changed))):
-            return exit_codes.REFUSED
+        run_commands(manager.start(changed=bool(changed)))
         _wait_until_served(paths, manager)
     if ran and changed:
-        print("what was changed takes effect when the service is restarted")
-    return exit_codes.OK
+        print("restart the service to apply the changes")
 
 
 @service.command()
 @db_option
 @dry_run_option
-def uninstall(db: Path | None, dry_run: bool) -> int:
+def uninstall(db: Path | None, dry_run: bool) -> None:
     """Stop the service and remove its unit; the store is not touched.
 
     Clients that are still connected start an actor on demand with their next call.
@@ -109,23 +109,21 @@ def uninstall(db: Path | None, dry_run: bool) -> int:
         _show("would run:", manager.stop() if present else [])
         for path in present:
             print(f"would remove {path}")
-        return exit_codes.OK
+        return
     if not present:
-        print(f"not installed: {next(iter(manager.files))} is not there")
-        return exit_codes.OK
-    if reason is None and not _run(manager.stop()):
-        return exit_codes.REFUSED
+        print(f"not installed: {next(iter(manager.files))} does not exist")
+        return
+    if reason is None:
+        run_commands(manager.stop())
     for path in present:
         for entry in (path, *path.parent.glob(f"*.wants/{path.name}")):
             entry.unlink(missing_ok=True)
         print(f"removed {path}")
-    if reason is not None:
-        _show(
-            f"{reason}; if the service still runs, type:",
-            manager.reload_after_removal(stopped=False),
-        )
-        return exit_codes.OK
-    return exit_codes.OK if _run(manager.reload_after_removal(stopped=True)) else exit_codes.REFUSED
+    left = manager.reload_after_removal(stopped=reason is None)
+    if reason is None:
+        run_commands(left)
+    else:
+        _show(f"{reason}; if the service still runs, run:", left)
 
 
 @service.command()
@@ -150,18 +148,10 @@ def status(db: Path | None, as_json: bool) -> int:
     found |= {"state": None, "active": False, "pid": None, "status": None}
     if reason is None:
         found |= manager.report()
-    if as_json:
-        print(json.dumps(found))
-    else:
-        print(f"{'installed' if found['installed'] else 'not installed'}: {file}")
-        if reason is None:
-            print(f"  state     {found['state']}")
-        else:
-            print(f"  unknown   {reason}")
-        if found["pid"]:
-            print(f"  pid       {found['pid']}")
-        if found["status"]:
-            print(f"  says      {found['status']}")
+    lines = [f"{'installed' if found['installed'] else 'not installed'}: {file}"]
+    lines.append(f"  unknown   {reason}" if reason else f"  state     {found['state']}")
+    lines += [f"  {key:<9} {found[key]}" for key in ("pid", "status") if found[key]]
+    print_result(found, "\n".join(lines), as_json)
     if reason is not None and found["installed"]:
         return exit_codes.REFUSED
     return exit_codes.OK if found["installed"] and found["active"] else exit_codes.NOT_RUNNING
@@ -196,7 +186,7 @@ def _drain(paths: StorePaths, manager: Manager) -> None:
     with contextlib.suppress(NotRunning):
         pid = running_actor(paths)
         if pid != manager.report()["pid"]:
-            print(f"draining pid {pid}, which serves the store now")
+            print(f"stopping pid {pid}, which serves the store now")
             stop_actor(paths, limits.DEFAULT_TIMEOUT_SECONDS)
 
 
@@ -211,7 +201,7 @@ def _wait_until_served(paths: StorePaths, manager: Manager) -> None:
                 return
         time.sleep(0.05)
     found = manager.report()
-    print(f"it does not serve yet: {found['status'] or found['state']}")
+    print(f"the service is not serving yet: {found['status'] or found['state']}")
 
 
 # --- files and commands --------------------------------------------------------------------------
@@ -228,14 +218,12 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
-def _run(commands: Sequence[Command]) -> bool:
-    """Run *commands* in order, up to the first that fails; return True if none did."""
+def run_commands(commands: Sequence[Command]) -> None:
+    """Run *commands* in order; fail at the first that fails."""
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            print_error(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
-            return False
-    return True
+            fail(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
 
 
 def _show(heading: str, commands: Sequence[Command]) -> None:

@@ -7,45 +7,12 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 from hermes_actor.paths import StorePaths, resolve_paths
 
-__all__ = ["Command", "Manager", "output_of", "unavailable", "unit_name"]
-
+__all__ = ["Command", "output_of", "unavailable", "unit_name"]
 
 Command = Sequence[str]
-
-
-class Manager(Protocol):
-    """A service manager, set up for one store."""
-
-    name: str
-    files: dict[Path, str]
-
-    def unavailable_reason(self) -> str | None:
-        """Return why the manager cannot be used; ``None`` if it can."""
-        ...
-
-    def start(self, *, changed: bool) -> list[Command]:
-        """Commands that start the service now and at every login."""
-        ...
-
-    def stop(self) -> list[Command]:
-        """Commands that stop the service for good, before its files are removed."""
-        ...
-
-    def restart(self) -> list[Command]:
-        """Commands that restart the running service."""
-        ...
-
-    def reload_after_removal(self, *, stopped: bool) -> list[Command]:
-        """Commands that make the manager notice the removed files, after a stop if *stopped*."""
-        ...
-
-    def report(self) -> dict[str, Any]:
-        """``state``, ``active``, ``pid``, ``status`` of the service."""
-        ...
 
 
 def unit_name(paths: StorePaths) -> str:
@@ -60,7 +27,7 @@ def unavailable(command: Command) -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        return f"{command[0]} is not here"
+        return f"{command[0]} is not installed"
     said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
     return f"{command[0]} cannot be used: {said[0]}" if done.returncode else None
 

@@ -17,6 +17,8 @@ __all__ = ["Launchd"]
 
 
 class Launchd:
+    """The service manager, set up for one store; see :class:`Systemd` for what its methods do."""
+
     def __init__(self, paths: StorePaths) -> None:
         self.name = name = unit_name(paths)
         library = Path.home() / "Library"

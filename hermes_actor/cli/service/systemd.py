@@ -85,6 +85,8 @@ WantedBy=sockets.target
 
 
 class Systemd:
+    """The service manager, set up for one store; ``files`` are its units and their text."""
+
     def __init__(self, paths: StorePaths) -> None:
         self.name = name = unit_name(paths)
         config = os.environ.get("XDG_CONFIG_HOME", "").strip()
@@ -111,9 +113,11 @@ class Systemd:
         self._units = sorted(path.name for path in self.files)
 
     def unavailable_reason(self) -> str | None:
+        """Return why the manager cannot be used; ``None`` if it can."""
         return unavailable(["systemctl", "--user", "show", "--property=Version"])
 
     def start(self, *, changed: bool) -> list[Command]:
+        """Return the commands that start the service now and at every login."""
         # --no-block: the actor may have to wait for the present owner of the store.
         return [
             ["systemctl", "--user", "daemon-reload"],
@@ -121,16 +125,20 @@ class Systemd:
         ]
 
     def stop(self) -> list[Command]:
+        """Return the commands that stop the service for good, before its files are removed."""
         return [["systemctl", "--user", "disable", "--now", *self._units]]
 
     def restart(self) -> list[Command]:
+        """Return the commands that restart the running service."""
         return [["systemctl", "--user", "restart", f"{self.name}.service"]]
 
     def reload_after_removal(self, *, stopped: bool) -> list[Command]:
+        """Return the commands that make the manager notice the removed files."""
         stop = [] if stopped else [["systemctl", "--user", "stop", *self._units]]
         return [*stop, ["systemctl", "--user", "daemon-reload"]]
 
     def report(self) -> dict[str, Any]:
+        """Return ``state``, ``active``, ``pid`` and ``status`` of the service."""
         properties = "ActiveState,SubState,UnitFileState,MainPID,StatusText"
         text = output_of(["systemctl", "--user", "show", f"--property={properties}",
                         f"{self.name}.service"])  # fmt: skip

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_actor.cli.formatting import clock_time, cut, fit, plain, print_json
 from hermes_actor.cli.output import confirm
 from hermes_actor.cli.sessions._filters import summary
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
-
+from hermes_actor.store.rows import Row
 
 __all__ = ["confirm_bulk", "preview"]
 

@@ -1,11 +1,11 @@
-"""Sessions as documents: Markdown files with their manifest, and the questions alone."""
+"""Output of an export: sessions read in one snapshot each, as records or as Markdown files."""
 
 from __future__ import annotations
 
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,16 +15,57 @@ from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.output import confirm
 from hermes_actor.cli.output_files import Output, checked_folder, checked_output
 from hermes_actor.cli.sessions import _markdown as markdown
-from hermes_actor.cli.sessions._export_records import Written, parts_of, read_session
+from hermes_actor.sqlite import Connection
+from hermes_actor.store import lineage
+from hermes_actor.store import messages as stored
+from hermes_actor.store.archive import is_archived
+from hermes_actor.store.counts import last_active
+from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions import get_session
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
-
-__all__ = ["Document", "delete_verified", "write_documents", "write_prompts"]
+__all__ = [
+    "Document", "Written", "delete_verified", "parts_of", "read_session", "with_activity",
+    "write_documents", "write_prompts",
+]  # fmt: skip
 
 _MANIFEST = "manifest.jsonl"
+
+
+class Written(NamedTuple):
+    """Amount that an export has written, as a number and as text."""
+
+    number: int
+    what: str
+
+
+def read_session(conn: Connection, session_id: str) -> Row | None:
+    """A session with its messages in one state; ``None`` if it was removed meanwhile."""
+    row = get_session(conn, session_id)
+    if row is None:
+        return None
+    if "archived" not in row and is_archived(conn, session_id):
+        # The mark is in a table of ours where the file has no column for it.
+        row["archived"] = 1
+    return {**row, "messages": stored.get_messages(conn, session_id)}
+
+
+def with_activity(conn: Connection, session_id: str) -> Row | None:
+    row = read_session(conn, session_id)
+    if row is None:
+        return None
+    texts = row.pop("messages")
+    latest = last_active(conn, session_id)
+    row["last_active"] = row["started_at"] if latest is None else latest
+    row["messages"] = texts
+    return row
+
+
+def parts_of(store: CommandStore, session_id: str, parts: str) -> list[str]:
+    if parts == "single":
+        return [session_id]
+    return store.read(lineage.compression_lineage, session_id)
 
 
 class Document(NamedTuple):
@@ -105,8 +146,8 @@ def write_documents(
         with checked_output(path, store.paths, force=force).writing() as file:
             file.write(text.encode("utf-8", "replace"))
         _note(manifest, path, segments, kind, text)
-        stored = [message["id"] for segment in segments for message in segment.messages]
-        written.append(Document(session_id, path, stored))
+        ids_written = [message["id"] for segment in segments for message in segment.messages]
+        written.append(Document(session_id, path, ids_written))
     return written
 
 

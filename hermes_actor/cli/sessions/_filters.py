@@ -13,10 +13,10 @@ import click
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import clock_time
 from hermes_actor.store.filters import FILTERS, MissingColumn, matching
+from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
     from hermes_actor.cli.command_store import CommandStore
-    from hermes_actor.store.rows import Row
 
 __all__ = ["TIME_FLAGS", "filter_options", "filters_of", "find", "summary"]
 

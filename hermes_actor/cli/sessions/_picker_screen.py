@@ -69,14 +69,8 @@ class _Screen:
             # The wrapper has started colours: without this even plain text would be white on black.
             curses.use_default_colors()
         if curses.has_colors() and not os.environ.get("NO_COLOR"):
-            for number, (name, colour) in enumerate(
-                (
-                    ("header", curses.COLOR_YELLOW),
-                    ("filter", curses.COLOR_CYAN),
-                    ("row", curses.COLOR_GREEN),
-                ),
-                1,
-            ):
+            foregrounds = (curses.COLOR_YELLOW, curses.COLOR_CYAN, curses.COLOR_GREEN)
+            for number, (name, colour) in enumerate(zip(colours, foregrounds, strict=True), 1):
                 curses.init_pair(number, colour, -1)
                 colours[name] |= curses.color_pair(number)
         return colours

@@ -9,9 +9,8 @@ import click
 
 from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.options import db_option, dry_run_option, json_option, yes_option
-from hermes_actor.cli.output import progress
+from hermes_actor.cli.output import print_result, progress
 from hermes_actor.cli.sessions._bulk import confirm_bulk
 from hermes_actor.cli.sessions._filters import filter_options, filters_of, find
 
@@ -51,7 +50,4 @@ def archive(dry_run: bool, yes: bool, as_json: bool, db: Path | None, **given: A
             for row in rows:
                 marked += store.archive_session(row["id"])
                 tell(len(marked), len(rows))
-    if as_json:
-        print_json({"archived": marked})
-    else:
-        print(f"Archived {len(marked)} session(s).")
+    print_result({"archived": marked}, f"Archived {len(marked)} session(s).", as_json)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
@@ -22,10 +22,8 @@ from hermes_actor.cli.sessions._picker import label
 from hermes_actor.cli.sessions.list import rows_of
 from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import HermesActorError
+from hermes_actor.store.rows import Row
 from hermes_actor.tools.recap import recap_entries, recap_lines
-
-if TYPE_CHECKING:
-    from hermes_actor.store.rows import Row
 
 __all__ = ["browse"]
 

@@ -1,4 +1,4 @@
-"""``sessions delete`` and ``sessions rename``: one session, named by its id."""
+"""``sessions delete``: delete a session and its messages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option, yes_option
-from hermes_actor.cli.output import confirm
-from hermes_actor.cli.sessions._lookup import resolve_id
+from hermes_actor.cli.output import confirm, print_result
 from hermes_actor.store.deletion import delegates_of
 
 __all__ = ["delete"]
@@ -36,14 +35,11 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
       hermes-actor sessions delete 20260301_1010 --yes
     """
     with open_store(db) as store:
-        found = resolve_id(store, session_id)
+        found = store.find_session(session_id)
         confirm(_question(store, found), yes)
         if not store.delete_session(found, store.transcripts):
             fail(f"Session '{found}' not found.", prefix="")
-    if as_json:
-        print_json({"deleted": found})
-    else:
-        print(f"Deleted session '{plain(found)}'.")
+    print_result({"deleted": found}, f"Deleted session '{plain(found)}'.", as_json)
 
 
 def _question(store: CommandStore, session_id: str) -> str:

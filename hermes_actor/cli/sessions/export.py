@@ -19,15 +19,8 @@ from hermes_actor.cli.options import (
 )
 from hermes_actor.cli.output import print_result, progress
 from hermes_actor.cli.output_files import Output, checked_output
-from hermes_actor.cli.sessions._export_documents import (
-    Document,
-    delete_verified,
-    write_documents,
-    write_prompts,
-)
-from hermes_actor.cli.sessions._export_records import Written, parts_of, read_session, with_activity
+from hermes_actor.cli.sessions import _export_documents as documents
 from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, summary
-from hermes_actor.cli.sessions._lookup import resolve_id
 from hermes_actor.store import activity
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
@@ -42,25 +35,17 @@ _UNSUPPORTED = ("html", "trace")
 @click.argument("output", required=False)
 @click.option("--session-id", metavar="ID", help="Export only this session.")
 @click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]),
-    default="jsonl",
-    show_default=True,
-    help="File format; html and trace are not supported.",
-)
+    "--format", "kind", type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]), default="jsonl",
+    show_default=True, help="File format; html and trace are not supported.",
+)  # fmt: skip
 @click.option(
     "--only", type=click.Choice(["user-prompts"]), help="Write one record per user message."
 )
 @click.option("--redact", is_flag=True, help="Mask values that look like secrets.")
 @click.option(
-    "--lineage",
-    "parts",
-    type=click.Choice(["single", "logical"]),
-    default="single",
-    show_default=True,
-    help="logical joins all parts of a compressed conversation.",
-)
+    "--lineage", "parts", type=click.Choice(["single", "logical"]), default="single",
+    show_default=True, help="logical joins all parts of a compressed conversation.",
+)  # fmt: skip
 @filter_options
 @force_option
 @click.option(
@@ -122,10 +107,10 @@ def export(
             return
         ids = _selected(store, session_id, asked)
         target: str | Path = output or "-"
-        files: list[Document] = []
+        files: list[documents.Document] = []
         if only is not None:
             to = checked_output(target, store.paths, force=force)
-            done = write_prompts(store, ids, to, kind, redact)
+            done = documents.write_prompts(store, ids, to, kind, redact)
         elif kind == "jsonl":
             to = checked_output(target, store.paths, force=force)
             one = session_id is not None
@@ -135,20 +120,22 @@ def export(
                 fail(f"--format {kind} needs --session-id or a filter")
             target = output or store.path.parent / "session-exports"
             folder = None if output == "-" else Path(target)
-            files = write_documents(store, ids, folder, kind, parts, redact=redact, force=force)
-            done = Written(len(files), _sessions(len(files)))
+            files = documents.write_documents(
+                store, ids, folder, kind, parts, redact=redact, force=force
+            )
+            done = documents.Written(len(files), _sessions(len(files)))
         if target != "-":
             paths = [str(file.path) for file in files]
             report = {"exported": done.number, "output": str(target), "files": paths}
             print_result(report, f"Exported {done.what} to {target}", as_json)
         if delete_after_verified:
             for file in files:
-                delete_verified(store, file, yes=yes)
+                documents.delete_verified(store, file, yes=yes)
 
 
 def _selected(store: CommandStore, session_id: str | None, asked: dict[str, Any]) -> list[str]:
     if session_id is not None:
-        return [resolve_id(store, session_id)]
+        return [store.find_session(session_id)]
     if set(asked) <= {"source"}:
         where, parameters = ("s.source = ?", (asked["source"],)) if asked else ("1", ())
         listed = activity.Listed(where, parameters, asked.get("source"))
@@ -173,11 +160,11 @@ def _dry_run(store: CommandStore, asked: dict[str, Any]) -> None:
 
 def _json_lines(
     store: CommandStore, ids: list[str], output: Output, redact: bool, *, one: bool, parts: str
-) -> Written:
-    read, written = read_session if one else with_activity, 0
+) -> documents.Written:
+    read, written = documents.read_session if one else documents.with_activity, 0
     with output.writing() as file, progress("exporting") as tell:
         for session_id in ids:
-            for part in parts_of(store, session_id, parts):
+            for part in documents.parts_of(store, session_id, parts):
                 record = store.read(read, part)
                 if record is None:
                     continue
@@ -186,7 +173,7 @@ def _json_lines(
                 file.write(json_bytes(record) + b"\n")
                 written += 1
             tell(written, len(ids))
-    return Written(written, _sessions(written) if one else f"{written} sessions")
+    return documents.Written(written, _sessions(written) if one else f"{written} sessions")
 
 
 def _sessions(count: int) -> str:

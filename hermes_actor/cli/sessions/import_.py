@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -16,9 +17,9 @@ import click
 from hermes_actor import exit_codes
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import progress
+from hermes_actor.cli.output import print_result, progress
 from hermes_actor.tools.import_records import BadRecord, read_record
 
 __all__ = ["import_"]
@@ -56,21 +57,22 @@ def import_(file: str, no_limits: bool, as_json: bool, db: Path | None) -> int:
         result = _Result()
         if not errors:
             _import_all(store, lines, places, result)
-    if as_json:
-        print_json({"ok": not errors, **vars(result), "errors": errors})
-    else:
-        print(f"Imported {result.imported}, skipped {result.skipped}, detached {result.detached}.")
-        for error in errors:
-            named = f" ({error['session_id']})" if "session_id" in error else ""
-            print(plain(f"  record {error['index']}{named}: {error['error']}"))
+    shown = [f"Imported {result.imported}, skipped {result.skipped}, detached {result.detached}."]
+    for error in errors:
+        named = f" ({error['session_id']})" if "session_id" in error else ""
+        shown.append(plain(f"  record {error['index']}{named}: {error['error']}"))
+    document = {"ok": not errors, **asdict(result), "errors": errors}
+    print_result(document, "\n".join(shown), as_json)
     return exit_codes.REFUSED if errors else exit_codes.OK
 
 
+@dataclass
 class _Result:
-    def __init__(self) -> None:
-        self.imported = self.skipped = self.detached = 0
-        self.imported_ids: list[str] = []
-        self.skipped_ids: list[str] = []
+    imported: int = 0
+    skipped: int = 0
+    detached: int = 0
+    imported_ids: list[str] = field(default_factory=list)
+    skipped_ids: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager

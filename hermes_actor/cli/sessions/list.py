@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,12 +13,10 @@ from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import fit, page, print_json, relative_time, styled
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.store import ReadOnlyStore, open_read_only
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import listing
 from hermes_actor.store.inspection import has_column
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
-    from hermes_actor.store.rows import Row
+from hermes_actor.store.rows import Row
 
 __all__ = ["HIDDEN", "list_", "rows_of", "table"]
 
@@ -95,18 +93,13 @@ def table(rows: list[Row], *, by_workspace: bool = False) -> list[str]:
 
 _Column = tuple[str, int, int | None, Callable[[dict[str, Any], float], object]]
 
+_ACTIVE: _Column = ("Last Active", 13, None, lambda row, at: relative_time(row["last_active"], at))
+_SOURCE: _Column = ("Src", 6, None, lambda row, _: row["source"])
+_IDENTITY: _Column = ("ID", 0, None, lambda row, _: row["id"])
+_PLACE: _Column = ("Workspace", 18, 16, lambda row, _: _workspace(row) or _NONE)
+
 
 def _layout(titled: bool, by_workspace: bool) -> tuple[list[_Column], int]:
-    active: _Column = (
-        "Last Active",
-        13,
-        None,
-        lambda row, now: relative_time(row["last_active"], now),
-    )
-    source: _Column = ("Src", 6, None, lambda row, _: row["source"])
-    identity: _Column = ("ID", 0, None, lambda row, _: row["id"])
-    place: _Column = ("Workspace", 18, 16, lambda row, _: _workspace(row) or _NONE)
-
     def title(pad: int) -> _Column:
         return ("Title", pad, pad - 2, lambda row, _: row["title"] or _NONE)
 
@@ -115,11 +108,11 @@ def _layout(titled: bool, by_workspace: bool) -> tuple[list[_Column], int]:
 
     if by_workspace:
         if titled:
-            return [title(28), place, active, identity], 110
-        return [preview(38), place, active, source, identity], 100
+            return [title(28), _PLACE, _ACTIVE, _IDENTITY], 110
+        return [preview(38), _PLACE, _ACTIVE, _SOURCE, _IDENTITY], 100
     if titled:
-        return [title(32), preview(40), active, identity], 110
-    return [preview(50), active, source, identity], 95
+        return [title(32), preview(40), _ACTIVE, _IDENTITY], 110
+    return [preview(50), _ACTIVE, _SOURCE, _IDENTITY], 95
 
 
 def _workspace(row: Row) -> str:

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from hermes_actor import limits
-from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.options import db_option, json_option, yes_option
-from hermes_actor.cli.output import confirm
+from hermes_actor.cli.output import confirm, print_result
 from hermes_actor.cli.sessions.stats import MIB, size_of
 from hermes_actor.cli.store import existing_paths
 
@@ -45,10 +44,9 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
         merged = store.merge_indexes()
         store.vacuum()
         after = size_of(store.paths.db) + size_of(store.paths.wal)
-    if as_json:
-        print_json({"indexes": merged, "bytes_before": before, "bytes_after": after})
-        return
-    print(f"Optimized {merged} FTS index(es).")
-    old, new = f"{before / MIB:.1f}", f"{after / MIB:.1f}"
-    freed = f"{(before - after) / MIB:.1f}"
-    print(f"Database size: {old} MB -> {new} MB (reclaimed {freed} MB)")
+    old, new, freed = (f"{size / MIB:.1f} MB" for size in (before, after, before - after))
+    print_result(
+        {"indexes": merged, "bytes_before": before, "bytes_after": after},
+        f"Optimized {merged} FTS index(es).\nDatabase size: {old} -> {new} (reclaimed {freed})",
+        as_json,
+    )

@@ -1,4 +1,4 @@
-"""``sessions prune`` and ``sessions archive``: many ended sessions at once."""
+"""``sessions prune``: delete old ended sessions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from hermes_actor.cli.command_store import open_store
-from hermes_actor.cli.formatting import print_json
 from hermes_actor.cli.options import db_option, dry_run_option, json_option, yes_option
-from hermes_actor.cli.output import progress
+from hermes_actor.cli.output import print_result, progress
 from hermes_actor.cli.sessions._bulk import confirm_bulk
 from hermes_actor.cli.sessions._filters import TIME_FLAGS, filter_options, filters_of, find
 from hermes_actor.store.deletion import with_delegates
@@ -64,7 +63,4 @@ def prune(
             removed = store.remove_sessions(
                 ids, store.transcripts, lambda done: tell(done, len(rows))
             )
-    if as_json:
-        print_json({"pruned": removed})
-    else:
-        print(f"Pruned {len(removed)} session(s).")
+    print_result({"pruned": removed}, f"Pruned {len(removed)} session(s).", as_json)

@@ -8,9 +8,9 @@ import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.sessions._lookup import resolve_id
+from hermes_actor.cli.output import print_result
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store.titles import sanitize_title
 
@@ -36,18 +36,14 @@ def rename(session_id: str, words: tuple[str, ...], as_json: bool, db: Path | No
       hermes-actor sessions rename 20260301_1010 " "
     """
     with open_store(db) as store:
-        found = resolve_id(store, session_id)
+        found = store.find_session(session_id)
         title = set_title(store, found, " ".join(words))
-    if as_json:
-        print_json({"id": found, "title": title})
-    elif title is None:
-        print(f"Session '{plain(found)}' has no title now.")
-    else:
-        print(f"Session '{plain(found)}' renamed to: {plain(title)}")
+    shown = "has no title now." if title is None else f"renamed to: {plain(title)}"
+    print_result({"id": found, "title": title}, f"Session '{plain(found)}' {shown}", as_json)
 
 
 def set_title(store: CommandStore, session_id: str, title: str) -> str | None:
-    """CommandStore a title and tell what was stored; refuses what is too long or taken."""
+    """Store a title and return it as it was stored; fail if it is too long or taken."""
     try:
         clean = sanitize_title(title)
         if not store.move_session_title(session_id, title):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,15 +18,12 @@ from hermes_actor.cli.formatting import (
     styled,
 )
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.sessions._lookup import resolve_id
+from hermes_actor.sqlite import Connection
 from hermes_actor.store import messages as stored
+from hermes_actor.store.rows import Row
 from hermes_actor.store.session_tree import TreeNode, family
 from hermes_actor.store.sessions import get_session
 from hermes_actor.tools.timestamps import seconds_between
-
-if TYPE_CHECKING:
-    from hermes_actor.sqlite import Connection
-    from hermes_actor.store.rows import Row
 
 __all__ = ["message_text", "show"]
 
@@ -48,7 +45,7 @@ def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> 
       hermes-actor sessions show 20260301_1010 --json | jq .messages
     """
     with open_store(db) as store:
-        found = resolve_id(store, session_id)
+        found = store.find_session(session_id)
 
         def read(conn: Connection) -> tuple[Row, list[TreeNode], list[Row]]:
             row = get_session(conn, found)

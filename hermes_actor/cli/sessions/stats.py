@@ -1,4 +1,4 @@
-"""``sessions stats`` and ``sessions optimize``: how much there is, and making it smaller."""
+"""``sessions stats``: count sessions and messages, and show the file size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from hermes_actor.cli.formatting import plain, print_json
+from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output import print_result
 from hermes_actor.cli.store import ReadOnlyStore, open_read_only
 from hermes_actor.store.counts import visible_counts
 
@@ -35,15 +36,11 @@ def stats(as_json: bool, db: Path | None) -> None:
     """
     with open_read_only(db) as store:
         found = _statistics(store)
-    if as_json:
-        print_json(found)
-        return
-    print(f"Total sessions: {found['sessions']}")
-    print(f"Total messages: {found['messages']}")
-    for source, count in found["by_source"].items():
-        print(f"  {plain(source)}: {count} sessions")
+    lines = [f"Total sessions: {found['sessions']}", f"Total messages: {found['messages']}"]
+    lines += [f"  {plain(source)}: {n} sessions" for source, n in found["by_source"].items()]
     if found["db_bytes"]:
-        print(f"Database size: {found['db_bytes'] / MIB:.1f} MB")
+        lines.append(f"Database size: {found['db_bytes'] / MIB:.1f} MB")
+    print_result(found, "\n".join(lines), as_json)
 
 
 def _statistics(store: ReadOnlyStore) -> dict[str, Any]:
