@@ -3,7 +3,7 @@
     python stress/bench_handoff.py [--count N] [--writers 16] [--handoffs | --exit]
 
 Writer processes write without a pause, each to a session of its own. Hand-offs and restarts
-(SIGTERM, then a start on demand by whoever comes first) take turns; the number of each is the
+(SIGTERM, then a start on demand by the first client) take turns; the number of each is the
 longest that any write waited that was under way at some time between the asking and the answer.
 They come in rounds, each on a fresh file, whose history is checked: every write must have been
 acknowledged and be there once, in order. The last section sends SIGTERM to an actor with many
@@ -78,7 +78,7 @@ def serving(paths: StorePaths, other_than: int = 0) -> int:
             if status and status.is_serving and status.pid != other_than:
                 return status.pid
         time.sleep(0.005)
-    raise TimeoutError(f"nobody serves {paths.db}")
+    raise TimeoutError(f"no actor serves {paths.db}")
 
 
 def restart(paths: StorePaths) -> None:
@@ -252,7 +252,7 @@ def main() -> int:
     options = arguments()
     folder = BENCH / "run" / f"handoff-{os.getpid()}"
     folder.mkdir(parents=True)
-    # An actor that somebody forgets ends by itself; nobody's home is touched.
+    # An actor that is left behind ends by itself; no home of a user is touched.
     os.environ.update(HERMES_ACTOR_IDLE_EXIT="20", HERMES_HOME=str(folder / "home"))
     report: dict[str, Any] = {}
     faults: list[str] = []

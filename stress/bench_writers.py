@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import peer
-import writer_indexing
+import writer_index
 import writer_sections as sections
 import writer_table
 import writers
@@ -101,13 +101,13 @@ def main() -> int:
     options = arguments()
     folder = BENCH / "run" / f"writers-{os.getpid()}"
     folder.mkdir(parents=True)
-    # An actor that somebody forgets ends by itself; nobody's home is touched.
+    # An actor that is left behind ends by itself; no home of a user is touched.
     os.environ.update(HERMES_ACTOR_IDLE_EXIT="1", HERMES_HOME=str(folder / "home"))
     report: dict[str, Any] = {}
     faults: list[str] = []
     wanted: dict[str, Callable[[], sections.Section]] = {
         "table": lambda: run_table(folder, options),
-        "indexing": lambda: writer_indexing.indexing(folder, options.rows, options.repeats),
+        "indexing": lambda: writer_index.indexing(folder, options.rows, options.repeats),
         "memory": lambda: sections.memory(folder, options.seconds, options.clients),
         "start": lambda: sections.start(folder, BENCH, options.repeats),
     }

@@ -1,8 +1,8 @@
 """Exceptions strike clients inside their calls, while the actor is killed, stopped and handed off.
 
 Three processes with three clients each share a connection, and send more at once than the window
-holds. A call that was struck has an unknown outcome. Whatever happens, nothing that was told as not
-executed is executed, nothing is made twice, and when it is over every client goes on.
+holds. A call that was struck has an unknown outcome. Whatever happens, nothing that was answered
+as not executed is executed, nothing is made twice, and when it is over every client goes on.
 """
 
 from __future__ import annotations

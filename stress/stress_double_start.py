@@ -94,7 +94,7 @@ def round_(job: Job, sandbox: Sandbox) -> None:
 
 
 def end_all(sandbox: Sandbox, herd: subprocess.Popen[str]) -> tuple[set[int], list[Any]]:
-    """End those of the herd that serve: the winner, and whoever comes so late that the winner has
+    """End those of the herd that serve: the winner, and one that comes so late that the winner has
     left its place free. Who they were, and what each of the herd has ended with."""
     told: set[int] = set()
     give_up = time.monotonic() + HERD_ENDS_SECONDS

@@ -1,7 +1,7 @@
 """Clients that keep the writer to themselves, and vanish or are stopped while they do.
 
 Statements that never end run inside transactions and alone, beside writers, drains and hand-offs.
-The writers go on without an error, every call comes back, and what a holder is told about its
+The writers go on without an error, every call comes back, and what a holder learns about its
 change is true.
 """
 

@@ -1,7 +1,7 @@
 """The process ends at a named step of its work: each failpoint, again and again, under load.
 
 The steps of opening, commit, reply, checkpoint and indexing come by themselves. For those of a
-drain the actor gets a SIGTERM, for those of a hand-off somebody asks for one, and for those of a
+drain the actor gets a SIGTERM, for those of a hand-off one is requested, and for those of a
 successor it is the successor that ends. Clients go on by themselves, and in the end the whole
 history is checked.
 """
@@ -86,7 +86,7 @@ class Crashes:
 
     def play(self, name: str, coming: str) -> None:
         """One crash. *coming* is the step after it, which is ordered ahead where that is possible:
-        then whoever starts after this crash takes it, and nobody has to be killed for it."""
+        then the actor that starts after this crash takes it, and none has to be killed for it."""
         sandbox = self._sandbox
         if name.startswith("successor."):
             sandbox.serves()  # it must be the successor that takes the order
@@ -113,7 +113,7 @@ class Crashes:
         self._job.count("crashes")
 
     def _ask_for_a_hand_off(self, name: str) -> None:
-        """Ask, and do not wait: whoever is asked may not live to answer.
+        """Ask, and do not wait: the actor that is asked may not live to answer.
 
         It is asked for again until the step is reached: the last hand-off may not be over yet.
         """

@@ -108,7 +108,7 @@ def unlinked_both(job: Job, sandbox: Sandbox) -> None:
 
 
 def unlinked(job: Job, sandbox: Sandbox, *, both: bool = False) -> None:
-    """Nobody has written to the file meanwhile, so all of it comes back."""
+    """No process has written to the file meanwhile, so all of it comes back."""
     with run_clients(sandbox, job.rng, writers=4, readers=0, depth=4) as clients:
         for _ in range(3):
             clients.goes_on(job.rng.randrange(1, 150))
@@ -122,7 +122,7 @@ def unlinked(job: Job, sandbox: Sandbox, *, both: bool = False) -> None:
 
 
 def replaced(job: Job, sandbox: Sandbox) -> None:
-    """Somebody restores an older copy over the file of a running actor."""
+    """An older copy is restored over the file of a running actor."""
     copy = sandbox.folder / "copy.db"
     with run_clients(sandbox, job.rng, writers=4, readers=0, depth=4) as clients:
         clients.goes_on(100)

@@ -1,7 +1,7 @@
 """Hand-off after hand-off under load; in some, either side is killed at a random moment.
 
-Eight writers and four readers. A hand-off that nobody disturbs must succeed; after one that was
-disturbed somebody must serve. In the end the whole history is checked, and the log must show that
+Eight writers and four readers. A hand-off that is not disturbed must succeed; after one that was
+disturbed an actor must serve. In the end the whole history is checked, and the log must show that
 no two processes ever had the file open at one time.
 """
 
@@ -22,7 +22,7 @@ from hermes_actor.errors import HandoffFailed, HermesActorError
 
 HANDOFFS_PER_SANDBOX = 50
 DISTURBED = 0.25
-"""The share of hand-offs in which somebody is killed."""
+"""The share of hand-offs in which a process is killed."""
 KILL_WITHIN_SECONDS = 0.8
 """As long as a hand-off takes on a slow machine."""
 

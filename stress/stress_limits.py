@@ -56,7 +56,7 @@ def full_disk(job: Job, history: History, path: Path, chance: random.Random) -> 
         job.demand(not codes, f"a full disk shows as {codes}")
         job.demand(actor.lives, f"a full disk has ended the actor: {actor.last_words()[-300:]}")
         with Hand(path, history, "bob") as bob:
-            # Another one is told the same, and nobody waits for ever.
+            # Another client learns the same, and none waits for ever.
             bob.try_to_begin()
         grow(path.parent, LARGE)
         with Hand(path, history, "cyd") as cyd:
@@ -93,7 +93,7 @@ def _goes_on(history: History, path: Path) -> None:
 
 
 def descriptors(job: Job, history: History, path: Path, chance: random.Random) -> None:
-    """No descriptor is left for newcomers: whoever is here is served, and they are, later."""
+    """No descriptor is left for newcomers: clients already here are served, and they are, later."""
     with served(path) as actor, Hand(path, history, "ann") as ann:
         ann.begin()
         ann.must_write("walrus")

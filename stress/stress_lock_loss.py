@@ -3,13 +3,13 @@
 Closing any descriptor of a file drops the locks of its process. So a stray open in the actor, or a
 second copy of SQLite there, lets the next program that comes and goes remove the WAL under it.
 Seven cases are of this kind: four in which changes would be lost, and three that only look like
-them. The others are files that somebody takes away. Clients write all the while, and in the end the
-owner is killed, as it would else fold back a WAL that nobody but it can see. Whatever happens,
+them. The others are files that are taken away. Clients write all the while, and in the end the
+owner is killed, as it would else checkpoint a WAL that it alone can see. Whatever happens,
 every acknowledged change is there in the end, once and in order; where nothing was lost, the owner
 must not be disturbed.
 
 One thing no guard can prevent: once the locks are gone, what was committed and acknowledged between
-the last page that the other program folds back and its removal of the WAL is not in the database.
+the last page that the other program checkpoints and its removal of the WAL is not in the database.
 Such a change must be in the WAL that the owner has saved, and the owner must have said so.
 """
 
@@ -150,7 +150,7 @@ def play(job: Job, sandbox: Sandbox, name: str, case: Case) -> None:
             job.count("noticed")
         elif case.disturbs:
             job.count("no harm done")
-        # What is only in a WAL that nobody else can see goes with its owner.
+        # What is only in a WAL that no other process can see goes with its owner.
         sandbox.kill(sandbox.serves())
         clients.stop_faults()
         with contextlib.suppress(TimeoutError):
@@ -177,7 +177,7 @@ def known(sandbox: Sandbox) -> list[tuple[int, int] | None]:
 
 
 def _put(file: os.PathLike[str], text: str) -> None:
-    """At once: whoever sees it reads all of it."""
+    """At once: the process that sees it reads all of it."""
     new = f"{file}.new"
     with open(new, "w") as written:
         written.write(text)

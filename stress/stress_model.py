@@ -44,7 +44,7 @@ def main(job: Job) -> None:
 
 
 def _some(job: Job, number: int, folder: Path) -> None:
-    """Draw and run some programs; the smallest one that fails is told."""
+    """Draw and run some programs; the smallest one that fails is reported."""
     smallest: list[tuple[Program, Verdict]] = []
     seconds = 0.0
 

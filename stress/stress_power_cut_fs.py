@@ -2,7 +2,7 @@
 
 The actor is stopped for a moment, the image is copied as the disk has it then, without what is
 only in the memory of the kernel, and the copy is mounted as after a power cut: ext4 replays its
-journal, SQLite its WAL. Everything that a client had been told before the actor was stopped must
+journal, SQLite its WAL. Everything that was answered before the actor was stopped must
 be there, as a beginning of the one order of changes, and nothing twice.
 
 It needs root and loop devices. Where they are missing nothing is done, and the report says so.
@@ -126,7 +126,7 @@ def at_rest(pid: int) -> bool:
 
 
 def look(job: Job, image: Path, told: Path, stopped: float, where: str) -> None:
-    """Compare what is left after the cut with what had been told before it."""
+    """Compare what is left after the cut with what had been answered before it."""
     before = len(job.violations)
     files = job.folder / "after-the-cut"
     shutil.rmtree(files, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 The servers are private ones, on sockets in a temporary folder. ``kill -9`` hits every process of a
 server at once; it is started again on the same data. Writers are processes of their own, alone and
-in pipelines. In the end what was acknowledged must be there once, with the id that was told, in the
+in pipelines. In the end what was acknowledged must be there once, with the id of the answer, in the
 order of its client, and nothing that was refused or never sent.
 """
 
@@ -115,7 +115,7 @@ def wait_for_writes(site: Site, number: int) -> None:
 
 
 def kill(server: Any) -> None:
-    """Every process of the server, at once: nobody tidies up after the others."""
+    """Every process of the server, at once: none tidies up after the others."""
     first = server.process.pid
     children = [
         int(pid)

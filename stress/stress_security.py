@@ -91,7 +91,7 @@ def silent_log(sandbox: Sandbox, _pid: int) -> Found:
 
 
 def no_words_to_see(_sandbox: Sandbox, pid: int) -> Found:
-    """What everybody can see of a process."""
+    """What every user can see of a process."""
     if CANARY in Path(f"/proc/{pid}/cmdline").read_text():
         yield "a secret is on its command line"
 
@@ -103,7 +103,7 @@ def no_core_file(_sandbox: Sandbox, pid: int) -> Found:
 
 
 def no_network(_sandbox: Sandbox, pid: int) -> Found:
-    """Whoever reaches it comes through its folder."""
+    """Every client reaches it through its folder."""
     ours = {text for text in descriptors(pid) if text.startswith("socket:")}
     for table in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
         with contextlib.suppress(FileNotFoundError):
@@ -142,7 +142,7 @@ CHECKS: list[Callable[[Sandbox, int], Found]] = [
 
 
 LINKS = ("state.db-wal", "state.db-shm", "state.db-journal", "fsync-failed")
-"""Places of SQLite and of ours at which somebody may plant a link; the tests have the others."""
+"""Places of SQLite and of ours where another user may plant a link; the tests have the others."""
 
 
 NO_DATABASES: dict[str, Callable[[Path], object]] = {

@@ -1,4 +1,4 @@
-"""A writer whose syncs take seconds, and processes that are stopped: nobody hangs, nobody lies.
+"""A writer whose syncs take seconds, and stopped processes: no call hangs, no answer is false.
 
 Clients are impatient: their calls end in time, with an error that says whether the change was
 executed, and what was said not to be executed is not in the file. The actor answers questions all
@@ -67,7 +67,7 @@ def degraded(sandbox: Sandbox) -> list[str]:
 
 
 def stopped(job: Job, sandbox: Sandbox) -> None:
-    """SIGSTOP for longer than anybody is patient."""
+    """SIGSTOP for longer than any timeout."""
     pid = sandbox.serves()
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)

@@ -1,7 +1,7 @@
 """The power goes at every write and every sync of the unmodified actor under load.
 
 The actor of the product runs under ``strace``, clients write to it, and from the log of its system
-calls the files are made anew as a disk may have held them at each moment. Nothing but the log is
+calls the files are made again as a disk may have held them at each moment. Nothing but the log is
 believed: it tells what was asked of the actor, what it answered, and in which order that stands
 between the writes and syncs of its files.
 """
@@ -82,7 +82,7 @@ def _traced(path: Path, log: Path, broken: str | None) -> Iterator[None]:
             raise RuntimeError(f"the traced actor does not serve: {line!r}; may strace trace here?")
         yield
     finally:
-        # The actor is told, not the tracer: it drains, and its tracer ends with it.
+        # The actor gets the signal, not the tracer: it drains, and its tracer ends with it.
         pid = wait_for(lambda: _child(process.pid))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

@@ -1,9 +1,9 @@
 """The WAL-reset race of SQLite before 3.51.3: one owner does not meet it, whatever SQLite it has.
 
-The race needs two connections that both checkpoint: one commit begins the WAL anew while the other
+The race needs two connections that both checkpoint: one commit begins the WAL again while the other
 connection still believes in the old one. The window is made wide: the second process has a large
 mapping of the file, which SQLite takes down inside the call. Every round puts a commit of the
-owner that begins the WAL anew into that window, and looks whether everything acknowledged is there.
+owner that begins the WAL again into that window, and checks that all acknowledged is there.
 
 Half of the rounds are the product: its engine on the standard ``sqlite3``, and beside it a reader
 of the product that tries to checkpoint as well and is refused. The other half are two plain
@@ -65,7 +65,7 @@ class Board:
         struct.pack_into("d", self._memory, what * 8, number)
 
     def wait(self, what: int, number: float) -> None:
-        """Until it has been told. The other one ending instead is told as infinity."""
+        """Wait for the report. If the other one ends instead, it is infinity."""
         while self[what] < number:
             time.sleep(0)
         if self[what] == float("inf"):
@@ -73,12 +73,12 @@ class Board:
 
 
 class Owner(Protocol):
-    """Who writes and folds back."""
+    """Who writes and checkpoints."""
 
     def write(self, changes: int) -> list[int]:
         """Commit so many changes; what was acknowledged."""
 
-    def fold_back(self) -> None: ...
+    def checkpoint(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -103,7 +103,7 @@ class ProductOwner:
         row = MessageRow(role="user", timestamp=1.0, content="x" * 900)
         return self._acknowledged(*[MessageAppend(session_id="s", message=row)] * changes)
 
-    def fold_back(self) -> None:
+    def checkpoint(self) -> None:
         self._writer.checkpointer.run(Action.PASSIVE, 1.0)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class ProductOwner:
 
 
 class PlainOwner:
-    """A connection that writes and another that folds back, of an SQLite with the repair."""
+    """A connection that writes and another that checkpoints, of an SQLite with the repair."""
 
     beside = "two writers with the repair"
 
@@ -134,7 +134,7 @@ class PlainOwner:
             self._writer.execute("INSERT INTO messages VALUES (?, randomblob(900))", (self._next,))
         return list(range(first, first + changes))
 
-    def fold_back(self) -> None:
+    def checkpoint(self) -> None:
         self._folder.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
@@ -247,10 +247,10 @@ def _play(job: Job, kind: type[ProductOwner | PlainOwner], rounds: int, path: Pa
 
 
 def one_round(board: Board, owner: Owner, turn: int, acknowledged: set[int], delay: float) -> bool:
-    """Whether the commit that begins the WAL anew lay in the window."""
+    """Whether the commit that begins the WAL again lay in the window."""
     board.wait(READY, turn)
     acknowledged.update(owner.write(20))
-    owner.fold_back()
+    owner.checkpoint()
     asked = time.perf_counter()
     board[GO] = turn
     while board[BEGAN] < asked and board[DONE] < turn:
@@ -265,7 +265,7 @@ def one_round(board: Board, owner: Owner, turn: int, acknowledged: set[int], del
     board.wait(DONE, turn)
     was_inside = board[BEGAN] < began and ended < board[ENDED]
     acknowledged.update(owner.write(6))
-    owner.fold_back()
+    owner.checkpoint()
     acknowledged.update(owner.write(1))
     return was_inside
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crew
 import peer
-from writer_indexing import engine_synchronous
+from writer_index import engine_synchronous
 from writer_sections import verdict
 
 if TYPE_CHECKING:

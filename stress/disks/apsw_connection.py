@@ -147,6 +147,6 @@ class ApswConnection:
         )
 
     def close(self) -> None:
-        # What goes wrong while a file is closed is told by apsw and by nobody else.
+        # What goes wrong while a file is closed is reported by apsw alone.
         with contextlib.suppress(apsw.Error):
             self.base.close()

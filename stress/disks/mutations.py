@@ -1,7 +1,7 @@
 """Deliberate faults of the engine, for the selftest of the jobs about disks.
 
 ``--set break=NAME`` runs a job against such an engine, in the recording process only. Each one is
-a mistake that somebody could make, and each must be found. The product knows nothing of them.
+a mistake that a programmer could make, and each must be found. The product knows nothing of them.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _go_on_after_failed_sync() -> None:
 
 
 def _wal_not_written_again() -> None:
-    """After a failed sync the WAL is folded back as the page cache shows it."""
+    """After a failed sync the WAL is checkpointed as the page cache shows it."""
     plain = recovery.run_startup_recovery
 
     def careless(*arguments: Any, **options: Any) -> int:

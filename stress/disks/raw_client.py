@@ -15,7 +15,7 @@ __all__ = ["Hand", "History"]
 
 
 class History:
-    """What the clients of one store have sent and been told."""
+    """What the clients of one store have sent, and the answers."""
 
     def __init__(self) -> None:
         self.sent: dict[tuple[bytes, int], Sent] = {}
@@ -59,7 +59,7 @@ class Hand:
         assert answer["t"] == "ok", f"refused: {answer}"
 
     def try_to_begin(self) -> None:
-        """Nobody says that it must succeed, only that there is an answer."""
+        """It need not succeed; there must be an answer."""
         assert self._do(self._next, create(self._name)) is not None, "no answer"
 
     def write(self, text: str) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ class Promises:
         self.sent: dict[tuple[bytes, int], Sent] = {}
         self.acks: dict[tuple[bytes, int], Ack] = {}
         self.refused: set[tuple[bytes, int]] = set()
-        """Those that were told: not executed."""
+        """Those that were answered: not executed."""
         self.batch: list[Sent] = []
         """What was sent last."""
         self.states: dict[int, str] = {e[1]: e[2] for e in events if e[0] == "state"}

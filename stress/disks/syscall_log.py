@@ -1,4 +1,4 @@
-"""What a process asked of its disk and told its clients, read from a log of its system calls.
+"""What a process asked of its disk and sent to its clients, read from a log of its system calls.
 
 Writes count from the moment at which they begin, answers too, and syncs from the moment at which
 they end: whatever is open in between is decided against the process.
@@ -91,7 +91,7 @@ class SystemCalls:
         elif name in ("unlink", "unlinkat"):
             self._unlinked(arguments, began)
         elif name in ("sendto", "sendmsg", "write") and self._is_socket(arguments):
-            self._told(arguments, result, began)
+            self._reported(arguments, result, began)
         elif name in ("recvfrom", "recvmsg"):
             self._heard(arguments, result, ended)
         else:
@@ -174,7 +174,7 @@ class SystemCalls:
                 sent = Sent(self._clients[socket], message.seq, bytes(message.operation))
                 self._events[ended].append(("sent", [sent]))
 
-    def _told(self, arguments: str, result: int, began: int) -> None:
+    def _reported(self, arguments: str, result: int, began: int) -> None:
         descriptor = _DESCRIPTOR.match(arguments)
         if descriptor is None or _path(descriptor[2]) not in self._clients:
             return

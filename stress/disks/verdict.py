@@ -103,7 +103,7 @@ class Judge:
         )
         try:
             demand(writer.recover(), "the barrier is not passed")
-            # Nobody else has the file open, so reading it costs nobody a lock.
+            # No other process has the file open, so reading it takes no lock from any.
             key = _fingerprint({path.name: path.read_bytes()}, promises)
             if key not in self._seen:
                 self._seen.add(key)

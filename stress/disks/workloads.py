@@ -69,7 +69,7 @@ def commits(bench: Bench) -> None:
 
 
 def after_reset(bench: Bench) -> None:
-    """The first commit after a complete checkpoint begins the WAL anew, over old frames."""
+    """The first commit after a complete checkpoint begins the WAL again, over old frames."""
     bench.open()
     steady(bench, 2)
     chance = random.Random(bench.seed + 2)

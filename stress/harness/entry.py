@@ -55,13 +55,13 @@ def main() -> int:
 
             jump(seed)
         if sign := os.environ.get("HERMES_STRESS_FAIL_SYNCS"):
-            from support.fsync_shim import fail_when_told
+            from support.fsync_shim import fail_on_order
 
-            fail_when_told(Path(sign), "commit.before")
+            fail_on_order(Path(sign), "commit.before")
         if sign := os.environ.get("HERMES_STRESS_STRAY"):
-            from harness.lock_faults import act_when_told
+            from harness.lock_faults import act_on_order
 
-            act_when_told(Path(sign))
+            act_on_order(Path(sign))
         if file := os.environ.get("HERMES_STRESS_WATCH_ROWS"):
             from harness.transaction_watch import watch_rows
 

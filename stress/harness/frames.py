@@ -92,7 +92,7 @@ class Mutations:
 
 
 def hostile_halves() -> list[tuple[str, Callable[[bytes], None]]]:
-    """Everything that reads bytes of a stranger, each as a function that may not raise."""
+    """Everything that reads bytes of a foreign process, each as a function that may not raise."""
     return [("actor", _actor), ("actor, greeted", _greeted), ("client", _client), ("writer", _op)]
 
 

@@ -102,7 +102,7 @@ def leaves_without_a_word(path: Path, rng: random.Random) -> None:
         first = again.do(2, append(name, "x"), after=after)
         assert first["t"] == "ok", first
         assert again.do(2, append(name, "x"), after=after) == first, (
-            "told otherwise the second time"
+            "answered otherwise the second time"
         )
 
 
@@ -143,7 +143,7 @@ def many_at_once(path: Path, rng: random.Random) -> None:
     with contextlib.closing(Wire(path, client)) as wire:
         answer = wire.do(2, append(name, "x"), after=after)
         answers.append((answer["commit_no"], answer["result"]))
-    assert len(set(answers)) == 1, f"one change was told {answers}"
+    assert len(set(answers)) == 1, f"one change was answered {answers}"
 
 
 def brings_descriptors(path: Path, _rng: random.Random) -> None:
@@ -164,7 +164,7 @@ def crowd(path: Path, _rng: random.Random) -> None:
 
 
 def byte_by_byte(path: Path, _rng: random.Random) -> None:
-    """Slow, and in order: served like anybody."""
+    """Slow, and in order: served like any other."""
     with contextlib.closing(Wire(path)) as wire:
         for byte in frame({"t": "status", "ask": -1}):
             wire.sock.sendall(bytes([byte]))

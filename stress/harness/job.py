@@ -79,7 +79,7 @@ class Job:
         """What this machine does not allow, if anything: it is in the report and in the table."""
         self._began = time.monotonic()
         self._ends = self._began + budget
-        self._told = self._began
+        self._reported = self._began
 
     # --- what a job asks ---------------------------------------------------------------------
 
@@ -141,9 +141,9 @@ class Job:
 
     def _progress(self) -> None:
         now = time.monotonic()
-        if now - self._told < _PROGRESS_SECONDS:
+        if now - self._reported < _PROGRESS_SECONDS:
             return
-        self._told = now
+        self._reported = now
         goal = "" if self.goal == float("inf") else f" of {int(self.goal):,}"
         others = "".join(f", {n:,} {what}" for what, n in self.counts.items() if what != self.unit)
         print(
@@ -162,7 +162,7 @@ class Job:
         for name, value in self.options.items():
             words += ["--set", f"{name}={value}"]
         if self.long:
-            # The long form goes on until somebody ends it; a replay need not go further than this.
+            # The long form goes on until it is stopped; a replay need not go further than this.
             words += ["--budget", str(round(self.seconds + 10))]
         return words
 

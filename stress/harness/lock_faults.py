@@ -1,8 +1,8 @@
 """Mistakes inside the process of an owner: whatever drops the locks that SQLite has on its files.
 
 POSIX drops every lock of a process on a file when the process closes any descriptor of it. So a
-raw open and close, or a second copy of SQLite, takes the locks of the first one away, and nobody
-is told.
+raw open and close, or a second copy of SQLite, takes the locks of the first one away, and
+nothing reports it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STRAYS", "act_when_told"]
+__all__ = ["STRAYS", "act_on_order"]
 
 
 def _raw(path: str) -> None:
@@ -61,7 +61,7 @@ STRAYS: dict[str, Callable[[str], None]] = {
 }
 
 
-def act_when_told(sign: Path) -> None:
+def act_on_order(sign: Path) -> None:
     """From now on this process makes the mistake that *sign* names, once, after a commit."""
     from hermes_actor.engine.connection import WriteConnection
 

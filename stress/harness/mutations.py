@@ -2,7 +2,7 @@
 
 ``--set break=NAME`` runs a job against such a build. The fault is put into the process under test
 by its entry, and into clients by their own; the product knows nothing of it. Each one is a mistake
-that somebody could make, and each must be found. Faults of the engine under power cuts are with
+that a programmer could make, and each must be found. Faults of the engine under power cuts are with
 the jobs about disks.
 """
 
@@ -38,7 +38,7 @@ def _decode_errors_only() -> None:
 
 
 def _no_guard() -> None:
-    """Nobody looks whether the files are still the same, and somebody opens one of them."""
+    """The files are not checked for being the same, and a process opens one of them."""
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.file_identity import FileIdentityGuard
 
@@ -64,7 +64,7 @@ def _two_owners() -> None:
 
 
 def _receipts_by_the_clock() -> None:
-    """Receipts older than an hour go, by the wall clock, and nobody remembers that they did."""
+    """Receipts older than an hour go, by the wall clock, and it is not recorded that they did."""
     from hermes_actor.engine.receipts import Receipts
 
     init, find = Receipts.__init__, Receipts.find
@@ -166,7 +166,7 @@ def _late_execution() -> None:
 
 
 def _no_owner_lock() -> None:
-    """The lock is shared, so that everybody gets it."""
+    """The lock is shared, so that every process gets it."""
     import fcntl
 
     from hermes_actor.engine import ownership
@@ -248,7 +248,7 @@ def _open_doors() -> None:
 
 
 def _old_floor() -> None:
-    """What a connection was told at its beginning is not looked at."""
+    """What a connection agreed on at its beginning is not looked at."""
     from hermes_actor.actor.requests import RequestTracker
     from hermes_actor.engine.receipts import NO_FLOOR
 
@@ -269,7 +269,7 @@ def _never_rebuilt() -> None:
 
 
 def _trusted_watermark() -> None:
-    """Nobody looks whether the tables still hold what the watermark says."""
+    """The tables are not checked for what the watermark says."""
     from hermes_actor.engine.index import indexer
 
     _put(indexer, "covers", lambda *_words: True)
@@ -296,7 +296,7 @@ def _any_state() -> None:
 
 
 def _late_maintenance() -> None:
-    """Commands ask before they are welcomed, and actors do what nobody waits for any more."""
+    """Commands ask before they are welcomed, and actors do what no client waits for any more."""
     from hermes_actor.client import control
     from hermes_actor.engine.jobs import Maintain
     from hermes_actor.errors import NotRunning
@@ -343,7 +343,7 @@ def _indexed_inside() -> None:
 # Of clients.
 
 
-def _told_no() -> None:
+def _refused() -> None:
     """A pipeline that breaks off tells that nothing was executed, and leaves it to be sent."""
     from hermes_actor.client.exchange import Exchange
 
@@ -380,7 +380,7 @@ def _lost_reader() -> None:
 
 
 def _blocking_sends() -> None:
-    """Whoever sends waits for the kernel, with all others behind it."""
+    """A thread that sends waits for the kernel, with all others behind it."""
     from hermes_actor.client.exchange import Exchange
 
     plain = Exchange.send
@@ -397,7 +397,7 @@ def _blocking_sends() -> None:
 
 
 def _few_descriptors() -> None:
-    """Whoever starts an actor waits for it with ``select``."""
+    """The process that starts an actor waits for it with ``select``."""
     import select
 
     from hermes_actor.client import spawn
@@ -438,7 +438,7 @@ _OF_CLIENTS: dict[str, Callable[[], None]] = {
     "kept-snapshot": _kept_snapshot,
     "shared-connection": _shared_connection,
     "relaxed-commits": _relaxed_commits,
-    "told-no": _told_no,
+    "told-no": _refused,
     "lost-reader": _lost_reader,
     "blocking-sends": _blocking_sends,
     "few-descriptors": _few_descriptors,

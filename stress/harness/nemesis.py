@@ -44,7 +44,7 @@ class Nemesis:
                 os.kill(pid, signal.SIGTERM)
 
     def stop(self) -> None:
-        """SIGSTOP for a while: clients wait, nobody takes over from a process that lives."""
+        """SIGSTOP for a while: clients wait, and none takes over from a process that lives."""
         pid = self._sandbox.serves()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
@@ -56,7 +56,7 @@ class Nemesis:
             request_handoff(self._sandbox.paths, str(self._sandbox.python))
 
     def hand_off_with_a_stop(self) -> None:
-        """Somebody is stopped in the middle of a hand-off, and goes on later."""
+        """A process is stopped in the middle of a hand-off, and goes on later."""
         asking = threading.Thread(target=self.hand_off, daemon=True)
         self._sandbox.serves()
         asking.start()

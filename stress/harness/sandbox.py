@@ -27,7 +27,7 @@ _ENTRY = ROOT / "stress" / "harness" / "entry.py"
 class Sandbox:
     """One store. ``python`` is the interpreter whose ``-m hermes_actor`` is the build under test.
 
-    Whoever starts an actor with it, a client or the predecessor in a hand-off, obeys the orders
+    A client that starts an actor with it, or the predecessor in a hand-off, obeys the orders
     that stand at that moment: variables of the environment for that process alone.
     """
 
@@ -49,7 +49,7 @@ class Sandbox:
             "unset HERMES_ACTOR_FAILPOINT\n"
             f"export PYTHONPATH={shlex.quote(PYTHONPATH)}\n"
             f". {shlex.quote(str(self._orders))}\n"
-            # Whoever can take the order away obeys it: exactly one.
+            # The process that can take the order away obeys it: exactly one.
             f"if mv {shlex.quote(str(self.once))} {shlex.quote(str(self.once))}.$$ 2>/dev/null\n"
             f"then . {shlex.quote(str(self.once))}.$$; fi\n"
             f'exec {real} -P {entry} "$@"\n'
@@ -69,7 +69,7 @@ class Sandbox:
         _put(self.once, "".join(f"export {k}={shlex.quote(v)}\n" for k, v in orders.items()))
 
     def obeyed_by_next(self, **orders: str) -> None:
-        """The same, and see that it is taken: whoever serves without it is killed.
+        """The same, and see that it is taken: an actor that serves without it is killed.
 
         More than one may have to go: the predecessor of a killed one may take back.
         """
@@ -77,11 +77,11 @@ class Sandbox:
         self.see_it_taken()
 
     def see_it_taken(self) -> None:
-        """Whoever serves while an order for the next actor waits is killed."""
+        """Kill an actor that serves while an order for the next one waits."""
         give_up = time.monotonic() + 60
         while self.once.exists():
             if time.monotonic() > give_up:
-                raise TimeoutError(f"nobody takes {self.once.read_text()}")
+                raise TimeoutError(f"no actor takes {self.once.read_text()}")
             pid = self.serves()
             if self.once.exists():
                 self.kill(pid)
@@ -99,7 +99,7 @@ class Sandbox:
             with contextlib.suppress(OSError):
                 if wanted <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                     return pid
-        raise TimeoutError(f"nobody serves under {orders}")
+        raise TimeoutError(f"no actor serves under {orders}")
 
     # --- the actor -------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Sandbox:
         return actor_pid(self.path)
 
     def serves(self, timeout: float = 60.0, other_than: int | None = None) -> int:
-        """Wait until somebody serves, as it says itself; its pid."""
+        """Wait until an actor serves, as it says itself; its pid."""
         give_up = time.monotonic() + timeout
         while time.monotonic() < give_up:
             with contextlib.suppress(HermesActorError, OSError):
@@ -117,7 +117,9 @@ class Sandbox:
                 if status and status.is_serving and status.pid != other_than:
                     return status.pid
             time.sleep(0.005)
-        raise TimeoutError(f"nobody serves {self.path} within {timeout:g} s; see {self.paths.log}")
+        raise TimeoutError(
+            f"no actor serves {self.path} within {timeout:g} s; see {self.paths.log}"
+        )
 
     def kill(self, pid: int) -> None:
         """``kill -9``, noted in the log: the victim cannot tell that it has the file no longer."""
@@ -149,7 +151,7 @@ class Sandbox:
                 os.kill(pid, signal.SIGCONT)
 
     def wait_for(self, fact: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Wait until something is so; while the file is being replaced nobody can look."""
+        """Wait until something is so; while the file is being replaced it cannot be read."""
         give_up = time.monotonic() + timeout
         while time.monotonic() < give_up:
             with contextlib.suppress(sqlite3.Error):
@@ -179,7 +181,7 @@ class Sandbox:
 
 
 def _put(file: Path, text: str) -> None:
-    """At once: whoever reads it reads all of it."""
+    """At once: the process that reads it reads all of it."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)

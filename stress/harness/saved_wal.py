@@ -1,7 +1,7 @@
 """What is in a WAL that an owner has saved, because the file it belonged to is not there any more.
 
 The database itself has gone on without it, so SQLite cannot put the two together again. But every
-frame holds a whole page, and whether a frame is valid and committed is told by its checksum.
+frame holds a whole page, and whether a frame is valid and committed is shown by its checksum.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def without_saved(
 ) -> tuple[Recorded, int]:
     """The history without acknowledged changes that are not in the file and are in a saved WAL.
 
-    And how many they are. They count as changes of which nobody knows whether they are there.
+    And how many they are. They count as changes that may or may not be there.
     """
     there = {(row.client, row.number) for row in rows}
     clients = sorted({write.client for write in recorded.writes}, key=len, reverse=True)

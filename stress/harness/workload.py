@@ -68,7 +68,7 @@ class Workload:
         """Wait until so many more changes are in the file."""
         give_up, reached = time.monotonic() + timeout, None
         while True:
-            # While the files are not what they should be, nobody can look.
+            # While the files are not what they should be, they cannot be read.
             with contextlib.suppress(sqlite3.Error):
                 now = own(self.sandbox.path, "commit_no")
                 reached = now + changes if reached is None else reached
@@ -98,7 +98,7 @@ class Workload:
         self._pool.signal(number)
 
     def stop_faults(self) -> None:
-        """The faults are over: from now on everybody must be answered in time (rule 16)."""
+        """The faults are over: from now on every client must be answered in time (rule 16)."""
         self.calm = time.monotonic()
 
     def stop(self) -> int:
@@ -144,7 +144,7 @@ def judge(
 ) -> dict[str, Any]:
     """Compare the history of a sandbox with its file, in a process and an SQLite of its own.
 
-    *gaps*: whether nobody else has changed the file; *owners*: whether the log must show one owner
+    *gaps*: the file was changed by these clients alone; *owners*: the log must show one owner
     at a time; *saved*: whether a change may be in a WAL that an owner has saved, instead. Without
     *receipts* the file does not show the order. A change may be in one of *copies* instead of the
     file. *excused* are errors that a change may end with; from *calm* on there is no excuse.
@@ -173,7 +173,7 @@ def judge(
     for text in _one_of_each_first(found["violations"]):
         job.violation(f"{sandbox.folder.name}: {text}")
     for text in found["refusals"]:
-        # Patience may end, and then the caller is told; nothing else may happen to a good change.
+        # A timeout may end, and the caller sees that; nothing else may happen to a good change.
         if not any(word in text for word in excused):
             job.violation(f"{sandbox.folder.name}: refused: {text}")
     job.count("acknowledged", found["counts"]["acknowledged"])

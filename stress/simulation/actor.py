@@ -134,7 +134,7 @@ class Actor:
         return cast("Connection", _Refusing(conn, self._disk))
 
     def _sleep(self, seconds: float) -> None:
-        # A system may let anybody sleep longer; many short sleeps would only take real time.
+        # A system may let a process sleep longer; many short sleeps would only take real time.
         until = self._now() + max(seconds, SLEEP_AT_LEAST_SECONDS)
         self.steps.wait(until, listens=False)
 
@@ -149,7 +149,7 @@ class Actor:
             raise Killed
 
     def _stop_at_once(self) -> None:
-        """R2, R3, R5: nothing that is told from here on leaves the process."""
+        """R2, R3, R5: nothing that is answered from here on leaves the process."""
         self.broken = True
         raise Killed
 

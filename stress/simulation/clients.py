@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 READ_TRIES = 40
-"""A reader that comes while nobody owns the file tries again, as the product's does."""
+"""A reader that comes while no process owns the file tries again, as the product's does."""
 
 
 class Client:

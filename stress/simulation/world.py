@@ -29,7 +29,7 @@ SPAWN_SECONDS = 0.3
 """Between the end of an actor and the next one."""
 
 CALM_SECONDS = 120.0
-"""After the last fault everybody must have an answer within this time."""
+"""After the last fault every client must have an answer within this time."""
 
 PROGRAM_SECONDS = 7200.0
 """How long a program may take beyond its pauses."""
@@ -58,8 +58,8 @@ class Link:
         self._world, self._hear = world, hear
         self._up = trio.open_memory_channel[bytes](float("inf"))
         self._down = trio.open_memory_channel[bytes](float("inf"))
-        self._told = bytearray()
-        self._end = ActorEnd(actor, self._told.extend)
+        self._reported = bytearray()
+        self._end = ActorEnd(actor, self._reported.extend)
         self.actor = actor
         self.scope = trio.CancelScope()
 
@@ -68,13 +68,13 @@ class Link:
         self._up[0].send_nowait(data)
 
     def flush(self) -> None:
-        """What the actor has told goes on its way."""
-        if self._told:
-            self._down[0].send_nowait(bytes(self._told))
-            self._told.clear()
+        """What the actor has sent goes on its way."""
+        if self._reported:
+            self._down[0].send_nowait(bytes(self._reported))
+            self._reported.clear()
 
     def close(self) -> None:
-        """The actor ends in good order: what it has told still arrives."""
+        """The actor ends in good order: what it has sent still arrives."""
         self.flush()
         self._down[0].close()
 

@@ -79,7 +79,7 @@ def wait_for(fact: Callable[[], T], timeout: float = 60.0) -> T:
     return found
 
 
-def wait_nobody(path: Path) -> None:
+def wait_no_actor(path: Path) -> None:
     """Wait until no actor of the store is left."""
     wait_for(lambda: not actors_of(path))
 
@@ -89,7 +89,7 @@ def end_actors(path: Path) -> None:
     for pid in actors_of(path):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
 def own(path: Path, key: str) -> int:

@@ -29,7 +29,7 @@ def together(count: int, work: Callable[[int], Any]) -> list[dict[str, Any] | No
         children.append(child)
     os.close(result)
     os.close(start)
-    # Everybody sees the end of this pipe at the same moment.
+    # Every process sees the end of this pipe at the same moment.
     os.close(go)
     with os.fdopen(results) as file:
         answers = dict(json.loads(line) for line in file)

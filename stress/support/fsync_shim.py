@@ -70,7 +70,7 @@ def _failing(connection: sqlite3.Connection, statement: str, times: float) -> An
     return Failing()
 
 
-def fail_when_told(sign: Path, moment: str, once: str = "") -> None:
+def fail_on_order(sign: Path, moment: str, once: str = "") -> None:
     """In the actor that this process will be: when *sign* is there, syncs fail from *moment* on.
 
     *moment* is the name of a failpoint. A connection that is closed after that leaves the file
@@ -115,6 +115,6 @@ def sign_for(path: Path) -> Path:
 def prelude(path: Path, moment: str = "commit.before", once: str = "") -> str:
     """What such an actor runs first."""
     return (
-        "from pathlib import Path\nfrom support.fsync_shim import fail_when_told\n"
-        f"fail_when_told(Path({os.fspath(sign_for(path))!r}), {moment!r}, {once!r})\n"
+        "from pathlib import Path\nfrom support.fsync_shim import fail_on_order\n"
+        f"fail_on_order(Path({os.fspath(sign_for(path))!r}), {moment!r}, {once!r})\n"
     )

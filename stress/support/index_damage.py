@@ -38,7 +38,7 @@ def damage(path: Path, kind: str, *tables: str) -> None:
 
 
 def overwrite(path: Path, page: int) -> None:
-    """What a bad disk does to a page of a file that nobody serves."""
+    """What a bad disk does to a page of a file that no actor serves."""
     with raw(path) as foreign:
         ((size,),) = foreign.execute("PRAGMA page_size").fetchall()
         foreign.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -45,7 +45,7 @@ def warm_up(mode: str) -> None:
 
 
 def open_without_privileges(path: str, mode: str) -> None:
-    """Root may write everywhere, so it first becomes nobody."""
+    """Root may write everywhere, so it first becomes an unprivileged user."""
     warm_up(mode)
     if os.getuid() == 0:
         os.setgroups([])

@@ -81,7 +81,7 @@ def connect(path: Path) -> socket.socket:
 
 
 class Wire:
-    """One connection. Says Hello and waits for Welcome, unless told not to."""
+    """One connection. Says Hello and waits for Welcome, unless *greet* is false."""
 
     def __init__(self, path: Path, client_id: bytes | None = None, *, greet: bool = True) -> None:
         self.client_id = os.urandom(16) if client_id is None else client_id

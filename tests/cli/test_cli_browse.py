@@ -134,7 +134,7 @@ def test_picker_has_the_colours_of_the_terminal(sessions, no_color):
         screen.wait_for("3 sessions")
         shown = screen.screen(colours=True)
         screen.press("Escape")
-    # White on black, which curses takes when it is not told, is nobody's wish.
+    # White on black, which curses takes by default, is not the user's choice.
     assert not re.search(r"\x1b\[(37|40)m", shown)
     assert bool(re.search(r"\x1b\[3[1-7]m", shown)) is not no_color
 

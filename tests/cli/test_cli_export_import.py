@@ -347,7 +347,7 @@ def test_import_with_one_bad_record_writes_nothing(home):
         ('{"id": "x\\ud800", "a": NaN}', "not JSON"),
     ],
 )
-def test_bad_records_are_told(home, record, error):
+def test_bad_records_are_reported(home, record, error):
     found = home("sessions", "import", "-", "--json", stdin=record)
     assert found.code == 1
     assert error in found.json["errors"][0]["error"]

@@ -1,6 +1,6 @@
 """Every command, as the command tree has it, beside everything that it must not harm.
 
-A new command is part of it by itself; only its required arguments may have to be told, in GIVEN.
+A new command is part of it by itself; only its required arguments may have to be given, in GIVEN.
 """
 
 import json

@@ -254,7 +254,7 @@ def test_manifest_that_leads_to_the_store(home):
     assert home.db_path.read_bytes() == before
 
 
-def test_completion_script_of_somebody_else_stays(home, monkeypatch):
+def test_completion_script_of_another_program_stays(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home.path))
     target = home.path / ".local/share/bash-completion/completions/hermes-actor"
     assert home("completion", "bash", "--install").code == 0

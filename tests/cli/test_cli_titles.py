@@ -48,7 +48,7 @@ def test_title_is_kept_for_one_session_only(home):
     assert home("title", "new", "Plan").code == 0
 
 
-def test_kept_title_that_somebody_took_gets_the_next_number(home):
+def test_kept_title_that_is_taken_gets_the_next_number(home):
     home("title", "new", "Plan")
     home.add("T", title="Plan")
     with home.store() as db:

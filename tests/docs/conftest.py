@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.actors import stop_actor, wait_nobody
+from support.actors import stop_actor, wait_no_actor
 
 
 @pytest.fixture
@@ -12,4 +12,4 @@ def home(tmp_path: Path) -> Iterator[Path]:
     for folder in tmp_path.glob(".*.actor"):
         path = folder.with_name(folder.name.removeprefix(".").removesuffix(".actor"))
         stop_actor(path)
-        wait_nobody(path)
+        wait_no_actor(path)

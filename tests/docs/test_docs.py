@@ -100,7 +100,7 @@ def test_every_sql_block_is_run_and_none_can_write(reader):
         reader.execute("DELETE FROM messages")
 
 
-def test_damaged_full_text_tables_are_made_anew(open_embedded):
+def test_damaged_full_text_tables_are_made_again(open_embedded):
     """What the page on operations promises."""
     db = open_embedded()
     db.create_session("s1", "cli")

@@ -1,4 +1,4 @@
-"""How an actor ends: when nobody needs it, when it is told to, and when its home is gone."""
+"""How an actor ends: without clients, on a signal, and when its home is gone."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from support.actors import (
     stop_actor,
     wait_for,
     wait_gone,
-    wait_nobody,
+    wait_no_actor,
 )
 from support.files import query, write_lock
 from support.wire import Wire, append, request
@@ -64,7 +64,7 @@ def wal_bytes(path):
 # --- idleness ------------------------------------------------------------------------------------
 
 
-def test_actor_that_nobody_needs_ends_and_leaves_the_store_in_order(path, monkeypatch):
+def test_actor_without_clients_ends_and_leaves_the_store_in_order(path, monkeypatch):
     monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "0.2")
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
@@ -83,19 +83,19 @@ def test_actor_that_nobody_needs_ends_and_leaves_the_store_in_order(path, monkey
         assert db._port.statistics()["epoch"] == 2
 
 
-def test_actor_stays_for_as_long_as_somebody_is_connected(tmp_path, monkeypatch):
+def test_actor_stays_for_as_long_as_a_client_is_connected(tmp_path, monkeypatch):
     monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "0.2")
     used, unused = tmp_path / "used.db", tmp_path / "unused.db"
     with closing(SessionDB(used, mode="actor")) as db:
         pid = actor_pid(used)
-        # The life of an actor that nobody needs is the clock.
+        # The life of an actor without clients is the clock.
         for _ in range(2):
             SessionDB(unused, mode="actor").close()
-            wait_nobody(unused)
+            wait_no_actor(unused)
         assert actors_of(used) == {pid}
         db.create_session("s", "cli")
         assert db._port.statistics()["pid"] == pid
-    wait_nobody(used)
+    wait_no_actor(used)
 
 
 def test_service_does_not_end_for_idleness(tmp_path, monkeypatch):
@@ -104,7 +104,7 @@ def test_service_does_not_end_for_idleness(tmp_path, monkeypatch):
     with serving(service) as child:
         for _ in range(2):
             SessionDB(unused, mode="actor").close()
-            wait_nobody(unused)
+            wait_no_actor(unused)
         assert child.poll() is None
         child.terminate()
         assert child.wait(60) == 0
@@ -129,7 +129,7 @@ def test_actor_ends_when_its_home_is_deleted(tmp_path):
         pid = actor_pid(path)
         shutil.rmtree(path.parent)
         wait_gone(pid)
-        # The client finds a fresh store, or is told what is wrong.
+        # The client finds a fresh store, or learns what is wrong.
         outcome(lambda: db.append_message("s", "user", "x"))
         outcome(lambda: db.create_session("t", "cli"))
     with closing(SessionDB(path, mode="actor")) as db:
@@ -137,7 +137,7 @@ def test_actor_ends_when_its_home_is_deleted(tmp_path):
         assert db.get_session("s") is None
         assert db.get_session("u") is not None
     stop_actor(path)
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
 def test_writes_into_a_deleted_home_are_not_acknowledged(tmp_path):
@@ -154,11 +154,11 @@ def test_writes_into_a_deleted_home_are_not_acknowledged(tmp_path):
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("u", "cli")
     stop_actor(path)
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["by itself", "SIGTERM"])
-def test_actor_of_a_home_that_was_made_anew_ends_and_leaves_its_successor_alone(path, told):
+def test_actor_of_a_home_that_was_made_again_ends_and_leaves_its_successor_alone(path, told):
     """Deleted and made again between two looks: the path is there, and another store is in it."""
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("old", "cli")
@@ -200,7 +200,7 @@ def test_signal_drains_the_service(path, number):
 
 
 def test_drain_commits_what_was_admitted_and_answers_it(path):
-    """Told to end while requests wait behind a foreign lock, it answers all of them first."""
+    """Signalled while requests wait behind a foreign lock, it answers all of them first."""
     with serving(path) as child, closing(Wire(path)) as wire:
         wire.send(request(1, {"op": "session.create", "id": "s", "source": "cli", "started_at": 1}))
         assert wire.answer(1)["t"] == "ok"
@@ -250,7 +250,7 @@ def test_writers_go_on_by_themselves_through_three_drains(path):
 # --- the command line ----------------------------------------------------------------------------
 
 
-def test_status_tells_by_its_exit_code_whether_somebody_serves(path):
+def test_status_shows_by_its_exit_code_whether_an_actor_serves(path):
     def status():
         done = command("status", "--json", "--db", path)
         return done.returncode, json.loads(done.stdout)
@@ -265,7 +265,7 @@ def test_status_tells_by_its_exit_code_whether_somebody_serves(path):
         assert child.wait(60) == 0
     code, found = status()
     assert (code, found["phase"]) == (3, "not running")
-    # Asking starts nobody.
+    # Asking starts no actor.
     assert actors_of(path) == set()
 
 

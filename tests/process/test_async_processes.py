@@ -241,7 +241,7 @@ def start_writer(path, name, count):
     return subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, str(count)])
 
 
-def told(subscription, through):
+def numbers_of(subscription, through):
     """What comes until a number has come."""
     found = []
     while not found or found[-1] != through:
@@ -251,7 +251,7 @@ def told(subscription, through):
     return found
 
 
-def test_every_write_of_other_processes_is_told_in_order(path):
+def test_every_write_of_other_processes_is_delivered_in_order(path):
     db = SessionDB(path, mode="actor")
     with db.subscribe() as changes:
         writers = [start_writer(path, name, 100) for name in ("a", "b", "c")]
@@ -277,8 +277,8 @@ def write_while_actors_are_killed(path, kills):
     db.close()
 
 
-def test_killed_actors_cost_a_follower_nothing_it_is_not_told(path):
-    """What a new actor no longer knows one by one is a gap; nothing is told twice."""
+def test_killed_actors_cost_a_follower_nothing_but_a_reported_gap(path):
+    """What a new actor no longer knows one by one is a gap; nothing is delivered twice."""
     db = SessionDB(path, mode="actor")
     with db.subscribe() as changes:
         writer = threading.Thread(target=write_while_actors_are_killed, args=(path, 5))
@@ -303,13 +303,13 @@ def test_follower_starts_the_next_actor_and_resumes(path):
     db = SessionDB(path, mode="actor")
     db.set_meta("k", "1")
     with db.subscribe(after=0) as changes:
-        assert told(changes, 1) == [1]
+        assert numbers_of(changes, 1) == [1]
         stop_actor(path, signal.SIGKILL)
         assert changes.get(1.0) is None  # connects again
         assert actor_pid(path) is not None
         for n in (2, 3):
             db.set_meta("k", str(n))
-        assert told(changes, 3) == [2, 3]
+        assert numbers_of(changes, 3) == [2, 3]
         stop_actor(path, signal.SIGTERM)
         db.set_meta("k", "4")
         change = changes.get(SECONDS)
@@ -351,14 +351,14 @@ def test_further_behind_than_the_ring_is_a_gap(path):
             p.set_meta("k", str(n))
     with db.subscribe(after=0) as changes:
         assert changes.get(SECONDS) == Gap(after=0, through=100)
-        assert told(changes, limits.RING_CHANGES + 100) == list(
+        assert numbers_of(changes, limits.RING_CHANGES + 100) == list(
             range(101, limits.RING_CHANGES + 101)
         )
     db.close()
 
 
-def test_follower_that_does_not_read_is_told_the_gap_later(path):
-    """And nobody waits for it meanwhile."""
+def test_follower_that_does_not_read_sees_the_gap_later(path):
+    """And no writer waits for it meanwhile."""
     db = SessionDB(path, mode="actor")
     total = 4 * limits.RING_CHANGES
     with db.subscribe() as changes:

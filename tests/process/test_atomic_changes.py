@@ -1,4 +1,4 @@
-"""Two writing threads and a reading process: nobody sees a change that is half applied."""
+"""Two writing threads and a reading process: no change is seen half applied."""
 
 import json
 import os

@@ -213,7 +213,7 @@ def test_nothing_is_restored_without_a_yes(path):
 
 
 def test_only_a_copy_in_the_private_folder_is_taken(path, tmp_path):
-    """Notes are written into it: a client must not have the actor write anybody's file."""
+    """Notes are written into it: a client must not have the actor write a file of another user."""
     store(path, "old")
     with serving(path):
 

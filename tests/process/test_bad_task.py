@@ -251,7 +251,7 @@ def test_home_that_cannot_be_looked_at_refuses_until_it_can(path, tmp_path, code
 def test_commit_whose_files_cannot_be_looked_at_is_unknown_and_answered_when_they_can(
     path, tmp_path
 ):
-    """R3 acknowledges nothing unseen; the receipt answers whoever asks again, once."""
+    """R3 acknowledges nothing unseen; the receipt answers the client that asks again, once."""
     flag = tmp_path / "blind"
     prelude = f"""
 import os
@@ -327,7 +327,7 @@ def test_actor_whose_terminal_is_gone_serves(path):
         process.wait(60)
 
 
-def test_look_for_foreign_writers_keeps_nobody_waiting(path, tmp_path):
+def test_look_for_foreign_writers_keeps_no_client_waiting(path, tmp_path):
     """There may be tens of thousands of descriptors to look at: it is done in a thread."""
     begun = tmp_path / "begun"
     slow = around(

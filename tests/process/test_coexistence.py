@@ -291,7 +291,7 @@ def test_write_waits_for_the_lock_of_the_peer(path, ours):
     assert messages(path, "ours") == [[number, "walrus"]]
 
 
-def test_impatient_write_is_told_about_the_lock(path, ours, open_actor):
+def test_impatient_write_learns_of_the_lock(path, ours, open_actor):
     impatient = open_actor(timeout=0.2)
     with peer(path, HOLD, "until told") as other:
         assert other.hear() == "held"
@@ -334,7 +334,7 @@ def test_no_change_says_locked_in_other_words_than_busy(path, ours, open_actor):
         assert [m["content"] for m in impatient.get_messages("ours")] == ["walrus"]
         other.go_on()
     for name, error in kinds.items():
-        # A call behind another one that waits for the lock is only told that the writer was busy.
+        # A call behind another one that waits for the lock only learns that the writer was busy.
         assert isinstance(error, Busy | DeadlineExceeded), name
         assert isinstance(error, Busy) or "locked" not in str(error), name
         assert error.executed == "no", name

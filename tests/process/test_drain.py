@@ -1,4 +1,4 @@
-"""Drain: an actor that is told to end finishes what it has admitted, and leaves all in order."""
+"""Drain: an actor that is signalled finishes what it has admitted, and leaves all in order."""
 
 import fcntl
 import json
@@ -42,7 +42,7 @@ WITHOUT_IDLE_WORK = around(
 
 
 def tell_to_end(path, actor, how):
-    """The actor of *path* is told to end, and has when this returns."""
+    """Drain the actor of *path*; it has ended when this returns."""
     if how == "drain":
         done = command("drain", "--db", path)
         assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def test_clients_go_on_by_themselves(path):
     assert len(check_owners(path)) == 4
 
 
-def test_drain_of_nobody_says_so(path):
+def test_drain_without_an_actor_says_so(path):
     done = command("drain", "--db", path)
     assert done.returncode == 3
     assert "not running" in done.stdout
@@ -133,7 +133,7 @@ def test_drain_of_nobody_says_so(path):
 
 
 def test_open_transaction_is_ended_at_once(path):
-    """Nobody waits for whoever holds it, for however long he might."""
+    """No client waits for the one that holds it, for however long that might be."""
     prelude = """
 from hermes_actor import limits
 limits.LEASE_TOTAL_SECONDS = limits.LEASE_IDLE_SECONDS = 600

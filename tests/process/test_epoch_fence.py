@@ -1,4 +1,4 @@
-"""R5: somebody else has taken the file over. The old owner acknowledges nothing more and ends."""
+"""R5: another process has taken the file over. The old owner acknowledges nothing more and ends."""
 
 import json
 from contextlib import suppress
@@ -78,7 +78,7 @@ def test_fenced_actor_does_nothing_more_and_ends(path, client, asked):
         assert len(db.search_messages("walrus", limit=100)) == ROWS
 
 
-def test_fenced_actor_that_nobody_asks_does_not_index(path, client):
+def test_fenced_actor_without_requests_does_not_index(path, client):
     """It may find out by itself, and whatever it finds, the file is no longer its own."""
     with served(path) as actor:
         db = client()

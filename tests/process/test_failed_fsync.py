@@ -74,7 +74,7 @@ def test_nothing_of_the_batch_is_acknowledged(path, paths, client):
     assert not paths.fsync_failed.exists()
     assert own(path, "epoch") == epoch + 1
     there = contents(path, "s")
-    # Nobody could tell whether the batch was kept, but it is one transaction.
+    # It is unknown whether the batch was kept, but it is one transaction.
     assert there in ([*OURS, "after"], [*OURS, *BATCH, "after"])
     assert db.get_session("s")["message_count"] == len(there)
 
@@ -103,7 +103,7 @@ def test_client_sends_it_again_and_it_is_applied_once(path, paths, client):
     ids=["index", "checkpoint", "one checkpoint"],
 )
 def test_sync_that_fails_in_upkeep(path, paths, client, moment, once):
-    """Nobody waits for it, and the same holds: stop, and let the next one begin with care."""
+    """No client waits for it, and the same holds: stop, and let the next one begin with care."""
     with served(path, prelude(path, moment, once)) as actor, Wire(path) as wire:
         sign_for(path).touch()
         wire.send(request(1, create("s")))
@@ -142,9 +142,9 @@ def test_embedded_writer_tells_its_callers(path, paths):
     import os, sys
     from pathlib import Path
     from support.subprocess_env import outcome, tell
-    from support.fsync_shim import fail_when_told, sign_for
+    from support.fsync_shim import fail_on_order, sign_for
     path = Path(sys.argv[1])
-    fail_when_told(sign_for(path), "commit.before")
+    fail_on_order(sign_for(path), "commit.before")
     from hermes_actor import SessionDB
     db = SessionDB(path, mode="embedded")
     db.create_session("s", "cli")
@@ -167,7 +167,7 @@ def test_embedded_writer_tells_its_callers(path, paths):
     assert [text for text in contents(path, "s") if text != "void"] == ["walrus", "after"]
 
 
-# A reader that keeps the WAL from being folded back.
+# A reader that keeps the WAL from being checkpointed.
 
 SOON = "from hermes_actor.engine.startup import recovery\nrecovery.BARRIER_SECONDS = 0.2\n"
 
@@ -207,7 +207,7 @@ def test_owner_after_a_failed_sync_waits_for_the_reader(path, paths, client, pin
 
 
 def test_owner_after_a_failed_sync_serves_by_itself_when_the_reader_leaves(path, paths, pinned):
-    """Nobody has to write for that."""
+    """No client has to write for that."""
     paths.fsync_failed.touch()
     with served(path, SOON):
         assert status(path).phase is Phase.RECOVERING

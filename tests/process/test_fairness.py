@@ -1,4 +1,4 @@
-"""A bulk importer with a full window does not starve somebody who writes a line now and then.
+"""A bulk importer with a full window does not starve a client that writes a line now and then.
 
 Nothing here measures time. The order of all changes (``commit_no``) tells who waited for whom.
 """
@@ -89,7 +89,7 @@ def test_lone_writer_is_not_starved(path, db, importers, size, bound):
                 lone.send(request(len(numbers) + 1, append("lone", "next")))
             for importer in bulk:
                 importer.talk()
-            # Nobody who is starved gets so far.
+            # A client that is starved does not get so far.
             assert sum(importer.acknowledged for importer in bulk) < LONE_WRITES * bound
         between = [later - earlier - 1 for earlier, later in pairwise(numbers)]
         assert max(between) <= bound
@@ -99,7 +99,7 @@ def test_lone_writer_is_not_starved(path, db, importers, size, bound):
 
 @pytest.mark.parametrize("importers", [1, 8])
 def test_lone_line_overtakes_those_who_have_many(path, db, importers):
-    """Everybody has a lane. The one who comes last, behind full lanes, is in the next batch."""
+    """Every client has a lane. The one that comes last, behind full lanes, is in the next batch."""
     with ExitStack() as stack:
         bulk = [stack.enter_context(closing(Wire(path))) for _ in range(importers)]
         lone = stack.enter_context(closing(Wire(path)))
@@ -126,7 +126,7 @@ def admitted(db):
 
 
 def test_burst_of_questions_does_not_hold_up_a_writer(path, db):
-    """What somebody else writes meanwhile is done before the last of them is answered."""
+    """What another client writes meanwhile is done before the last of them is answered."""
     burst = 1500
     with closing(Wire(path)) as curious, closing(Wire(path)) as writer:
         curious.send(frame({"t": "status", "ask": -1}) * burst)

@@ -1,4 +1,4 @@
-"""Hand-off: another process takes over, and nobody who writes notices."""
+"""Hand-off: another process takes over, and no writer notices."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_without_an_actor_there_is_nothing_to_hand_over(path):
     assert not path.exists()
 
 
-def test_nobody_else_can_own_the_store_at_any_time(path):
+def test_no_other_process_can_own_the_store_at_any_time(path):
     with serving(path) as old, writer_load(path, 2):
         for _ in range(2):
             new = succeed(path)

@@ -45,7 +45,7 @@ HALF_DONE = "args[0].execute('CREATE TABLE half_done (x)'); args[1](0.4)"
 
 
 @pytest.fixture(autouse=True)
-def nobody_stays_stopped(path):
+def no_process_stays_stopped(path):
     """What a test has stopped must be able to end."""
     yield
     for pid in actors_of(path):
@@ -87,7 +87,7 @@ def in_background(*words):
             process.kill()
 
 
-def told(process):
+def ending_of(process):
     """What a command has said in the end, and its exit code."""
     said, _ = process.communicate(timeout=60)
     return process.returncode, said
@@ -244,7 +244,7 @@ def test_older_build_is_refused_unless_it_is_asked_for(path, build, monkeypatch)
 
 
 def test_newer_clients_do_not_undo_what_was_asked_for(path, build):
-    """Whoever goes back after a bad update does not want it again with the next connection."""
+    """After going back from a bad update, the next connection does not bring it again."""
     build.install(OLDER)
     with serving(path), writer_load(path) as running:
         done = command("handoff", "--db", path, "--allow-older", build.python)
@@ -346,7 +346,7 @@ def test_successor_that_is_stopped_is_ended_and_taken_back_from(
     assert [pid for pid in order if pid in (old.pid, new)] == [old.pid, old.pid, new]
 
 
-def test_successor_that_is_told_to_end_before_it_serves_is_taken_back_from(path, build, tmp_path):
+def test_successor_that_is_signalled_before_it_serves_is_taken_back_from(path, build, tmp_path):
     """What it leaves behind is not its own yet: socket and lock stay."""
     here, go = tmp_path / "here", tmp_path / "go"
     build.append("hermes_actor.engine.kinds.sessions", OUTDATED)
@@ -358,7 +358,7 @@ def test_successor_that_is_told_to_end_before_it_serves_is_taken_back_from(path,
             os.kill(successor, signal.SIGTERM)
             wait_for(lambda: logged(path, "draining: SIGTERM"))
             go.touch()
-            assert told(process)[0] in (0, 1)
+            assert ending_of(process)[0] in (0, 1)
         wait_gone(successor)
         running.goes_on()
         assert actors_of(path) == {old.pid}
@@ -389,7 +389,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "cannot be ended"))
             (stuck,) = actors_of(path) - {old.pid}
-            # Not ready: whoever comes is told why, and waits.
+            # Not ready: a client that comes learns why, and waits.
             found = ask_status(resolve_paths(path))
             assert found.pid == old.pid
             assert f"pid {stuck}" in found.phase_text
@@ -399,7 +399,7 @@ def test_successor_that_cannot_be_ended_keeps_the_old_actor_closed(path, build, 
             assert done.returncode == 5
             assert "cannot be ended" in done.stdout
             os.kill(stuck, signal.SIGKILL)
-            code, said = told(process)
+            code, said = ending_of(process)
         assert code == 1
         assert "did not serve in time" in said
         assert status(path).is_serving
@@ -440,7 +440,7 @@ def test_old_actor_takes_back_from_a_successor_that_ends_by_itself(path, build, 
     assert [pid for pid in order if pid in (old.pid, new)] == [old.pid, old.pid, new]
 
 
-def test_nobody_takes_back_from_a_successor_that_was_told_to_end(path):
+def test_nothing_is_taken_back_from_a_successor_that_was_signalled(path):
     with serving(path) as old, closing(SessionDB(path)) as db:
         db.create_session("s", "cli")
         new = succeed(path)
@@ -448,7 +448,7 @@ def test_nobody_takes_back_from_a_successor_that_was_told_to_end(path):
         assert old.exit_code() == 0
         wait_gone(new)
         assert not (folder_of(path) / "sock").exists()
-        # Whoever writes next starts another one.
+        # The next writer starts another one.
         db.append_message("s", "user", "x")
         assert actors_of(path) == {actor_pid(path)}
         assert actor_pid(path) not in (old.pid, new)
@@ -457,7 +457,7 @@ def test_nobody_takes_back_from_a_successor_that_was_told_to_end(path):
 
 
 def test_successor_that_is_stopped_while_it_serves_is_left_alone(path, tmp_path):
-    """It may go on at any moment, so nobody else can serve. When it does, nothing is missing."""
+    """It may go on at any moment, so no other can serve. When it does, nothing is missing."""
     hurry = tmp_path / "hurry"
     hurry.touch()
     with (
@@ -501,7 +501,7 @@ def test_second_of_two_at_once_is_refused(path, build, tmp_path):
             running.goes_on()
             assert status(path).handoff.failed is None
             go.touch()
-            code, said = told(first)
+            code, said = ending_of(first)
         assert code == 0
         found = status(path)
         assert f"pid {found.pid} serves" in said
@@ -509,7 +509,7 @@ def test_second_of_two_at_once_is_refused(path, build, tmp_path):
     assert check_owners(path) == [old.pid, found.pid]
 
 
-def test_handoff_outlives_whoever_asked_for_it(path, build, tmp_path):
+def test_handoff_outlives_the_process_that_asked_for_it(path, build, tmp_path):
     go = tmp_path / "go"
     build.around(RECEIVE, before=wait_until(go))
     with serving(path) as old, writer_load(path) as running:
@@ -523,7 +523,7 @@ def test_handoff_outlives_whoever_asked_for_it(path, build, tmp_path):
     assert len(check_owners(path)) == 2
 
 
-def test_handoff_during_a_drain_finds_nobody(path):
+def test_handoff_during_a_drain_finds_no_actor(path):
     with serving(path) as old, closing(Wire(path)) as wire:
         assert wire.do(1, create("s"))["t"] == "ok"
         with write_lock(path), closing(Wire(path)) as other:
@@ -531,7 +531,7 @@ def test_handoff_during_a_drain_finds_nobody(path):
             wait_for(lambda: sum(c.requests for c in other.status().connections) == 11)
             os.kill(old.pid, signal.SIGTERM)
             assert other.until_end()[-1]["t"] == "goaway"
-            # It drains now, and somebody asks whom it has not let in any more.
+            # It drains now, and a client asks that it has not let in any more.
             late = Wire(path, greet=False)
             late.send(hello(late.client_id), ask_for(sys.executable))
         with late:
@@ -554,7 +554,7 @@ def test_drain_before_the_successor_is_ready_calls_the_handoff_off(path, build, 
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(lambda: logged(path, "started:"))
             os.kill(old.pid, signal.SIGTERM)
-            code, said = told(process)
+            code, said = ending_of(process)
         assert old.exit_code() == 0
         assert code == 1
         assert "the actor is draining" in said
@@ -572,7 +572,7 @@ def test_drain_while_the_successor_is_being_started_leaves_none_behind(path, bui
         with in_background("handoff", "--db", path, "--python", build.python) as process:
             wait_for(here.exists)
             os.kill(old.pid, signal.SIGTERM)
-            code, said = told(process)
+            code, said = ending_of(process)
             assert code == 1
             assert "the actor is draining" in said
             go.touch()
@@ -590,7 +590,7 @@ def test_drain_after_the_descriptors(path, build, tmp_path, end):
             wait_for(here.exists)
             os.kill(old.pid, signal.SIGTERM)
             go.touch()
-            code, said = told(process)
+            code, said = ending_of(process)
         assert old.exit_code() == 0
         running.goes_on()
         (new,) = actors_of(path)
@@ -630,7 +630,7 @@ def test_handoff_waits_for_what_the_writer_is_doing(path, tmp_path, busy):
                 wait_for(lambda: logged(path, "is ready"))
                 assert [what for what, *_ in owners(path)] == ["opened"]
                 go.touch()
-                code, said = told(process)
+                code, said = ending_of(process)
             assert code == 0, said
             searching.join()
             running.goes_on()

@@ -50,7 +50,7 @@ def build(tmp_path):
 
 
 def hand_over_to_the_end(path, python):
-    """Ask for a hand-off in which whoever is asked may not live to answer."""
+    """Ask for a hand-off in which the actor that is asked may not live to answer."""
     with pytest.raises(OutcomeUnknown):
         request_handoff(resolve_paths(path), str(python))
 
@@ -85,7 +85,7 @@ def test_old_actor_is_killed_after_it_gave_everything_away(path, build, step):
 
 
 def test_old_actor_is_killed_while_it_takes_back(path, build):
-    """Its successor has died already, so there is nobody left who holds anything."""
+    """Its successor has died already, so no process is left that holds anything."""
     build.around(RECEIVE, after=DIE)
     prelude = around(f"{SUCCESSOR}.end", after=KILL)
     with serving(path, prelude=prelude) as old, writer_load(path) as running:
@@ -110,7 +110,7 @@ def test_both_are_killed(path, build):
 
 
 def test_client_that_comes_after_the_kill_finds_everything(path, build):
-    """Nobody is connected: the next start alone brings the store back."""
+    """No client is connected: the next start alone brings the store back."""
     with serving(path, prelude=ALONE["after the file is closed"]) as old:
         with closing(SessionDB(path)) as db:
             db.create_session("s", "cli")

@@ -1,6 +1,6 @@
 """Bytes that no client of ours would send (R4): at most the connection that sent them ends.
 
-One actor meets everything in this file. Before and after each test somebody else writes through
+One actor meets everything in this file. Before and after each test another client writes through
 the product's own client and finds the same actor.
 """
 
@@ -294,7 +294,7 @@ def test_three_hundred_strange_frames(path, neighbour):
 # --- those who do not go on ----------------------------------------------------------------------
 
 
-def test_those_who_stop_in_the_middle_are_cut_off_and_hold_up_nobody(path, neighbour):
+def test_clients_that_stop_in_the_middle_are_cut_off_and_hold_up_no_other(path, neighbour):
     before = len(descriptors(actor_pid(path)))
     with ExitStack() as stack:
         silent = [stack.enter_context(closing(Wire(path, greet=False))) for _ in range(100)]

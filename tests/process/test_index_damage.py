@@ -1,4 +1,4 @@
-"""G7: a damaged full-text index never blocks or loses a change, and is made anew."""
+"""G7: a damaged full-text index never blocks or loses a change, and is made again."""
 
 import sqlite3
 import threading
@@ -23,7 +23,7 @@ INDEXED = (
 def script(*statements):
     def run(path):
         with raw(path) as conn:
-            # At once: the actor mends what it sees between two statements.
+            # At once: the actor repairs what it sees between two statements.
             conn.execute("BEGIN IMMEDIATE")
             for statement in statements:
                 conn.execute(statement)
@@ -99,7 +99,7 @@ def fill(db):
 
 
 def search(db, text):
-    """What a search finds. It may say that the index is damaged while it is made anew."""
+    """What a search finds. It may say that the index is damaged while it is made again."""
     give_up = time.monotonic() + 3.0
     while True:
         try:
@@ -247,7 +247,7 @@ def test_search_right_after_another_program_has_emptied_an_index(db, path, kind)
 
 
 @pytest.mark.parametrize("kind", EMPTIED)
-def test_index_that_was_emptied_while_nobody_served_it(open_store, path, kind):
+def test_index_that_was_emptied_while_no_actor_served_it(open_store, path, kind):
     with closing(open_store(path)) as db:
         fill(db)
     stop_actor(path)
@@ -257,7 +257,7 @@ def test_index_that_was_emptied_while_nobody_served_it(open_store, path, kind):
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_of_a_file_that_nobody_serves(open_store, path, kind):
+def test_damage_of_a_file_that_no_actor_serves(open_store, path, kind):
     with closing(open_store(path)) as db:
         fill(db)
     stop_actor(path)

@@ -1,4 +1,4 @@
-"""Large answers: bounded in memory (G8), and delivered to everybody who takes them."""
+"""Large answers: bounded in memory (G8), and delivered to every client that takes them."""
 
 import threading
 from collections import Counter
@@ -78,7 +78,7 @@ def ask_for_large_answers(path, db):
     assert db._port.statistics()["receipts_replayed"] < 24 * 24
 
 
-def test_answers_that_nobody_takes_are_bounded_for_all_clients_together(path, actor, db):
+def test_answers_that_no_client_takes_are_bounded_for_all_clients_together(path, actor, db):
     before = peak_memory(actor.pid)
     operation = select("SELECT hex(zeroblob(500000))")
     with ExitStack() as stack:
@@ -130,7 +130,7 @@ def test_statement_that_was_too_large_is_not_committed_with_the_rest(path, actor
     assert query(path, "SELECT COUNT(*) FROM t") == [(0,)]
 
 
-def test_followers_are_told_of_changes_whose_sessions_have_endless_ids(path, actor, db):
+def test_followers_get_changes_whose_sessions_have_endless_ids(path, actor, db):
     """The last ten thousand changes are kept: their ids must not be of any size."""
     before = peak_memory(actor.pid)
     for number in range(100):

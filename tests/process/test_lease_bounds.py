@@ -176,7 +176,7 @@ def test_holder_of_a_lease_is_read_behind_a_full_window_of_its_own(path, actor):
 
 
 def test_client_of_a_lease_that_was_dropped_is_welcomed(path, actor):
-    """The older connection has sent the commit along: it is refused, and nobody waits for it."""
+    """The older connection has sent the commit along: it is refused, and no client waits for it."""
     client = os.urandom(16)
     with closing(Wire(path, client)) as old, closing(Wire(path)) as other:
         old.do(1, create("s"))

@@ -54,7 +54,7 @@ def test_full_budget_is_back_pressure_and_status_tells_of_it(path, db):
         with write_lock(path):
             sent = send_large_rows(wires, pool)
             wait_for(lambda: sum(future.done() for future in sent) >= 4)
-            # Whoever asks how it is gets an answer, whatever waits.
+            # A request for its status is answered, whatever waits.
             found = db._port.statistics()
             assert found["queue"]["bytes"] > 4 * 2 * MEGABYTE
             assert not all(future.done() for future in sent)

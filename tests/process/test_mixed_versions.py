@@ -1,11 +1,11 @@
-"""Programs of several versions side by side: the newest serves, and nobody goes to and fro."""
+"""Programs of several versions side by side: the newest serves, and none takes turns."""
 
 import subprocess
 import sys
 from contextlib import ExitStack, closing
 
 import pytest
-from support.actors import actor_pid, actors_of, folder_of, wait_for, wait_nobody
+from support.actors import actor_pid, actors_of, folder_of, wait_for, wait_no_actor
 from support.fake_builds import (
     NEWER,
     NEWEST,
@@ -77,7 +77,7 @@ def started(path):
 
 
 def serves(path, version):
-    """Wait until it is this version that serves. Whoever asks may be sent away meanwhile."""
+    """Wait until it is this version that serves. A client that asks may be sent away meanwhile."""
     wait_for(lambda: (found := ask_status(resolve_paths(path))) and found.version == version)
 
 
@@ -238,10 +238,10 @@ def load_once(path, build):
 
 
 def live_and_end_twice(path):
-    """The life of an actor that nobody needs is the clock."""
+    """The life of an actor without clients is the clock."""
     for _ in range(2):
         SessionDB(path).close()
-        wait_nobody(path)
+        wait_no_actor(path)
 
 
 def test_actor_that_knows_of_a_failed_update_stays(tmp_path, newer, monkeypatch):
@@ -258,10 +258,10 @@ def test_actor_that_knows_of_a_failed_update_stays(tmp_path, newer, monkeypatch)
     done = command("status", "--db", path)
     assert done.returncode == 0
     assert "degraded: update failed, still serving" in done.stdout
-    # Once the code is mended it goes on as usual.
+    # Once the code is repaired it goes on as usual.
     new = request_handoff(resolve_paths(path), sys.executable)["pid"]
     assert new != pid
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
 @pytest.mark.parametrize("refused", ["by a program", "by a person"])
@@ -280,7 +280,7 @@ def test_actor_that_has_refused_a_build_ends_as_usual(tmp_path, older, monkeypat
             done = command("handoff", "--db", path, python=older.python)
             assert done.returncode == 1
         assert status(path).handoff.failed
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
 def test_request_that_is_not_worth_it_is_refused(path, newer):

@@ -83,7 +83,7 @@ def test_hello_and_status_are_answered_before_the_file_is_open(path):
     assert status(path).is_serving
 
 
-def test_client_that_cannot_wait_is_told_the_phase(path):
+def test_client_that_cannot_wait_learns_the_phase(path):
     build(path, 6)
     with write_lock(path) as foreign:
         ready = start_detached(path)

@@ -116,7 +116,7 @@ Writer.__init__ = slow
 
 
 def test_what_is_sent_before_the_file_is_open_is_judged_by_what_was_swept_alone(path, tmp_path):
-    """No Welcome has told that client a commit_no: what it sends may be a repetition."""
+    """No Welcome has given that client a commit_no: what it sends may be a repetition."""
     with served(path, SWEEP_SOON):
         with Wire(path) as wire:
             wire.do(1, create("s"))

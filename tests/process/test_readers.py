@@ -67,7 +67,7 @@ conn.close()
 
 
 def test_actor_starts_and_serves_although_a_reader_holds_an_old_snapshot(path, db):
-    """R1: the WAL cannot be folded back, and the next owner serves all the same."""
+    """R1: the WAL cannot be checkpointed, and the next owner serves all the same."""
     db.append_message("s", "user", "before")
     with process(SLEEPER, path) as sleeper:
         db.append_message("s", "user", "not seen by the sleeper")
@@ -76,7 +76,7 @@ def test_actor_starts_and_serves_although_a_reader_holds_an_old_snapshot(path, d
         found = status(path)
         assert found.pid != first
         assert (found.phase_text, found.epoch) == ("serving", 2)
-        # Whoever looks is told who is in the way.
+        # The status names the process that is in the way.
         wait_for(lambda: status(path).wal.pinned_by == [sleeper.pid])
         assert contents(path, "s") == ["before", "not seen by the sleeper", "after"]
         said, _ = sleeper.communicate("go on\n", timeout=60)
@@ -92,7 +92,7 @@ def test_drain_does_not_wait_for_a_reader(path, db):
     with process(SLEEPER, path) as sleeper:
         db.append_message("s", "user", "after")
         stop_actor(path)
-        # Nothing is lost by what could not be folded back.
+        # Nothing is lost by what could not be checkpointed.
         assert contents(path, "s") == ["before", "after"]
         assert sleeper.communicate("go on\n", timeout=60)[0] == "True\n"
     db.append_message("s", "user", "last")
@@ -126,7 +126,7 @@ print(json.dumps({"looks": looks, "seen": sorted(seen), "wrong": wrong}), flush=
 """
 
 
-def test_nobody_sees_half_a_batch(path, db):
+def test_no_reader_sees_half_a_batch(path, db):
     count = 3000
     with process(LOOKER, path, count) as one, process(LOOKER, path, count) as two:
         with closing(Wire(path)) as wire:
@@ -267,7 +267,7 @@ def test_last_reader_that_closes_leaves_the_wal_to_the_actor(path, db):
 
 
 def test_last_reader_that_closes_leaves_the_wal_of_a_killed_actor_to_the_next(path, db):
-    """Nobody else has the file open, and what was acknowledged is in the WAL only."""
+    """No other process has the file open, and what was acknowledged is in the WAL only."""
     for n in range(20):
         db.append_message("s", "user", str(n))
     db._reader.close()

@@ -26,7 +26,7 @@ def served(path, db):
 
 
 def crash(path, db):
-    """``kill -9``; somebody else then has the next actor started."""
+    """``kill -9``; another client then has the next actor started."""
     stop_actor(path, signal.SIGKILL)
     db.set_meta("crashed", "yes")
 
@@ -162,7 +162,7 @@ def test_other_operation_under_a_known_number_is_refused(served, db, restart):
     assert contents(served, "s") == ["mine", "next"]
 
 
-def test_refusal_is_told_again_and_not_tried_again(served, db):
+def test_refusal_is_answered_again_and_not_tried_again(served, db):
     missing = append("nobody", "x")
     with closing(Wire(served)) as wire:
         first = wire.do(1, missing)

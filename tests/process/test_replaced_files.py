@@ -1,7 +1,7 @@
 """R3: files are replaced or removed under a living owner. Nothing is acknowledged into the void.
 
 Files are looked at from other processes only: SQLite shares locks and memory inside a process, so
-a look from the owner's own process would see what nobody else does.
+a look from the owner's own process would see what no other process does.
 """
 
 import errno
@@ -146,7 +146,7 @@ def orphans(path):
 
 
 def write_on(db, path, tries=4):
-    """Go on writing. What was acknowledged is in the file that is there; the rest is told."""
+    """Go on writing. What was acknowledged is in the file that is there; the rest is reported."""
     acknowledged, errors = set(), []
     for n in range(tries):
         try:
@@ -167,10 +167,10 @@ def assert_nothing_is_acknowledged(wire, actor):
     assert [message for message in wire.until_end() if message["t"] == "ok"] == []
 
 
-# (a) The WAL is removed and nobody has written.
+# (a) The WAL is removed and no program has written.
 
 
-def test_removed_wal_is_folded_back_and_the_actor_goes_on(path, paths, client):
+def test_removed_wal_is_checkpointed_and_the_actor_goes_on(path, paths, client):
     with served(path) as actor:
         db = client()
         fill(db)
@@ -210,7 +210,7 @@ def test_readers_see_everything_after_the_wal_was_removed(path, paths, client):
 
 @pytest.mark.parametrize("opener", ["mode=ro", "mode=rw"])
 def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, paths, client, opener):
-    """Opening a database is enough to make an empty WAL. Still nobody has written."""
+    """Opening a database is enough to make an empty WAL. Still no program has written."""
     code = """
     import json, sqlite3, sys
     conn = sqlite3.connect(f"file:{sys.argv[1]}?{sys.argv[2]}", uri=True)
@@ -231,7 +231,7 @@ def test_reader_that_finds_no_wal_does_not_cost_what_was_acknowledged(path, path
         assert texts(path) == OURS
 
 
-# (b) The WAL is removed and somebody else writes.
+# (b) The WAL is removed and another program writes.
 
 
 def test_foreign_writer_after_the_wal_was_removed(path, paths, client, tmp_path):
@@ -315,7 +315,7 @@ def test_what_was_acknowledged_comes_back_from_the_orphan(path, paths, client, o
 
 
 def test_more_messages_of_a_session_come_back(path, paths, client, tmp_path):
-    """The WAL was removed and somebody else wrote: the session is there, its last part is not."""
+    """The WAL was removed and another program wrote: the session is there, its last part is not."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
@@ -367,7 +367,7 @@ def test_foreign_writer_after_an_empty_wal_was_removed(path, paths, client):
 
 
 def test_checkpoint_does_not_write_over_a_file_with_another_wal(path, paths, client):
-    """Nobody asks for a change; the actor would fold its WAL back by itself."""
+    """No client asks for a change; the actor would fold its WAL back by itself."""
     with served(path, QUIET.replace("0.05", "1.5")) as actor, Wire(path) as wire:
         db = client()
         fill(db)
@@ -426,7 +426,7 @@ def test_side_file_is_replaced(path, paths, client, kind):
 
 
 def test_foreign_writer_after_the_shared_memory_was_removed(path, paths, client):
-    """Both write one WAL and do not see each other: whoever comes second must not write."""
+    """Both write one WAL and do not see each other: the second one must not write."""
     with served(path) as actor, Wire(path) as wire:
         db = client()
         fill(db)
@@ -469,13 +469,15 @@ def rename_over_beside_the_wal(paths, other):
     os.replace(other, paths.db)
 
 
-def delete_and_make_anew(paths, other):
+def delete_and_make_again(paths, other):
     without_side_files(paths)
     paths.db.unlink()
     shutil.copy(other, paths.db)
 
 
-@pytest.mark.parametrize("replace", [rename_over, rename_over_beside_the_wal, delete_and_make_anew])
+@pytest.mark.parametrize(
+    "replace", [rename_over, rename_over_beside_the_wal, delete_and_make_again]
+)
 def test_database_is_replaced(path, paths, client, other, replace):
     """The next actor serves the file that is there, unmixed with what was there before."""
     with served(path) as actor, Wire(path) as wire:
@@ -541,7 +543,7 @@ def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
     (orphan,) = orphans(path)
     assert str(orphan) in actor.last_words()
 
-    # Nobody has written since: it is told where the content is, and that nothing must write first.
+    # Nothing was written since: it says where the content is, and that nothing must write first.
     for words in (["status"], ["doctor", "--quick"], ["repair"]):
         code, out = command(path, *words)
         assert code != 0
@@ -555,7 +557,7 @@ def test_store_that_is_removed_is_saved_whole_and_can_be_restored(
 
 @pytest.mark.parametrize("idle", [False, True], ids=["under load", "idle"])
 def test_home_that_is_deleted_is_saved_also_under_load(tmp_path, monkeypatch, idle, long_lived):
-    """A commit finds out before anybody looks at the clock."""
+    """A commit finds out before the next look at the clock."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # or the store counts as temporary
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -586,7 +588,7 @@ def said(path, *arguments):
 
 
 def test_empty_log_is_not_saved(path, paths, client):
-    """Everything was in the database: nothing is missing, and nobody need look for it."""
+    """Everything was in the database: nothing is missing, and there is nothing to look for."""
     with served(path, QUIET) as actor, Wire(path) as wire:
         db = client()
         fill(db)
@@ -667,7 +669,7 @@ def contents(paths):
 
 
 @pytest.mark.parametrize("removed", [["wal"], ["wal", "shm"]], ids="+".join)
-def test_writer_folds_back(writer, path, paths, removed):
+def test_writer_checkpoints(writer, path, paths, removed):
     assert errors(writer.run_batch(put("1", "2"))) == [None, None]
     epoch = writer.epoch
     for name in removed:
@@ -683,7 +685,7 @@ def test_writer_folds_back(writer, path, paths, removed):
 
 @pytest.fixture
 def reader(path):
-    """Somebody whose snapshot stops a checkpoint half-way."""
+    """A reader whose snapshot stops a checkpoint half-way."""
     conn = sqlite3.connect(
         f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
     )
@@ -703,8 +705,8 @@ def create(name):
     return SessionCreate(id=name, source="cli", started_at=1.0)
 
 
-def test_writer_waits_for_a_reader_to_fold_back(writer, path, paths, reader):
-    """Found by the programme: half of a WAL was folded back, and the database was damaged."""
+def test_writer_waits_for_a_reader_to_checkpoint(writer, path, paths, reader):
+    """Found by the programme: half of a WAL was checkpointed, and the database was damaged."""
     fill_around(writer, reader)
     paths.wal.unlink()
     leaves = threading.Timer(0.3, reader.execute, ["ROLLBACK"])
@@ -716,8 +718,8 @@ def test_writer_waits_for_a_reader_to_fold_back(writer, path, paths, reader):
     assert orphans(path) == []
 
 
-def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, paths, reader, monkeypatch):
-    """The reader stays. Whoever comes next finds a whole database, and all of it."""
+def test_wal_that_cannot_be_checkpointed_is_put_back(writer, path, paths, reader, monkeypatch):
+    """The reader stays. The next owner finds a whole database, and all of it."""
     monkeypatch.setattr(limits, "UNLINKED_WAL_SECONDS", 0.1)
     fill_around(writer, reader)
     paths.wal.unlink()
@@ -734,10 +736,10 @@ def test_wal_that_cannot_be_folded_back_is_put_back(writer, path, paths, reader,
     assert run_python(code, path) == [["ok"], ["after", "before"], ["1"]]
 
 
-def test_change_is_not_told_as_refused_when_its_wal_cannot_be_folded_back(
+def test_change_is_not_reported_as_refused_when_its_wal_cannot_be_checkpointed(
     writer, path, paths, during, monkeypatch
 ):
-    """It is committed by then. Told as not executed, it would be made again."""
+    """It is committed by then. Reported as not executed, it would be made again."""
     assert errors(writer.run_batch(put("1"))) == [None]
     writer.checkpointer.run(Action.PASSIVE, 1)
 
@@ -789,7 +791,7 @@ def test_writer_stops_for_good(writer, path, paths, during, when):
     outcomes = writer.run_batch(put("3", "4", "5"))
     assert None not in errors(outcomes)
     assert {outcome.commit_no for outcome in outcomes} == {None}
-    # Nobody can tell what became of a change that was under way.
+    # It is unknown what became of a change that was under way.
     assert {error.executed for error in errors(outcomes)} <= {"no", "unknown"}
     if when == "during":
         assert [type(error) for error in errors(outcomes)] == [OutcomeUnknown] * 3
@@ -857,7 +859,7 @@ def test_embedded_writer_and_its_readers_go_on(embedded, path, paths):
 def test_embedded_writer_tells_its_callers(path, paths, noticed):
     """And the file is not harmed by what a process that lives on still holds.
 
-    Also when the writer could fold back what was removed before the foreign program came: its
+    Also when the writer could checkpoint what was removed before the foreign program came: its
     readers still hold the removed shared memory, and SQLite would give it to a new writer, too.
     """
     code = """

@@ -52,7 +52,7 @@ db.close()
 
 
 class Writers:
-    """Processes that append to the session ``live`` until the block ends; what they were told."""
+    """Processes that append to the session ``live`` until the block ends; their answers."""
 
     def __init__(self, path, count=2):
         self._processes = {
@@ -167,7 +167,7 @@ def test_what_is_acknowledged_meanwhile_is_in_the_store_or_in_the_copy(large, tm
 
 
 def test_restore_without_an_actor_beside_clients_that_start_one(large, tmp_path):
-    """Nobody serves when the command begins, and clients come meanwhile."""
+    """No actor serves when the command begins, and clients come meanwhile."""
     copy = tmp_path / "elsewhere" / "copy.db"
     copy.parent.mkdir()
     command("backup", "--db", large, "--to", copy)
@@ -301,7 +301,7 @@ def test_changes_wait_while_they_are_held_and_go_on_when_the_holder_is_gone(path
         assert contents(path, "s") == ["held"]
 
 
-def test_holder_that_gives_no_sign_of_life_holds_nobody(path):
+def test_holder_that_gives_no_sign_of_life_holds_up_no_client(path):
     """Its terminal was suspended, for example."""
     prelude = "from hermes_actor import limits\nlimits.HOLD_SILENT_SECONDS = 0.3\n"
     with serving(path, prelude=prelude), Wire(path) as other, Wire(path) as holder:

@@ -19,7 +19,7 @@ from support.actors import (
     folder_of,
     stop_actor,
     wait_for,
-    wait_nobody,
+    wait_no_actor,
 )
 from support.processes import run_python
 from support.wire import Wire, append, connect, frame, request, status
@@ -180,7 +180,7 @@ def try_to_open(path):
 
 
 def make_store(path):
-    """A store that nobody serves at the moment."""
+    """A store that no actor serves at the moment."""
     SessionDB(path, mode="actor").close()
     stop_actor(path)
 
@@ -209,7 +209,7 @@ def test_symbolic_link_in_the_folder_is_not_followed(path, name, target):
         assert str(victim) not in descriptors(actor_pid(path))
     else:
         assert str(folder_of(path)) in str(error)
-        wait_nobody(path)
+        wait_no_actor(path)
     # The state ends by itself when its cause is gone.
     (folder_of(path) / name).unlink(missing_ok=True)
     stop_actor(path)
@@ -371,7 +371,7 @@ def test_log_and_status_hold_no_text_of_messages(path):
     assert b"broke the protocol" in (folder_of(path) / "log").read_bytes()
 
 
-def test_stranger_who_sits_on_the_socket_first_is_not_believed(path):
+def test_foreign_process_that_sits_on_the_socket_first_is_not_believed(path):
     """A connection proves nothing; only a Welcome does."""
     make_store(path)
     with closing(socket.socket(socket.AF_UNIX)) as stranger:

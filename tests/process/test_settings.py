@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support.actors import actors_of, folder_of, wait_nobody
+from support.actors import actors_of, folder_of, wait_no_actor
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
@@ -42,10 +42,10 @@ def test_idle_exit_of_the_file_ends_an_actor_that_was_started_on_demand(path, mo
     settle(path, "actor: {idle_exit: 0.2}\n")
     SessionDB(path).close()
     assert actors_of(path)
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
-def test_a_broken_file_costs_nobody_a_change(path):
+def test_a_broken_file_costs_no_client_a_change(path):
     """Many programs share it; the actor goes on with the defaults and says so in its log."""
     settle(path, "actor:\n  private_sql: false\n bad\n")
     write_sql(path)
@@ -53,7 +53,7 @@ def test_a_broken_file_costs_nobody_a_change(path):
     assert "config.yaml, line 3" in (folder_of(path) / "log").read_text()
 
 
-def test_a_broken_file_is_told_to_whoever_runs_the_command(path):
+def test_a_broken_file_is_reported_to_the_caller_of_the_command(path):
     settle(path, "actor: {drain_seconds: soon}\n")
     done = subprocess.run(
         [sys.executable, "-m", "hermes_actor", "serve", "--db", path],

@@ -102,7 +102,7 @@ def test_nothing_of_them_stays_behind(path):
         assert late["epoch"] == early["epoch"] == own(path, "epoch") == 1
         assert actors_of(path) == {late["pid"]}
         assert late["commit_no"] == own(path, "commit_no") == 4 * PROCESSES + 1
-        # Nobody has removed the WAL, or begun another one.
+        # No process has removed the WAL, or begun another one.
         assert len(watch.seen) == 2
         assert all(inode is not None for _, inode in watch.seen)
         assert late["checkpoints"].get("passive.complete", 0) > 0
@@ -113,7 +113,7 @@ def test_nothing_of_them_stays_behind(path):
 
 
 def alone(db: SessionDB) -> dict[str, Any]:
-    """How the actor is, once everybody else's connection is gone."""
+    """How the actor is, once every other connection is gone."""
 
     def look() -> dict[str, Any] | None:
         found = db._port.statistics()
@@ -158,6 +158,6 @@ def test_those_who_leave_without_a_word_leave_no_connection(path):
         assert run_python(SILENT, path) == [None] * 40
         alone(db)
         assert Counter(map(kind, descriptors(actor_pid(path)))) == before
-        # Their receipts are kept, one each, because nobody knows that they will not come back.
+        # Their receipts are kept, one each, because they may come back.
         assert receipts(db) == 41
     assert own(path, "epoch") == 1

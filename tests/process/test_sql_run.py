@@ -200,7 +200,7 @@ def test_an_error_in_a_lease_leaves_it_open(path, port):
     assert query(path, "SELECT a FROM t") == [(1,)]
 
 
-def test_an_error_that_ends_the_transaction_is_told_from_others(path, port):
+def test_an_error_that_ends_the_transaction_is_distinct_from_others(path, port):
     lease = port.open_lease({}, 30.0, first=run("INSERT INTO t(a) VALUES (1)"))
     reply = lease.run(run("INSERT OR ROLLBACK INTO t(a) VALUES (1)"))
     assert (reply.error.name, reply.open) == ("SQLITE_CONSTRAINT_UNIQUE", False)

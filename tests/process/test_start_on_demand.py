@@ -1,4 +1,4 @@
-"""Starting on demand: whoever comes first starts the actor, and there is never a second one."""
+"""Starting on demand: the first client starts the actor, and there is never a second one."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ from support.actors import (
     own,
     stop_actor,
     wait_for,
-    wait_nobody,
+    wait_no_actor,
 )
 from support.processes import SCRIPTS, run_python
 from support.wire import Wire, connect, status
@@ -66,7 +66,7 @@ def test_fifty_processes_that_start_at_once_have_one_actor(path):
     assert pid == actor_pid(path)
     assert actors_of(path) == {pid}
     assert epoch == own(path, "epoch") == 1
-    # Nobody else has ever got as far as owning the store.
+    # No other process has ever got as far as owning the store.
     assert (folder_of(path) / "log").read_text().count(" owns ") == 1
     for number in range(CLIENTS):
         assert contents(path, f"s{number}") == [str(number)]
@@ -144,7 +144,7 @@ def test_two_spellings_of_a_path_have_one_actor(path):
     assert actors_of(path) == {actor_pid(path)}
 
 
-# --- whoever starts it leaves no mark on it ----------------------------------------------------
+# --- the starting process leaves no mark on it ---------------------------------------------------
 
 HOSTILE = """
 import os, sys
@@ -237,7 +237,7 @@ tell(together(4, lambda number: open_and_close(sys.argv[1], "actor")))
 """
 
 
-def test_everybody_who_waits_is_told_why_it_cannot_start(path):
+def test_every_client_that_waits_learns_why_it_cannot_start(path):
     rubbish = b"this is a letter to my aunt\n" * 200
     path.write_bytes(rubbish)
     answers = run_python(TYPED, path)
@@ -245,7 +245,7 @@ def test_everybody_who_waits_is_told_why_it_cannot_start(path):
         assert "hermes_actor.errors.NotADatabase" in answer["classes"]
         assert "file is not a database" in answer["text"]
         assert str(path) in answer["text"]
-    wait_nobody(path)
+    wait_no_actor(path)
     assert path.read_bytes() == rubbish
     assert sorted(p.name for p in path.parent.iterdir()) == [".state.db.actor", "state.db"]
     assert not (folder_of(path) / "sock").exists()
@@ -321,7 +321,7 @@ def test_starter_that_is_killed_while_it_starts_is_followed_by_the_next(path, mo
             wait_for(lambda: len(actors_of(path)) == 1)
             assert actors_of(path) == {db._port.statistics()["pid"]}
         stop_actor(path, signal.SIGKILL)
-        wait_nobody(path)
+        wait_no_actor(path)
     assert contents(path, "s") == [moment] * 3
 
 

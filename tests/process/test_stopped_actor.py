@@ -38,7 +38,7 @@ def stopped(path):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_every_thread_returns_and_is_told_the_truth(db, path):
+def test_every_thread_returns_with_the_truth(db, path):
     told = {}
 
     def write(name, size):
@@ -98,7 +98,7 @@ def test_interpreter_ends_while_a_daemon_thread_waits(path):
         os.kill(actor_pid(path), signal.SIGCONT)
 
 
-def test_interrupted_anywhere_what_was_told_agrees_with_the_file(db, path):
+def test_interrupted_anywhere_the_answer_agrees_with_the_file(db, path):
     told = {}
 
     def write():

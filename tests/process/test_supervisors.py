@@ -175,7 +175,7 @@ def test_service_that_cannot_open_its_file_says_why(path, manager):
     assert service.wait(60) == 1
 
 
-def test_whoever_serves_after_a_hand_off_is_the_main_process(path, manager):
+def test_actor_that_serves_after_a_hand_off_is_the_main_process(path, manager):
     old = manager.start(path, watchdog=0.4).pid
     assert manager.ready() == old
     write(path, "a")
@@ -218,7 +218,7 @@ def test_hand_off_that_fails_early_is_not_even_mentioned(path, manager):
     assert manager.hears_nothing(0.3)
 
 
-def test_watchdog_is_told_for_as_long_as_the_writer_goes_on(path, manager):
+def test_watchdog_is_notified_for_as_long_as_the_writer_goes_on(path, manager):
     small = "from hermes_actor.actor import timers\ntimers._STUCK_SECONDS = 0.5\n"
     service = manager.start(path, watchdog=0.2, prelude=small)
     assert manager.ready() == service.pid
@@ -244,7 +244,7 @@ def taken(status):
     return sum(c.requests for c in status.connections) - status.queue.count
 
 
-def test_actor_that_is_started_on_demand_has_nobody_to_tell(path, manager, monkeypatch):
+def test_actor_that_is_started_on_demand_has_no_manager_to_notify(path, manager, monkeypatch):
     """The manager of a client is not its manager."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
     monkeypatch.setenv("WATCHDOG_USEC", "200000")
@@ -271,7 +271,7 @@ def test_service_waits_until_the_store_is_free(path, manager):
     assert write(path, "b") == service.pid
 
 
-def test_service_that_waits_ends_when_it_is_told(path, manager):
+def test_service_that_waits_ends_on_a_signal(path, manager):
     with served(path):
         service = manager.start(path)
         manager.hear_until("STATUS")
@@ -279,7 +279,7 @@ def test_service_that_waits_ends_when_it_is_told(path, manager):
         assert service.wait(10) == -signal.SIGTERM
 
 
-def test_clients_of_a_service_that_waits_are_told_who_owns_the_store(path, manager, monkeypatch):
+def test_clients_of_a_service_that_waits_learn_who_owns_the_store(path, manager, monkeypatch):
     monkeypatch.setattr(client_limits, "OWNED_SECONDS", 0.5)
     manager.listen(path)
     with closing(SessionDB(path, mode="embedded")):
@@ -319,7 +319,7 @@ def test_socket_of_the_manager_is_served_and_stays(path, manager):
 
 
 def pending(listener):
-    """Whether somebody waits to be accepted."""
+    """Return True if a client waits to be accepted."""
     import select
 
     return bool(select.select([listener], [], [], 0)[0])
@@ -340,7 +340,7 @@ def test_socket_of_the_manager_outlives_a_successor_too(path, manager):
     assert write(path, "b") == third.pid
 
 
-def test_listener_that_nobody_reaches_any_more_is_not_relied_on(path, manager):
+def test_listener_that_no_client_reaches_any_more_is_not_relied_on(path, manager):
     manager.listen(path)
     (folder_of(path) / "sock").unlink()
     service = manager.start(path)
@@ -368,7 +368,7 @@ def environment(pid):
 
 
 def test_manager_that_binds_over_a_running_actor_gets_its_clients(path, manager):
-    """At every login: the actor of an earlier cron job must not go on where nobody finds it."""
+    """At every login: the actor of an earlier cron job must not go on where no client finds it."""
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
         db.append_message("s", "user", "a")
@@ -680,7 +680,7 @@ def test_real_systemd(systemd, tmp_path):
         assert (name, told[name]["state"]) == (name, "active")
         assert (name, told[name]["wrote"]) == (name, told[name]["main"])
     assert len({told[name]["main"] for name in ("install", "kill", "reload", "connect")}) == 4
-    # Whoever served before was drained; nobody was killed by the manager, whose child or not.
+    # The actor before was drained; the manager killed none, its own child or not.
     assert told["install"]["gone"]
     assert told["reload"]["code"] == 0
     assert (told["stop"]["state"], told["stop"]["result"]) == ("inactive", "success")

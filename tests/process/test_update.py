@@ -195,7 +195,7 @@ def test_broken_release_leaves_the_old_actor_as_it_is(path, installed, release):
             db._execute_write(lambda conn: conn.execute("UPDATE sessions SET title = NULL"))
             assert len(db.search_messages("walrus")) == 1
             db.vacuum()
-        # And a good one mends it.
+        # And a good one repairs it.
         assert command("handoff", "--db", path).returncode == 0
         assert failed_updates(status(path)) == []
         running.goes_on()

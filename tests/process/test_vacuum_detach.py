@@ -66,7 +66,7 @@ def test_a_sound_store_is_left_alone(store):
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["no actor", "actor"])
-def test_a_damaged_ordinary_index_is_built_anew(store, served):
+def test_a_damaged_ordinary_index_is_built_again(store, served):
     with contextlib.closing(sqlite3.connect(store)) as conn:
         # An index that lacks rows: what a torn write leaves behind.
         conn.execute("PRAGMA writable_schema = ON")
@@ -91,7 +91,7 @@ def test_a_damaged_ordinary_index_is_built_anew(store, served):
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["no actor", "actor"])
-def test_full_text_indexes_are_made_anew_on_demand(store, served):
+def test_full_text_indexes_are_made_again_on_demand(store, served):
     with serving(store) if served else contextlib.nullcontext():
         done = run(store, "repair", "--index", "--json")
         assert done.returncode == 0, done.stderr
@@ -101,7 +101,7 @@ def test_full_text_indexes_are_made_anew_on_demand(store, served):
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["no actor", "actor"])
-def test_rows_of_a_damaged_table_are_saved_and_swapped_in_when_told(store, served):
+def test_rows_of_a_damaged_table_are_saved_and_swapped_in_on_demand(store, served):
     whole = dict(query(store, "SELECT id, content FROM messages"))
     leaves = pages_of(store, "messages")
     overwrite(store, *leaves[10:13])

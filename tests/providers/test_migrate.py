@@ -210,7 +210,7 @@ def test_what_the_source_got_since_is_taken_along(source, target, migrate):
         assert rows(target) == rows(source)
 
 
-def test_a_change_below_the_bookmark_is_found_and_copied_anew(source, target, migrate):
+def test_a_change_below_the_bookmark_is_found_and_copied_again(source, target, migrate):
     migrate(source, target)
     with contextlib.closing(sqlite3.connect(source)) as conn, conn:
         conn.execute("UPDATE messages SET content = 'changed afterwards' WHERE id = 3")
@@ -379,7 +379,7 @@ def test_what_leads_nowhere_is_named(source, target, tmp_path, migrate):
     assert migrate(source, target)["copied"] == {"sessions": 0, "messages": 0}
 
 
-def test_number_that_a_server_cannot_keep_is_told(source, tmp_path, migrate):
+def test_number_that_a_server_cannot_keep_is_reported(source, tmp_path, migrate):
     with contextlib.closing(sqlite3.connect(source)) as conn, conn:
         conn.execute("UPDATE sessions SET input_tokens = 1e19 WHERE id = 'empty'")
     told = migrate(source, servers.new_store("postgresql"), code=1)
@@ -405,7 +405,7 @@ def test_two_runs_at_once_do_not_mix(source, target, migrate, monkeypatch):
     assert exported(address(target)) == exported(embedded(source))
 
 
-def test_passwords_are_not_told(source, tmp_path):
+def test_passwords_are_not_shown(source, tmp_path):
     url = "postgresql://agent:hunter2@127.0.0.1:1/agents"
     report = tmp_path / "report.json"
     done = command("migrate", "--from", source, "--to", url, "--report", report)
@@ -431,7 +431,7 @@ def test_the_source_is_the_store_of_the_home(source, tmp_path):
     assert rows(back) == rows(source)
 
 
-def test_while_somebody_writes(source, target, migrate):
+def test_while_a_client_writes(source, target, migrate):
     """What was there at the beginning arrives; the rest is taken along when it is quiet."""
     writing, written = threading.Event(), []
 
@@ -509,7 +509,7 @@ def test_elsewhere_a_line_tells_how_fast_it_goes(monkeypatch):
         tell("copying", 250, 1000)
         (words,) = lines
         assert re.fullmatch(r"copying, 20 %, [\d,]+/s, \d+ s left", first := words())
-        # Told again only when there is news.
+        # Reported again only when there is news.
         tell("copying", 290, 1000)
         assert words() == first
         tell("copying", 300, 1000)

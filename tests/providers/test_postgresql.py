@@ -68,7 +68,7 @@ def test_without_trigrams_searches_are_right_and_the_log_says_so(url, db, caplog
     other.close()
 
 
-def test_locale_that_hides_cjk_text_is_told_and_searches_are_right(url, db, caplog):
+def test_locale_that_hides_cjk_text_is_reported_and_searches_are_right(url, db, caplog):
     name = "locale_c"
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute(f"DROP DATABASE IF EXISTS {name}")

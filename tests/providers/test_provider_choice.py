@@ -199,7 +199,7 @@ def test_several_servers_of_mysql_are_refused_in_words(hosts):
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_a_parameter_that_nobody_knows_is_refused_in_words(scheme):
+def test_an_unknown_parameter_is_refused_in_words(scheme):
     with pytest.raises(BadConfig):
         SessionDB(f"{scheme}://me:{SECRET}@127.0.0.1:1/db?colour=red", timeout=0.1)
 

@@ -103,7 +103,7 @@ def test_a_server_that_crashes_under_load(server, url, open_):
     writers.wait_for_more()
     writes, errors = writers.end()
     assert violations(db, writes) == []
-    # A crash is over long before anybody loses timeout.
+    # A crash is over long before any timeout ends.
     assert errors == []
 
 

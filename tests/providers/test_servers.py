@@ -228,7 +228,7 @@ def test_a_server_that_is_restarted(kind):
     gc.collect()
 
 
-def test_a_row_that_somebody_holds(stores, db):
+def test_a_row_that_another_transaction_holds(stores, db):
     hasty = stores.open("store", timeout=1.0)
     with engine_of(db).begin() as conn:
         conn.execute(sqlalchemy.select(tables.sessions.c.id).with_for_update())
@@ -247,7 +247,7 @@ def test_a_pool_that_is_used_up(url):
     db.close()
 
 
-def test_nobody_there(kind):
+def test_server_that_is_not_there(kind):
     with pytest.raises(Unreachable):
         SessionDB(f"{kind}://me@127.0.0.1:1/db", timeout=0.1)
 
@@ -353,7 +353,7 @@ def test_migrations_run_in_their_order_and_once(stores, db, monkeypatch):
 # --- followers -------------------------------------------------------------------------------
 
 
-def test_followers_are_told_what_others_change(stores, db):
+def test_followers_see_what_others_change(stores, db):
     other = SessionDB(stores.url("store"))
     with db.subscribe() as changes:
         other.append_message("s", "user", "x")
@@ -370,7 +370,7 @@ def test_followers_are_told_what_others_change(stores, db):
     other.close()
 
 
-def test_a_follower_of_another_store_is_told_of_a_gap(db):
+def test_a_follower_of_another_store_sees_a_gap(db):
     with db.subscribe(after=10**9) as changes:
         gap = changes.get(20)
         assert isinstance(gap, Gap)
@@ -378,7 +378,7 @@ def test_a_follower_of_another_store_is_told_of_a_gap(db):
         assert isinstance(changes.get(20), Changed)
 
 
-def test_every_change_is_told_once_while_many_write(stores, db):
+def test_every_change_is_delivered_once_while_many_write(stores, db):
     def write(name):
         for number in range(10):
             db.append_message("s", "user", f"{name} {number}")

@@ -20,7 +20,7 @@ def apply_twice(h):
     h.rows.append(h.rows[10]._replace(place=max(h.places)))
 
 
-def row_nobody_sent(h):
+def row_that_was_not_sent(h):
     h.places.append(max(h.places) + 1)
     h.rows.append(Row(max(h.places), "stranger", 1, 0))
 
@@ -67,15 +67,15 @@ def swap_neighbours_of_two_clients(h):
     h.reads, h.answers = [], []
 
 
-def told_another_place(h):
+def answered_with_another_place(h):
     h.change("writes", h.ok[6], place=h.writes[h.ok[6]].place + 1)
 
 
-def told_another_result(h):
+def answered_with_another_result(h):
     h.change("writes", h.ok[6], result=-1)
 
 
-def told_otherwise_again(h):
+def answered_otherwise_again(h):
     h.answers[0] = h.answers[0]._replace(result=-1)
 
 
@@ -126,7 +126,7 @@ def snapshot_with_another_row(h):
     h.change("reads", 60, digest=h.reads[60].digest ^ 1)
 
 
-def nobody_answers(h):
+def no_answer(h):
     h.calm = 0.0
 
 
@@ -148,7 +148,7 @@ SPOILED = {
     lose_the_last: {"lost"},
     lose_one_in_the_middle: {"lost"},
     apply_twice: {"doubled"},
-    row_nobody_sent: {"phantom"},
+    row_that_was_not_sent: {"phantom"},
     flip_a_bit: {"altered"},
     drop_a_receipt: {"torn"},
     drop_the_row_of_a_receipt: {"torn", "lost"},
@@ -156,9 +156,9 @@ SPOILED = {
     swap_places: {"mismatch", "real-time"},
     swap_two_of_a_client: {"client-order"},
     swap_neighbours_of_two_clients: {"real-time"},
-    told_another_place: {"mismatch"},
-    told_another_result: {"mismatch"},
-    told_otherwise_again: {"mismatch"},
+    answered_with_another_place: {"mismatch"},
+    answered_with_another_result: {"mismatch"},
+    answered_otherwise_again: {"mismatch"},
     skip_a_place: {"gap"},
     use_a_place_twice: {"gap"},
     stale_read: {"stale"},
@@ -166,15 +166,15 @@ SPOILED = {
     backward_read: {"backward"},
     torn_snapshot: {"no-prefix"},
     snapshot_with_another_row: {"no-prefix"},
-    nobody_answers: {"stuck"},
+    no_answer: {"stuck"},
     slow_answer: {"stuck"},
     damaged_page: {"structure"},
 }
 
 ALONE = {
-    flip_a_bit, show_a_refused_one, swap_neighbours_of_two_clients, told_another_result,
-    told_otherwise_again, skip_a_place, use_a_place_twice, backward_read, torn_snapshot,
-    snapshot_with_another_row, nobody_answers, slow_answer, damaged_page,
+    flip_a_bit, show_a_refused_one, swap_neighbours_of_two_clients, answered_with_another_result,
+    answered_otherwise_again, skip_a_place, use_a_place_twice, backward_read, torn_snapshot,
+    snapshot_with_another_row, no_answer, slow_answer, damaged_page,
 }  # fmt: skip
 """Those that break one rule only, so that no other can hide that it sleeps."""
 

@@ -64,7 +64,7 @@ def test_usual_form_has_more_to_do_until_every_count_is_reached(toy):
     assert (report["done"], report["counts"]["half steps"], report["reached"]) == (59, 30, True)
 
 
-def test_goal_that_is_missed_for_want_of_another_count_is_told(toy):
+def test_goal_that_is_missed_for_want_of_another_count_is_reported(toy):
     code, report, _ = toy("--seed", "7", "--budget", "0")
     assert (report["reached"], report["also"]) == (False, {"half steps": 30})
     assert code == 0  # the budget has ended it
@@ -103,7 +103,7 @@ def test_same_seed_is_the_same_plan(toy):
     assert first == second
 
 
-def test_goal_that_is_missed_without_a_budget_is_told(tmp_path):
+def test_goal_that_is_missed_without_a_budget_is_reported(tmp_path):
     script = tmp_path / "stress_toy.py"
     script.write_text(TOY.replace("while job.more():", "if job.more():"))
     done = subprocess.run(

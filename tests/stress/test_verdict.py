@@ -47,7 +47,7 @@ TAMPERING = {
 
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory):
-    """A store with its history, which nobody uses any more."""
+    """A store with its history, which no process uses any more."""
     sandbox = Sandbox(tmp_path_factory.mktemp("verdict") / "sandbox")
     with (
         sandbox.open(),

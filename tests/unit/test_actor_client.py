@@ -112,7 +112,7 @@ def is_taken(turn):
 # --- what is true ----------------------------------------------------------------------------
 
 
-def test_of_several_each_is_told_what_is_true_of_it(paths, no_start):
+def test_of_several_each_learns_what_is_true_of_it(paths, no_start):
     """The connection is lost while the third waits for room, and cannot be replaced."""
     actor = AnsweringActor(paths, window=3)
     channel = ActorClient(paths)
@@ -167,7 +167,7 @@ def test_window_that_stays_full(paths):
     actor.close()
 
 
-def test_interrupted_pipeline_says_that_nobody_knows(tmp_path, monkeypatch):
+def test_interrupted_pipeline_says_that_the_outcome_is_unknown(tmp_path, monkeypatch):
     db = SessionDB(tmp_path / "state.db", mode="embedded")
 
     def interrupted(*_arguments):
@@ -265,8 +265,8 @@ def test_silent_actor_is_named(actor, channel, paths):
     assert actor.applied == ["a", "b"]  # in order, each once
 
 
-def test_actor_is_told_less_than_the_whole_time(actor, channel):
-    """So its refusal arrives in time, and the call need not wait longer than it was told to."""
+def test_actor_is_given_less_than_the_whole_time(actor, channel):
+    """So its refusal arrives in time, and the call need not wait longer than its timeout."""
     channel.submit(change("a"), 4.0)
     (request,) = [m for m in actor.heard if isinstance(m, wire.Request)]
     assert request.timeout <= 3.0
@@ -303,7 +303,7 @@ def test_full_backlog(paths):
     actor.close()
 
 
-def test_thread_that_connects_holds_up_nobody(paths):
+def test_thread_that_connects_holds_up_no_other(paths):
     """Each call ends by its own deadline, also while another thread waits for Welcome."""
     actor = AnsweringActor(paths)
     channel = ActorClient(paths)
@@ -313,7 +313,7 @@ def test_thread_that_connects_holds_up_nobody(paths):
         error = Call(channel, "hasty").join()
         assert isinstance(error, DeadlineExceeded)
         assert error.executed == "no"
-        channel.close()  # waits for nobody
+        channel.close()  # waits for no other thread
     assert patient.join() is None
     assert actor.applied == ["patient"]
     actor.close()

@@ -37,7 +37,7 @@ def test_archive_hides_the_lineage_and_nothing_else(db, clock):
     assert listed(db) == ["other", "tip"]
 
 
-def test_archive_of_nobody(db):
+def test_archive_without_a_session(db):
     assert db.archive_session("nobody") == []
 
 

@@ -159,7 +159,7 @@ class Call:
 
 
 async def settle():
-    """Let everybody do what can be done; bytes that were sent are read.
+    """Let every task do what can be done; bytes that were sent are read.
 
     Many turns of the loop rather than some time: both ends live in it.
     """
@@ -251,7 +251,7 @@ async def test_operation_that_cannot_be_encoded_stops_none_half_way(channel, scr
 
 
 @pytest.mark.parametrize("cancelled", [[0], [1], [2], [0, 1], [1, 0], [0, 2], [2, 1]])
-async def test_whoever_reads_may_be_cancelled(channel, script, cancelled):
+async def test_task_that_reads_may_be_cancelled(channel, script, cancelled):
     async with calls(channel) as start:
         started = [await start("a")]
         peer = await script.welcome()
@@ -312,7 +312,7 @@ async def test_answer_that_arrives_with_the_cancellation_is_not_lost_for_others(
     assert second.error is None
 
 
-async def test_what_was_read_is_passed_on_by_whoever_is_cancelled_meanwhile(
+async def test_what_was_read_is_passed_on_by_a_task_that_is_cancelled_meanwhile(
     channel, script, monkeypatch
 ):
     async with calls(channel) as start:
@@ -325,7 +325,7 @@ async def test_what_was_read_is_passed_on_by_whoever_is_cancelled_meanwhile(
             await anyio.wait_readable(sock)
             first.scope.cancel()
 
-        # Whoever reads next; the first does when it has seen its own half.
+        # The task that reads next; the first does when it has seen its own half.
         monkeypatch.setattr(connection, "anyio", Patched(anyio, wait_readable=wait_readable))
         peer.sock.sendall(b"\x00")
         await settle()
@@ -388,7 +388,7 @@ async def test_half_a_request_is_finished_after_its_caller_was_cancelled(channel
         peer.ok(2)
 
 
-async def test_whoever_writes_for_others_leaves_when_its_answer_is_there(channel, script):
+async def test_task_that_writes_for_others_leaves_when_its_answer_is_there(channel, script):
     async with calls(channel) as start:
         await start("a")
         peer = await script.welcome()
@@ -422,7 +422,7 @@ async def test_reader_and_writer_that_leave_at_once_are_both_followed(channel, s
             peer.ok(seq)
 
 
-async def test_call_that_was_sent_is_sent_again_although_nobody_waits(channel, script):
+async def test_call_that_was_sent_is_sent_again_although_no_task_waits(channel, script):
     async with calls(channel) as start:
         first = await start("a")
         peer = await script.welcome()
@@ -436,7 +436,7 @@ async def test_call_that_was_sent_is_sent_again_although_nobody_waits(channel, s
     assert second.error is None
 
 
-async def test_call_that_nobody_waits_for_is_not_sent_again_after_its_timeout(channel, script):
+async def test_call_that_no_task_waits_for_is_not_sent_again_after_its_timeout(channel, script):
     async with calls(channel) as start:
         first = await start("a", timeout=0.3)
         peer = await script.welcome()
@@ -562,7 +562,7 @@ async def test_two_free_places_are_two_requests(channel, script):
         peer.say(wire.Ok(seq=3, commit_no=3), wire.Ok(seq=4, commit_no=4))
 
 
-async def test_whoever_comes_back_at_once_does_not_push_in(channel, script):
+async def test_task_that_comes_back_at_once_does_not_push_in(channel, script):
     async with calls(channel) as start, anyio.create_task_group() as tasks:
 
         async def twice():
@@ -635,7 +635,7 @@ async def test_without_welcome_nothing_was_done(channel, script):
     assert caught.value.executed == "no"
 
 
-async def test_without_an_answer_nobody_can_tell(channel, script):
+async def test_without_an_answer_the_outcome_is_unknown(channel, script):
     async with calls(channel) as start:
         call = await start(timeout=0.2)
         peer = await script.welcome()
@@ -671,7 +671,7 @@ async def test_room_of_a_call_that_was_given_up_comes_free(channel, script):
         peer.ok(3)
 
 
-async def test_of_several_each_is_told_what_is_true_of_it(channel, script):
+async def test_of_several_each_learns_what_is_true_of_it(channel, script):
     answers = []
     async with anyio.create_task_group() as tasks:
 

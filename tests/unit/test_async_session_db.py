@@ -58,7 +58,7 @@ async def test_several_objects_and_calls_after_closing(mode, tmp_path):
         await one.create_session("s", "cli")
         await one.aclose()
         assert await other.append_message("s", "user", "x") == 1
-        assert await one.append_message("s", "user", "y") == 2  # opens anew
+        assert await one.append_message("s", "user", "y") == 2  # opens again
 
 
 def test_one_loop_after_the_other(mode, tmp_path, anyio_backend):
@@ -203,7 +203,7 @@ TABLES = {
 }
 
 
-def told(function):
+def shown(function):
     """What a call returns or raises."""
     try:
         return repr(function())
@@ -226,7 +226,7 @@ def rows(db):
 def expected(clock, tmp_path, mode):
     """What the calls return on a blocking store, one by one, and what is in it then."""
     db = prepared(tmp_path / "expected.db", mode)
-    outcomes = [told(lambda c=c: getattr(db, c[0])(*c[1], **c[2])) for c in CALLS]
+    outcomes = [shown(lambda c=c: getattr(db, c[0])(*c[1], **c[2])) for c in CALLS]
     # Errors name the file; the other stores are called state.db.
     outcomes = [
         one if isinstance(one, str) else (one[0], one[1].replace("expected.db", "state.db"))
@@ -268,7 +268,7 @@ def queue_all(pipeline):
 
 
 def answers_of(queued):
-    return [raised if answer is None else told(answer.result) for answer, raised in queued]
+    return [raised if answer is None else shown(answer.result) for answer, raised in queued]
 
 
 def test_pipeline_has_the_results_and_effects_of_the_methods(clock, tmp_path, mode, expected):
@@ -278,7 +278,7 @@ def test_pipeline_has_the_results_and_effects_of_the_methods(clock, tmp_path, mo
     def fill():
         with db.pipeline() as p:
             queued.extend(queue_all(p))
-            assert told(queued[0][0].result) == "'new'"
+            assert shown(queued[0][0].result) == "'new'"
 
     with pytest.raises(ConstraintFailed):
         fill()

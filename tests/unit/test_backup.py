@@ -52,14 +52,14 @@ def nothing_left(target):
 
 
 def test_copy_under_constant_writing_ends_and_is_one_moment(path, target, large):
-    """Somebody commits between any two steps; the copy holds what was there when it began."""
+    """Another writer commits between any two steps; the copy holds what was there when it began."""
     acknowledged, steps = [], []
     for number in range(20):
         large.append_message("s", "user", str(number))
 
     def write_between(done, total):
         steps.append((done, total))
-        assert len(steps) < 100, "it begins anew whenever somebody writes"
+        assert len(steps) < 100, "it begins again whenever another writer commits"
         large.append_message("s", "user", f"during {len(steps)}")
 
     acknowledged = contents(path, "s")
@@ -115,7 +115,7 @@ def test_copy_is_a_store_like_any_other(path, target):
 
 
 def test_copy_changes_nothing_about_the_store(path, target):
-    """It reads: it neither folds the WAL back nor begins it anew."""
+    """It reads: it neither folds the WAL back nor begins it again."""
     SessionDB(path, mode="embedded").close()
     with raw(path) as conn:
         conn.execute("INSERT INTO state_meta VALUES ('k', 'v')")

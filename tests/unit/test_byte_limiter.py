@@ -1,4 +1,4 @@
-"""The byte budget: who waits is told, whenever the credit comes back."""
+"""The byte budget: a waiter is notified whenever the credit comes back."""
 
 import trio
 import trio.testing
@@ -7,7 +7,7 @@ from hermes_actor.actor.byte_limiter import ByteLimiter
 
 
 class LateCredit(ByteLimiter):
-    """What is held comes back right after somebody was told that there is none."""
+    """What is held comes back right after a waiter learned that there is none."""
 
     def try_take(self, amount, client):
         taken = super().try_take(amount, client)

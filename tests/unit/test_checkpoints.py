@@ -68,7 +68,7 @@ EVENTS = st.lists(
     st.tuples(
         st.integers(0, 200),  # writes of one commit
         st.floats(0, 3, allow_nan=False),  # seconds until then
-        st.booleans(),  # whether somebody waits
+        st.booleans(),  # whether a request waits
         st.integers(0, 10_000),  # frames in the WAL
         st.booleans(),  # whether a reader pins it
     ),
@@ -109,7 +109,7 @@ def test_checkpoints_are_neither_too_rare_nor_too_frequent(events):
             assert decide(state, now + 1000, waiting=False) is Action.NOTHING
 
 
-def test_fifty_writes_are_folded_back_at_the_first_quiet_moment(writer):
+def test_fifty_writes_are_checkpointed_at_the_first_quiet_moment(writer):
     run(writer, *(put(str(n)) for n in range(48)))
     writer.checkpointer.run_if_due(waiting=False)
     assert writer.checkpointer.state.outcomes == {}

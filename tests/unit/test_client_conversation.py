@@ -235,7 +235,7 @@ class Conversation(RuleBasedStateMachine):
 
 class ConversationWithTheReceiptsOfTheProduct(Conversation):
     new_ledger = RealLedger
-    # Not before the expected failure above is mended.
+    # Not before the expected failure above is repaired.
     may_sweep = True
 
 

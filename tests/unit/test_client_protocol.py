@@ -202,7 +202,7 @@ def test_answer_without_result_is_nil(core, link):
     assert unpack(reply.result) is None
 
 
-def test_answer_that_nobody_waits_for_is_ignored(core, link):
+def test_answer_that_no_caller_waits_for_is_ignored(core, link):
     reply = submit(core, link)
     assert core.receive(ok(7)) == []
     assert core.receive(frame(wire.Failed(seq=9, code="io", message="no"))) == []

@@ -52,7 +52,7 @@ def test_lost_connection_costs_nothing(core, actor, link, lost, restart):
     assert [unpack(reply.result) for reply in replies] == ["set k0", "set k1", "set k2"]
 
 
-def test_refusal_is_told_again(core, actor, link):
+def test_refusal_is_answered_again(core, actor, link):
     bad, good = submit(core, link, "bad", value=False), submit(core, link, "good")
     actor.read(link)
     actor.work(link)

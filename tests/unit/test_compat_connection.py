@@ -366,7 +366,7 @@ def test_statements_share_one_transaction(db, conn):
         face.execute("INSERT INTO state_meta VALUES ('x', '1')")
         face.executemany("INSERT INTO state_meta VALUES (?, '1')", [("y",), ("z",)])
         assert face.execute("SELECT COUNT(*) AS n FROM state_meta").fetchone()["n"] == 3
-        assert db.get_meta("x") is None  # nobody else sees it yet
+        assert db.get_meta("x") is None  # no other process sees it yet
         return "result"
 
     assert db._execute_write(work) == "result"

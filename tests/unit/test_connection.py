@@ -83,8 +83,8 @@ class Actor:
         if ready:
             self.mailbox._add_what_was_read(ready)
 
-    def told(self):
-        """The event loop hears what other threads have for it; nobody has run yet."""
+    def hear_threads(self):
+        """The event loop hears what other threads have for it; none has run yet."""
         for function in self.posted:
             function()
         self.posted.clear()
@@ -127,7 +127,7 @@ async def test_nothing_is_admitted_after_a_newer_connection_has_come(actor):
     actor.client.send(request(2) + STATUS + request(3))
     actor.writer_reads()
     assert actor.queued == 2
-    actor.told()
+    actor.hear_threads()
     await actor.connection.supersede()
     await actor.hear()
     assert (actor.queued, actor.admitted) == (0, 2)
@@ -139,7 +139,7 @@ async def test_nothing_is_admitted_after_the_client_was_sent_away(actor):
     await actor.hear()
     actor.client.send(STATUS + request(2))
     actor.writer_reads()
-    actor.told()
+    actor.hear_threads()
     actor.connection.go_away("the end")
     await actor.hear()
     assert (actor.queued, actor.admitted) == (1, 1)

@@ -1,7 +1,7 @@
 """Exceptions of signal handlers at every instruction of the blocking client.
 
 After each of them ordinary calls work, other threads have noticed nothing, and what callers were
-told agrees with what was applied.
+answered agrees with what was applied.
 """
 
 import threading
@@ -45,7 +45,7 @@ def channel(paths, actor):
     channel = ActorClient(paths)
     yield channel
     channel.submit(change("last"), SECONDS)
-    assert channel._connection.protocol.is_idle, "a number is open that nobody waits for"
+    assert channel._connection.protocol.is_idle, "a number is open that no caller waits for"
     assert not channel._connection.exchange.frames
     channel.close()
 
@@ -55,7 +55,7 @@ def change(key, size=0):
 
 
 class Teller:
-    """What callers were told of each change, to be compared with what was applied."""
+    """What callers were answered for each change, to be compared with what was applied."""
 
     def __init__(self, actor, channel):
         self._actor, self._channel = actor, channel

@@ -184,7 +184,7 @@ def test_watermark_beyond_every_id_is_derived_again(open_writer, path, whole):
     assert_index_is_true(path)
 
 
-def test_ids_that_begin_anew_are_indexed(writer, path):
+def test_ids_that_begin_again_are_indexed(writer, path):
     run(writer, *(append(str(n)) for n in range(5)))
     index_everything(writer)
     run(writer, sql("DELETE FROM messages"), sql("DELETE FROM sqlite_sequence"))

@@ -51,7 +51,7 @@ def failed(code):
 
 
 @pytest.mark.parametrize("after_failure", [False, True])
-def test_wal_is_written_again_before_it_is_folded_back(paths, open_writer, after_failure):
+def test_wal_is_written_again_before_it_is_checkpointed(paths, open_writer, after_failure):
     """Or frames that only the cache has would be in the database, and not in the disk's WAL."""
     open_writer().close()
     if after_failure:

@@ -145,7 +145,7 @@ def test_eight_threads_with_twenty_messages_each(open_store, path, objects):
         assert mine == [f"{number}:{n}" for n in range(20)]
 
 
-def test_second_process_is_told_who_holds_the_store(embedded, path):
+def test_second_process_learns_who_holds_the_store(embedded, path):
     result = run_python(
         """
         import sys
@@ -365,7 +365,7 @@ def test_search_follows_replace_and_delete(db):
     assert db.search_messages("giraffe") == []
 
 
-# Patience.
+# The timeout.
 
 
 def test_impatient_call_gives_up_while_a_transaction_is_held(open_store, mode, path):
@@ -459,7 +459,7 @@ def test_callers_of_a_dead_writer_get_errors(dying, caplog):
     for thread in (first, *others):
         thread.join(60)
         assert not thread.is_alive()
-    assert is_a(taken[0], OutcomeUnknown)  # it had been taken: nobody can tell
+    assert is_a(taken[0], OutcomeUnknown)  # it had been taken: the outcome is unknown
     assert all(is_a(result, ActorBroken) for result in queued)
     assert all("a bug" in result["text"] for result in (*taken, *queued))
     with pytest.raises(ActorBroken, match="a bug"):
@@ -521,7 +521,7 @@ def test_transaction_of_a_dead_writer_does_not_hang(embedded, monkeypatch):
 
 
 def test_calls_during_a_close_get_an_answer(open_embedded, path):
-    """Whoever comes too late is refused; nobody waits for a thread that has ended."""
+    """A caller that comes too late is refused; none waits for a thread that has ended."""
     for _ in range(10):
         db = open_embedded()
         port = db._port

@@ -1,7 +1,9 @@
 """The language of code and documents: names of modules, first words of docstrings, words."""
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ WORDS = {
 }
 """Each with the words to use in its place. Comments, strings and identifiers are held to them."""
 
-NOUNS = {"formatting", "framing", "listing", "ranking", "string"}
+NOUNS = {"formatting", "framing", "listing", "ranking", "recording", "string"}
 """Endings of module names that look like gerunds and are nouns of the field."""
 
 KEPT = {
@@ -47,6 +49,16 @@ def _files_by_package():
     for file in sorted(folder.rglob("*.py")):
         parts = file.relative_to(folder).parts
         files.setdefault(parts[0] if len(parts) > 1 else "top level", []).append(file)
+    return files
+
+
+def _files_around():
+    """Every Python file of the tests and of stress/, by folder."""
+    files = {}
+    for folder in ("tests", "stress"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if file != Path(__file__):  # the words themselves
+                files.setdefault(str(file.parent.relative_to(ROOT)), []).append(file)
     return files
 
 
@@ -70,6 +82,26 @@ def prose_of(text):
         r"^ *```.*?^ *```$", lambda m: "\n" * m[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL
     )
     return re.sub(r"`[^`\n]*`", "", text)
+
+
+def prose_of_code(text):
+    """(line number, text) of comments, docstrings, messages of errors, names of functions, classes.
+
+    Variables and other strings are left out: they hold answers and programs of the tests.
+    """
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str() as said)):
+                yield node.lineno, said
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.Assert(msg=ast.AST() as message) | ast.Raise(exc=ast.AST() as message):
+                for part in ast.walk(message):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        yield part.lineno, part.value
 
 
 def bad_docstrings(tree):
@@ -99,6 +131,15 @@ def findings_of_code(file):
         yield f"{name}:{line}: {word!r}, use: {instead_of(word)}"
 
 
+def findings_around(file):
+    name = file.relative_to(ROOT)
+    if is_gerund(file.stem):
+        yield f"{name}: the name of a module is a noun, not a gerund"
+    for first, text in prose_of_code(file.read_text(encoding="utf-8")):
+        for line, word in bad_words(text):
+            yield f"{name}:{first + line - 1}: {word!r}, use: {instead_of(word)}"
+
+
 def instead_of(word):
     return next(use for form, use in WORDS.items() if re.fullmatch(form, word, re.IGNORECASE))
 
@@ -107,6 +148,12 @@ def instead_of(word):
 def test_code_is_written_in_the_words_of_the_field(package):
     files = _files_by_package()[package]
     findings = [one for file in files for one in findings_of_code(file)]
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize("folder", _files_around())
+def test_tests_and_jobs_are_written_in_the_words_of_the_field(folder):
+    findings = [one for file in _files_around()[folder] for one in findings_around(file)]
     assert not findings, "\n".join(findings)
 
 
@@ -129,6 +176,18 @@ def test_the_rules_find_what_they_are_for():
     assert bad_words(prose_of(page)) == [(1, "told"), (5, "anew")]
     source = 'def f():\n    """Whether it is."""\nx = 1\n"""How many."""\ny = """What."""\n'
     assert sorted(bad_docstrings(ast.parse(source))) == [(2, "Whether"), (4, "How")]
+    source = (
+        'def nobody_comes():\n    """Told."""\n    told = "told"  # anew\n'
+        '    assert told, f"somebody {told}"\n    raise ValueError("patience")\n'
+    )
+    found = [(line, word) for line, text in prose_of_code(source) for _, word in bad_words(text)]
+    assert sorted(found) == [
+        (1, "nobody"),
+        (2, "Told"),
+        (3, "anew"),
+        (4, "somebody"),
+        (5, "patience"),
+    ]
     assert is_gerund("opening")
     assert is_gerund("fork_testing")
     assert not is_gerund("framing_table")

@@ -357,7 +357,7 @@ def test_close_does_not_wait_for_a_build(open_writer, path):
     assert_index_is_true(path)
 
 
-def test_thread_that_fails_is_told_and_tried_again(open_writer, path, monkeypatch):
+def test_thread_that_fails_is_reported_and_tried_again(open_writer, path, monkeypatch):
     writer, build, failures = open_writer(), large_texts.build, [MemoryError()]
 
     def failing(table, entries):

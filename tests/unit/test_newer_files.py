@@ -314,7 +314,7 @@ TOOL = child("tool", 320.0, "root", source="tool")
 
 
 @pytest.mark.parametrize("version", [14, 16, FIRST_WITH_MARKS, 22])
-def test_continuation_is_told_by_marks_where_there_are_any(open_store, path, version):
+def test_continuation_is_found_by_marks_where_there_are_any(open_store, path, version):
     db = open_store(build(path, version, sessions=(ROOT, EARLY, BRANCH, DELEGATE, TOOL)))
     marked = version >= FIRST_WITH_MARKS
     assert db.get_compression_tip("root") == ("early" if marked else "tool")

@@ -104,7 +104,7 @@ def test_owner_lock_tells_who_holds_it(path):
     lock.release()
 
 
-def test_second_owner_is_told_about_the_first(path):
+def test_second_owner_learns_of_the_first(path):
     paths = resolve_paths(path)
     lock = OwnerLock.acquire(paths)
     with pytest.raises(AlreadyOwned, match=str(os.getpid())) as caught:

@@ -1,4 +1,4 @@
-"""Service managers: what they are told, what they pass on, and the files that are written for them.
+"""Service managers: what is sent to them, what they pass on, and the files written for them.
 
 The managers' side is played by the tests; with real ones see ``process/test_supervisors.py``.
 """
@@ -28,7 +28,7 @@ from hermes_actor.client import spawn
 from hermes_actor.errors import AlreadyOwned
 from hermes_actor.paths import resolve_paths
 
-# --- what a manager is told ----------------------------------------------------------------------
+# --- what a manager is notified of ---------------------------------------------------------------
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -42,7 +42,7 @@ def notify_socket(request, tmp_path, monkeypatch):
         yield sock
 
 
-def told(sock):
+def received(sock):
     """Everything that has been said since the last time, message by message."""
     messages = []
     try:
@@ -67,7 +67,7 @@ def test_manager_hears_of_a_whole_life(notify_socket):
     ):
         say()
     ready = [f"MAINPID={os.getpid()}", "READY=1", "STATUS=serving"]
-    phase, first, tick, reloading, second, stopping = told(notify_socket)
+    phase, first, tick, reloading, second, stopping = received(notify_socket)
     assert phase == ["STATUS=migrating 40%"]
     assert first == second == ready
     assert tick == ["WATCHDOG=1"]
@@ -80,11 +80,11 @@ def test_manager_hears_of_a_whole_life(notify_socket):
 
 def test_message_with_line_breaks_stays_one_line(notify_socket):
     ServiceManager.from_environment().phase("first\nREADY=1\r\n  last")
-    assert told(notify_socket) == [["STATUS=first READY=1 last"]]
+    assert received(notify_socket) == [["STATUS=first READY=1 last"]]
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1234", "relative"])
-def test_without_a_manager_nobody_is_told(monkeypatch, address):
+def test_without_a_manager_nothing_is_sent(monkeypatch, address):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
@@ -118,7 +118,7 @@ def test_manager_that_is_gone_or_deaf_costs_nothing(tmp_path):
     ],
 )
 @pytest.mark.usefixtures("notify_socket")
-def test_watchdog_is_told_twice_in_its_time(monkeypatch, usec, pid, seconds):
+def test_watchdog_is_notified_twice_in_its_time(monkeypatch, usec, pid, seconds):
     for name, value in (("WATCHDOG_USEC", usec), ("WATCHDOG_PID", pid)):
         monkeypatch.delenv(name, raising=False)
         if value is not None:
@@ -245,7 +245,7 @@ def test_what_is_no_listener_is_not_used(tmp_path, pass_on, caplog, kind):
 
 
 @pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_listener_that_nobody_reaches_is_not_used(paths, pass_on, caplog, what):
+def test_listener_that_no_client_reaches_is_not_used(paths, pass_on, caplog, what):
     with closing(listening(paths)) as theirs:
         pass_on(theirs.fileno())
         ours = socket_activation.passed_listener()
@@ -258,7 +258,7 @@ def test_listener_that_nobody_reaches_is_not_used(paths, pass_on, caplog, what):
     assert str(paths.sock) in caplog.text
 
 
-def test_those_who_wait_are_told_who_owns_the_store(paths, pass_on):
+def test_clients_that_wait_learn_who_owns_the_store(paths, pass_on):
     with closing(listening(paths)) as theirs:
         pass_on(theirs.fileno())
         with closing(socket_activation.passed_listener()) as ours:
@@ -483,7 +483,7 @@ def test_install_writes_and_starts_and_does_no_harm_the_second_time(home, fake, 
     assert "wrote" not in capsys.readouterr().out
 
 
-def test_install_mends_a_unit_of_another_version(home, fake, capsys):
+def test_install_repairs_a_unit_of_another_version(home, fake, capsys):
     fake.add("systemctl")
     folder = home / "config" / "systemd" / "user"
     folder.mkdir(parents=True)
@@ -637,7 +637,7 @@ def test_agent_has_what_a_service_needs(mac, fake, home):
     assert agent["StandardErrorPath"].startswith(str(home / "Library" / "Logs"))
 
 
-def test_agent_is_loaded_anew_only_if_it_has_changed(mac, fake):
+def test_agent_is_loaded_again_only_if_it_has_changed(mac, fake):
     assert run(["service", "install"]) == 0
     bootout, bootstrap = ["bootout", f"{DOMAIN}/hermes-actor"], ["bootstrap", DOMAIN, str(mac)]
     assert fake.changes() == [bootout, bootstrap]

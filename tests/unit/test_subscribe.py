@@ -76,7 +76,7 @@ def test_begins_where_the_actor_is_when_it_is_met_first(follower):
     assert connect(follower, 50) == 41  # changes 42 to 50 are not to be missed
 
 
-def test_begins_where_it_is_told():
+def test_begins_at_the_given_place():
     assert connect(subscription_protocol("test", after=7), 41) == 7
     assert connect(subscription_protocol("test", after=0), 41) == 0
 
@@ -97,7 +97,7 @@ def test_changes_come_in_order_and_the_place_moves(follower):
     assert taken(follower) == [changed(2), changed(3)]
 
 
-def test_changes_that_are_known_are_not_told_twice(follower):
+def test_changes_that_are_known_are_not_delivered_twice(follower):
     connect(follower, 2)
     hear(follower, changed(1), changed(2), changed(3), changed(3), changed(4))
     assert taken(follower) == [changed(3), changed(4)]
@@ -129,7 +129,7 @@ def test_gap_moves_the_place_forwards_and_back(follower):
                                changed(13)]  # fmt: skip
 
 
-def test_hole_is_told_as_a_gap(follower):
+def test_hole_is_delivered_as_a_gap(follower):
     connect(follower)
     hear(follower, changed(1), changed(4))
     assert taken(follower) == [changed(1), Gap(after=1, through=3), changed(4)]
@@ -177,7 +177,7 @@ def test_what_an_actor_does_not_say_is_a_frame_error(follower, data):
         follower.receive(data)
 
 
-def test_child_goes_on_from_the_same_place_as_somebody_else(follower):
+def test_child_goes_on_from_the_same_place_as_another_client(follower):
     connect(follower, 5)
     hear(follower, changed(6), changed(7))
     child = follower.forked()
@@ -222,7 +222,7 @@ STEPS = st.sampled_from(["commit", "commit", "tell", "pass on", "connect", "rest
 
 
 @given(st.lists(st.tuples(STEPS, st.integers(1, 80))), st.booleans())
-def test_every_change_is_told_once_or_in_a_gap_whatever_happens(steps, late):
+def test_every_change_is_delivered_once_or_in_a_gap_whatever_happens(steps, late):
     follower, history = subscription_protocol("test", after=0 if late else None), History()
     if late:
         history.commit()
@@ -262,7 +262,7 @@ class Stopped:
         pass
 
 
-def test_follower_that_falls_out_of_the_ring_is_told_the_gap():
+def test_follower_that_falls_out_of_the_ring_sees_the_gap():
     ring = ChangeLog(3)
     changes = EmbeddedChanges(Stopped(), ring, None)
     ring.add([changed(n) for n in range(1, 6)])
@@ -288,7 +288,7 @@ def numbers(subscription, count):
     return [subscription.get(SECONDS).commit_no for _ in range(count)]
 
 
-def test_every_change_of_everybody_is_told_in_order(open_store, db, tmp_path):
+def test_every_change_of_every_client_is_delivered_in_order(open_store, db, tmp_path):
     with db.subscribe() as changes:
         other = open_store(tmp_path / "state.db")
         other.create_session("s", "cli")
@@ -306,7 +306,7 @@ def test_every_change_of_everybody_is_told_in_order(open_store, db, tmp_path):
     ]
 
 
-def test_begins_now_or_where_it_is_told(db):
+def test_begins_now_or_at_the_given_place(db):
     for n in range(3):
         db.set_meta("k", str(n))
     with db.subscribe() as now, db.subscribe(after=1) as before:
@@ -322,7 +322,7 @@ def test_number_that_is_yet_to_come_is_a_gap(db):
         assert numbers(changes, 1) == [1]
 
 
-def test_refused_change_is_not_told(db):
+def test_refused_change_is_not_delivered(db):
     with db.subscribe() as changes:
         with pytest.raises(errors.ConstraintFailed):
             db.append_message("nobody", "user", "x")
@@ -475,7 +475,7 @@ def follow(script, *answers, timeout=30.0):
 
 
 @pytest.mark.parametrize("end", [b"", b"\x00\x00\x00\x01\xc1", frame(changed(3))[:9]])
-def test_lost_connection_is_made_anew_behind_the_last_change(script, end):
+def test_lost_connection_is_made_again_behind_the_last_change(script, end):
     with follow(script, changed(1), changed(2), end) as changes:
         assert numbers(changes, 2) == [1, 2]
         script.cut()
@@ -487,7 +487,7 @@ def test_lost_connection_is_made_anew_behind_the_last_change(script, end):
 def test_closing_ends_a_reconnection(script):
     with follow(script) as changes:
         script.cut()
-        end = in_thread(lambda: changes.get(SECONDS))  # connects; nobody says Welcome
+        end = in_thread(lambda: changes.get(SECONDS))  # connects; no Welcome comes
         changes.close()
         assert isinstance(end(), errors.Closed)
 
@@ -505,7 +505,7 @@ def test_without_an_actor_the_error_says_so_and_the_next_call_tries_again(script
         script.cut()
         with pytest.raises(errors.DeadlineExceeded):
             changes.get(SECONDS)
-        for waiting in range(20):  # tries of before, which nobody answered
+        for waiting in range(20):  # tries of before, without an answer
             script._sock.settimeout(0.05)
             try:
                 script._peers.append(script._sock.accept()[0])

@@ -1,4 +1,4 @@
-"""A search that nobody can be asked to prepare is complete all the same, or says that it is not."""
+"""A search that no actor can prepare is complete all the same, or says that it is not."""
 
 from contextlib import closing
 
@@ -21,7 +21,7 @@ QUERIES = ["walrus", "harbour OR docker", '"the harbour"', "walrus NOT 北京", 
 
 @pytest.fixture
 def path(tmp_path):
-    """A file that nobody owns."""
+    """A file that no process owns."""
     path = tmp_path / "state.db"
     with closing(SessionDB(path, mode="embedded")) as db:
         db.create_session("s", "cli")
@@ -77,12 +77,12 @@ def test_search_alone_says_what_it_could_not_look_at(path):
 
 
 def test_search_of_a_store_whose_actor_cannot_be_had(path, monkeypatch):
-    def nobody(*_arguments, **_options):
+    def no_actor(*_arguments, **_options):
         raise SpawnFailed("no actor")
 
     with closing(SessionDB(path, mode="embedded")) as db:
         forget_index(path, 4)
-        monkeypatch.setattr(db._port, "catch_up", nobody)
+        monkeypatch.setattr(db._port, "catch_up", no_actor)
         assert len(db.search_messages("walrus")) == 3
 
 

@@ -251,7 +251,7 @@ def test_of_two_equal_titles_the_newest_keeps_it(open_store, path):
     assert versions(path) == [11]
 
 
-def test_equal_titles_are_mended_in_a_current_file_too(open_store, path):
+def test_equal_titles_are_repaired_in_a_current_file_too(open_store, path):
     old_files.build(path, 11, sessions=(), messages=())
     drop(path, ("INDEX", "idx_sessions_title_unique"))
     with raw(path) as connection:
@@ -525,7 +525,7 @@ def test_handles_by_different_spellings_of_one_path_share_the_file(open_store, t
     assert one.message_count("s") == 1
 
 
-def test_second_process_is_told_who_owns_the_file(path):
+def test_second_process_learns_who_owns_the_file(path):
     code = """
         import sys
         from support.subprocess_env import *

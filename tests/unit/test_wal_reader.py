@@ -91,7 +91,7 @@ def test_what_is_not_committed_is_not_there(log):
             assert max(pages._offsets.values()) < 32 + last * (24 + size)
 
 
-def test_row_with_a_part_elsewhere_is_told(tmp_path):
+def test_row_with_a_part_elsewhere_is_reported(tmp_path):
     path = tmp_path / "t.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as conn:
         conn.execute("PRAGMA journal_mode = WAL")

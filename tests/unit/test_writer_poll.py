@@ -168,7 +168,7 @@ def test_writer_that_waits_hears_what_others_put(mailbox, last):
 
 
 def test_writer_does_not_wake_itself(mailbox, line):
-    """A bell of its own would look like somebody's, and cost a round of upkeep per request."""
+    """A bell of its own would look like a client's, and cost a round of upkeep per request."""
     mailbox.selector.add(line)
     for _ in range(3):
         line.theirs.send(b"a")
@@ -176,7 +176,7 @@ def test_writer_does_not_wake_itself(mailbox, line):
         assert mailbox.selector.wait(0) == []
 
 
-def test_somebody_at_the_door_is_somebody_who_waits(mailbox, line):
+def test_connection_to_accept_counts_as_waiting(mailbox, line):
     assert not mailbox.waiting()
     mailbox.selector.add(line)
     assert not mailbox.waiting()
