@@ -233,7 +233,7 @@ class OwnedConnection(BaseConnection):
         for result in [*reply.results, *filter(None, [reply.failed])]:
             if result.lastrowid is not None:
                 self._last_rowid = result.lastrowid
-            if result.rowcount >= 0:
+            if result.rowcount >= 0 or result is reply.failed:
                 self._changes = result.changes
             self._remote_changes += result.total_changes
 
