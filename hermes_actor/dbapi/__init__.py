@@ -7,7 +7,7 @@ name is the one of the standard module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import sqlite3 as _native
 
@@ -28,7 +28,7 @@ globals().update(
     }
 )
 
-
-def __getattr__(name: str) -> Any:
-    """Return names that the standard module makes up when they are asked for."""
-    return getattr(_native, name)
+if hasattr(_native, "__getattr__"):
+    # Names that the standard module makes up when they are asked for, with a warning that must
+    # point to the line that asks.
+    __getattr__ = _native.__getattr__

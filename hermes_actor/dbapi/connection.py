@@ -203,14 +203,16 @@ class Connection(RoutedConnection):
 
     def iterdump(self, *arguments: Any, **more: Any) -> Generator[str, None, None]:
         """Yield the SQL that makes a copy of the file, without the tables of its actor."""
-        for sql in super().iterdump(*arguments, **more):
-            if not sql.startswith(('INSERT INTO "hermes_actor_', "CREATE TABLE hermes_actor_")):
-                yield sql
+        dump = super().iterdump(*arguments, **more)  # at once: an error is raised by the call
+        own = ('INSERT INTO "hermes_actor_', "CREATE TABLE hermes_actor_")
+        return (sql for sql in dump if not sql.startswith(own))
 
     def backup(self, target: sqlite3.Connection, **more: Any) -> None:
         """Copy the file into *target*, which is not a file with an actor."""
         self._check_process()
         if isinstance(target, Connection) and target is not self and target._target is not None:
+            self._check_usable()
+            target._check_usable()
             raise not_supported(
                 f"{target._target.paths.db} has an actor: copy into a file of its own, then run"
                 " `hermes-actor restore`"
@@ -224,6 +226,7 @@ class Connection(RoutedConnection):
         """Open a blob for reading; ``readonly=True`` is required."""
         self._check_process()
         if self._target is not None and not more.get("readonly"):
+            self._check_usable()
             raise not_supported(
                 "blobs of a file with an actor cannot be opened for writing; pass readonly=True,"
                 " and write the whole value with UPDATE"
@@ -243,6 +246,7 @@ class Connection(RoutedConnection):
     def deserialize(self, data: Any, /, **more: Any) -> None:
         """Raise ``NotSupportedError``: it would exchange the file for memory."""
         if self._target is not None:
+            self._check_usable()
             raise not_supported("deserialize() would replace a file that has an actor by memory")
         super().deserialize(data, **more)
 

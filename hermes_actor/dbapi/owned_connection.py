@@ -18,7 +18,7 @@ from msgspec import structs
 
 from hermes_actor.dbapi import actor_port
 from hermes_actor.dbapi.cursor import Cursor, buffer
-from hermes_actor.dbapi.errors import as_sqlite3, busy_snapshot, cannot_open
+from hermes_actor.dbapi.errors import as_sqlite3, busy_snapshot
 from hermes_actor.dbapi.presentation import Presenter
 from hermes_actor.dbapi.private_objects import PrivateObjects, ask
 from hermes_actor.dbapi.statements import SCHEMA, words
@@ -46,6 +46,9 @@ _SHORTEST_SECONDS = 0.25
 another process takes a moment, and no answer is no proof of a lock."""
 
 _VACUUM_SECONDS = 3600.0
+
+_MAKE_SECONDS = 30.0
+"""Longest wait for an actor that saves a deleted file, and for the next one to start."""
 
 
 class OwnedConnection(BaseConnection):
@@ -84,10 +87,9 @@ class OwnedConnection(BaseConnection):
         self._last_rowid = self._changes = self._remote_changes = 0
         if target is not None:
             if not target.has_content() and target.may_be_made():
-                self._port()
-            elif target.paths.db.is_dir():
-                raise cannot_open()
-            database, uri = read_only_uri(target.paths.db), True
+                self._make_file(target)
+            if not target.paths.db.is_dir():  # a folder is refused when it is opened for writing
+                database, uri = read_only_uri(target.paths.db), True
         inside(
             super().__init__,
             database,
@@ -101,6 +103,14 @@ class OwnedConnection(BaseConnection):
         )
         if target is not None:
             inside(self._prepare)
+
+    def _make_file(self, target: Target) -> None:
+        """Have the actor create the file."""
+        port = self._port()
+        if not target.has_content():
+            # Deleted beside its actor, which sees that when it is to write; the next creates it.
+            with as_sqlite3():
+                port.run(SqlRun(steps=[SqlStep(sql="PRAGMA user_version")]), _MAKE_SECONDS)
 
     def _prepare(self) -> None:
         me = weakref.ref(self)

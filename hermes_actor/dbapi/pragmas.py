@@ -27,10 +27,10 @@ ANSWERED = {
 
 LOCAL = frozenset({
     "automatic_index", "busy_timeout", "cache_size", "cache_spill", "collation_list",
-    "compile_options", "data_version", "database_list", "function_list", "hard_heap_limit",
-    "journal_size_limit", "mmap_size", "module_list", "pragma_list", "query_only",
-    "read_uncommitted", "shrink_memory", "soft_heap_limit", "synchronous", "temp_store",
-    "threads", "wal_autocheckpoint",
+    "compile_options", "count_changes", "data_version", "database_list", "function_list",
+    "hard_heap_limit", "journal_size_limit", "mmap_size", "module_list", "pragma_list",
+    "query_only", "read_uncommitted", "shrink_memory", "soft_heap_limit", "synchronous",
+    "temp_store", "threads", "wal_autocheckpoint",
 })  # fmt: skip
 """They are about the connection of the caller alone: answered here, inside a transaction too."""
 

@@ -59,7 +59,8 @@ class Presenter:
         names = ['AS "' + name.replace('"', '""') + '"' for name in columns]
         typed = self._typed_head(cursor, query) if query and self._detects_types else None
         parameters = _stored(query[1]) if query and typed else ()
-        if typed is None and len(rows) == 1 and len(names) <= _MOST_PARAMETERS:
+        most = cursor.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+        if typed is None and len(rows) == 1 and len(names) <= min(most, _MOST_PARAMETERS):
             cells = ["CAST(? AS TEXT)" if _is_raw(value) else "?" for value in rows[0]]
             head = ", ".join(f"{cell} {name}" for cell, name in zip(cells, names, strict=True))
             run(cursor, f"SELECT {head}", [from_value(value) for value in rows[0]])

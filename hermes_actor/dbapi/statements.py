@@ -74,10 +74,13 @@ def may_run_anywhere(first: str, second: str, sql: str) -> bool:
 
 
 def one_by_one(first: str, second: str) -> bool:
-    """Return True if a statement of a script cannot travel together with its neighbours."""
+    """Return True if a statement of a script cannot travel together with its neighbours.
+
+    Only what surely writes to the file can: of anything else SQLite says here what it is.
+    """
     return (
-        first in CONTROL
-        or first in ("PRAGMA", "ATTACH", "DETACH", "VACUUM")
+        first not in DML | SCHEMA
+        or first == "VACUUM"
         or (first == "CREATE" and second in _TEMPORARY)
     )
 
