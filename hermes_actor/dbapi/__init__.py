@@ -7,6 +7,7 @@ name is the one of the standard module.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import sqlite3 as _native
@@ -27,6 +28,9 @@ globals().update(
         if not name.startswith("_") and name not in ("Connection", "Cursor", "connect", "dbapi2")
     }
 )
+
+dbapi2 = sys.modules[__name__]
+"""This module, for programs that use ``sqlite3`` by its second name."""
 
 if hasattr(_native, "__getattr__"):
     # Names that the standard module makes up when they are asked for, with a warning that must

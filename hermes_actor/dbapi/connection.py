@@ -98,6 +98,9 @@ class Connection(RoutedConnection):
     def commit(self) -> None:
         """End the transaction: return when its changes are committed and synced (G1)."""
         self._check_process()
+        if self._target is None:
+            super().commit()
+            return
         with self._lock:
             if self._transaction is not None:
                 self._check_usable()
@@ -109,6 +112,9 @@ class Connection(RoutedConnection):
     def rollback(self) -> None:
         """Undo the transaction."""
         self._check_process()
+        if self._target is None:
+            super().rollback()
+            return
         with self._lock:
             if self._transaction is not None:
                 self._check_usable()
@@ -130,6 +136,9 @@ class Connection(RoutedConnection):
 
     def close(self) -> None:
         """Close; an open transaction is rolled back. In a forked child it does nothing."""
+        if self._target is None:
+            _Native.close(self)
+            return
         if self._pid != os.getpid():
             return
         with self._lock:

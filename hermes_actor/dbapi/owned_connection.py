@@ -57,6 +57,7 @@ class OwnedConnection(BaseConnection):
     _target: Target | None = None
     _transaction: WriteTransaction | None = None
     _client: ActorClient | None = None
+    _remote_changes = 0
 
     lease_seconds: float | None = None
     """Longest time of one write transaction, if the limit of the file is too short for it. The
