@@ -140,6 +140,8 @@ class Connection(RoutedConnection):
             _Native.close(self)
             return
         if self._pid != os.getpid():
+            if not self._pid:
+                _Native.close(self)  # says that it was never initialised
             return
         with self._lock:
             super().close()
@@ -261,6 +263,7 @@ class Connection(RoutedConnection):
 
     def _refuse_in_transaction(self, what: str) -> None:
         if self._transaction is not None:
+            self._check_usable()
             raise not_supported(f"{what} inside a write transaction: the actor holds its changes")
 
     def _note_function(self, name: str, func: Any) -> None:

@@ -22,6 +22,8 @@ __all__ = ["PrivateObjects", "ask"]
 _Authorizer = Callable[[int, str | None, str | None, str | None, str | None], int]
 
 _MISSING = re.compile(r"(?:no such|unknown) (table|function|collation sequence|database):? (\S+)")
+_TEMPORARY_NAMES = "SELECT name FROM sqlite_temp_master"
+
 _SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
 
 
@@ -94,18 +96,24 @@ class PrivateObjects:
 
     def run_without_file(self, cursor: sqlite3.Cursor, sql: str, parameters: Any) -> bool:
         """Run a statement here if it uses nothing of the file. Returns False if it does."""
+        connection = cursor.connection
+        with self.quiet(connection):
+            own = {name.lower() for (name,) in ask(connection, _TEMPORARY_NAMES)}
 
         def deny_file(
             action: int, first: str | None, second: str | None, db: str | None, inner: str | None
         ) -> int:
-            # The temporary schema has no database name while it is looked up.
-            if db == "main" and first not in _SCHEMA_TABLES:
+            # The temporary schema has no database name while it is looked up, and neither has a
+            # table of which no column is read, as for count(*).
+            unnamed = (
+                action == sqlite3.SQLITE_READ and db is None and (first or "").lower() not in own
+            )
+            if (db == "main" or unnamed) and first not in _SCHEMA_TABLES:
                 return sqlite3.SQLITE_DENY
             if self.authorizer is None:
                 return sqlite3.SQLITE_OK
             return self.authorizer(action, first, second, db, inner)
 
-        connection = cursor.connection
         sqlite3.Connection.set_authorizer(connection, deny_file)
         try:
             sqlite3.Cursor.execute(cursor, sql, parameters)

@@ -566,3 +566,22 @@ def test_actor_ends_by_itself_when_connections_are_closed(path, monkeypatch):
     with closing(dbapi.connect(path)) as conn:
         conn.execute("CREATE TABLE t (x)")
     wait_for(lambda: actor_pid(path) is None)
+
+
+def test_own_function_hides_no_row_of_the_open_transaction(conn):
+    conn.create_function("twice", 1, lambda x: 2 * x)
+    conn.execute("CREATE TEMP TABLE side (x)")
+    conn.execute("BEGIN")
+    conn.execute("INSERT INTO t (x) VALUES (1)")
+    # Neither names a column: nothing but the table tells where the statement belongs.
+    assert conn.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+    assert conn.execute("SELECT ? FROM t", ("y",)).fetchall() == [("y",)]
+    assert conn.execute("SELECT count(*) FROM side").fetchall() == [(0,)]
+
+
+def test_deleted_file_is_created_again(conn, path):
+    conn.close()
+    path.unlink()
+    with closing(hermes_actor.connect(path, timeout=0)) as again:
+        assert again.execute("SELECT 1 FROM sqlite_master WHERE name = 't'").fetchall() == []
+        again.execute("CREATE TABLE t (x)")
