@@ -20,7 +20,12 @@ from hermes_actor.engine.guest_statements import GuestStatements, RunOutcome
 from hermes_actor.engine.health import is_damage, is_index_damage
 from hermes_actor.engine.jobs import Outcome, Request, decoded, lease_lost
 from hermes_actor.engine.staged_parts import discard_parts, encode_result, keep_part, take_parts
-from hermes_actor.errors import DeadlineExceeded, OutcomeUnknown, Unsupported
+from hermes_actor.errors import (
+    DeadlineExceeded,
+    NotAllowed,
+    OutcomeUnknown,
+    Unsupported,
+)
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.store.guest_sql import names_messages
 from hermes_protocol.operations import SqlLease, SqlRun, SqlStatement, Staged, StagePart, Vacuum
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.engine.guest_settings import Settings
     from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
     from hermes_protocol.operations import Operation, SqlReply, SqlResult, SqlStep
@@ -42,6 +48,10 @@ class _BatchFailed(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class _OtherSettings(ValueError):
+    """A run needs other settings than those of the transaction: it is applied in another one."""
 
 
 _ApplyOne = Callable[[Request, int], Outcome]
@@ -73,10 +83,12 @@ class BatchRunner:
         """Runs whose last statement has ended the transaction, with their replies."""
         self._not_the_index: set[int] = set()
         """Runs with an error that the index is not to blame for."""
+        self._settings: dict[int, Settings] = {}
+        """Settings of runs that came in parts."""
 
     def run(self, requests: Sequence[Request]) -> list[Outcome]:
         """Apply *requests*; see :meth:`Writer.run_batch`."""
-        for notes in (self._interrupted, self._ended_by, self._not_the_index):
+        for notes in (self._interrupted, self._ended_by, self._not_the_index, self._settings):
             notes.clear()
         try:
             if len(requests) == 1:
@@ -146,24 +158,33 @@ class BatchRunner:
         """
         connection, transaction = self._connection, self._transaction
         apply_request = apply_one or self._apply_request
+        try:
+            first = requests[0].decoded()
+            settings = self._settings_of(first)
+        except (Unsupported, NotAllowed) as error:
+            return [Outcome(error=error)]
         # The timeout of the first decides about a foreign lock; the host brings the others again.
-        failed = connection.begin(requests[0].deadline)
+        failed = connection.begin(first.deadline, settings)
         if failed is not None:
             return [Outcome(error=failed)]
         monotonic, outcomes = connection.env.monotonic, list[Outcome]()
         commit_no, applied, size = connection.commit_no, 0, 0
         enough = monotonic() + limits.BATCH_SOFT_SECONDS
         try:
-            for waiting in requests:
+            for position, waiting in enumerate(requests):
                 try:
                     # One at a time: decoded, the requests of a batch could be of any size (G8).
-                    request = waiting.decoded()
-                except Unsupported as error:
+                    request = waiting.decoded() if position else first
+                    first = waiting
+                    # The batch ends before it. It comes first in the next one, so the order holds
+                    # (G3). Settings hold for a whole transaction.
+                    if isinstance(request.operation, Vacuum) or not connection.settings.are_set(
+                        self._settings_of(request)
+                    ):
+                        break
+                except (Unsupported, NotAllowed) as error:
                     outcomes.append(Outcome(error=error))
                     continue
-                # The batch ends before it. It comes first in the next one, so the order holds (G3).
-                if isinstance(request.operation, Vacuum):
-                    break
                 outcome = self._known_outcome(request)
                 if outcome is None:
                     number = commit_no + applied + 1
@@ -203,6 +224,12 @@ class BatchRunner:
         # Only what is in the file: a subscriber reads there what it is notified of.
         transaction.publish()
         return outcomes
+
+    def _settings_of(self, request: Request) -> Settings | None:
+        """Return the settings that *request* needs; ``None``: those of the engine's own work."""
+        if isinstance(request.operation, SqlRun):
+            return request.operation.settings
+        return self._settings.get(_identity(request)) if self._settings else None
 
     def _known_outcome(self, request: Request) -> Outcome | None:
         """Return what the receipts or the clock say about a request before it is applied."""
@@ -271,6 +298,10 @@ class BatchRunner:
         be to blame for; the request is then applied again.
         """
         identity = _identity(request)
+        if not self._connection.settings.are_set(run.settings):
+            # It came in parts, which could not be read before the transaction began.
+            self._settings[identity] = run.settings
+            raise _OtherSettings("the settings of a run are set before its transaction begins")
         noted = self._ended_by.get(identity)
         if noted is not None:
             # Every statement is a transaction of its own for its caller: what came before the one
@@ -313,6 +344,8 @@ class BatchRunner:
 
     def _apply_failed(self, request: Request, commit_no: int, error: Exception) -> Outcome:
         """Apply a request that failed with *error* without the index, or refuse it."""
+        if isinstance(error, _OtherSettings):
+            raise TransactionLost(error) from error
         explained = self._connection.explain_to_caller(error)
         changed = self._transaction.changed
         before = len(changed)

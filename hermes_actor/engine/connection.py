@@ -17,6 +17,7 @@ from hermes_actor import exit_codes, limits
 from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.checkpoint import CheckpointState, checkpoint_whole_wal
 from hermes_actor.engine.file_identity import FileIdentityGuard
+from hermes_actor.engine.guest_settings import GuestSettings, Settings
 from hermes_actor.engine.health import IndexFailed, StorageHealth, is_index_damage
 from hermes_actor.engine.kinds import KINDS
 from hermes_actor.engine.meta_table import file_id, get_internal, has_meta_tables, set_internal
@@ -154,6 +155,7 @@ class WriteConnection:
             self.paths, self.env, self._on_phase, self._timeout, self.kind.name
         )
         self.authorizer.rules = self.kind.guests
+        self.settings = GuestSettings(conn, self.kind.settings)
         conn.set_authorizer(self.authorizer)
         self._connections += 1
         try:
@@ -174,9 +176,10 @@ class WriteConnection:
 
     # --- transactions ----------------------------------------------------------------------------
 
-    def begin(self, deadline: float) -> HermesActorError | None:
+    def begin(self, deadline: float, settings: Settings | None = None) -> HermesActorError | None:
         """Begin a transaction under the epoch of this connection; wait for foreign locks.
 
+        *settings* are those of a guest's connection; ``None``: it is the engine's own work.
         Returns the reason if none could be begun by *deadline*; nothing is executed then.
         """
         if self.broken is not None:
@@ -192,6 +195,8 @@ class WriteConnection:
             # Not again right after the last commit: a replacement needs longer than that.
             if self.env.monotonic() > self._recheck_files_at and not self.guard.intact():
                 self._files_replaced(None)
+            # Before it begins: inside, SQLite ignores some of them.
+            self.settings.apply(settings)
             # IMMEDIATE: a deferred transaction that reads first and writes later fails with
             # SQLITE_BUSY_SNAPSHOT, which no wait can cure, if another program commits in between.
             retry_busy(

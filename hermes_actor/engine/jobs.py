@@ -258,12 +258,12 @@ class LeaseStep(NamedTuple):
 class LeaseTerms(NamedTuple):
     """The terms under which a client asks for a lease.
 
-    *first* runs when the lease is granted, under the *settings* of the holder's connection;
-    *seconds* is the length of a long lease.
+    *first* runs when the lease is granted, under the *settings* of the holder's connection
+    (``None``: those of the kind of file); *seconds* is the length of a long lease.
     """
 
     first: SqlRun | Raw | None = None
-    settings: Mapping[str, int | str] = {}
+    settings: Mapping[str, int | str] | None = None
     seconds: float | None = None
 
 

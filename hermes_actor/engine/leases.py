@@ -25,6 +25,7 @@ from hermes_protocol.operations import SqlRun, SqlStatement, Staged, StagePart
 if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
     from hermes_actor.engine.connection import WriteConnection
+    from hermes_actor.engine.guest_settings import Settings
     from hermes_actor.engine.guest_statements import GuestStatements
     from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
@@ -54,12 +55,15 @@ class LeaseRunner:
         self._guests = guests
         self._parts = LeaseParts()
 
-    def begin(self, deadline: float) -> None:
-        """Open a transaction for one guest. Raises the reason if there is none by *deadline*."""
+    def begin(self, deadline: float, settings: Settings | None = None) -> None:
+        """Open a transaction for one guest, under the *settings* of its connection.
+
+        Raises the reason if there is none by *deadline*.
+        """
         self._guests.check_allowed()
         if self._index.damage is not None:
             self._index.rebuild()  # an earlier lease was lost by it
-        failed = self._connection.begin(deadline)
+        failed = self._connection.begin(deadline, settings)
         if failed is not None:
             raise failed
 
@@ -108,6 +112,8 @@ class LeaseRunner:
                 error, lambda: self._guests.run_step(step, limit, RowBudget(), in_lease=True)
             )
 
+        # The program may have changed some since the transaction began.
+        self._connection.settings.apply(run.settings, inside=True)
         return self._guests.run_steps(run, limit, retry, in_lease=True).reply
 
     def _run_statement(self, statement: SqlStatement, limit: StatementLimit) -> Any:

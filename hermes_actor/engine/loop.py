@@ -379,9 +379,9 @@ class _Loop:
 
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then run its steps until it ends or a limit is reached."""
-        self._writer.leases.begin(job.deadline)
+        self._writer.leases.begin(job.deadline, job.terms.settings)
         # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
-        end = self._clock() + limits.LEASE_TOTAL_SECONDS
+        end = self._clock() + self._writer.kind.leases.total
         limit = self._writer.leases.limit(end, lambda: job.is_abandoned)
         first = None
         if job.terms.first is not None:
@@ -436,7 +436,7 @@ class _Loop:
 
         Steps that it has sent ahead are not run then: others wait.
         """
-        pause_ends = self._clock() + limits.LEASE_IDLE_SECONDS
+        pause_ends = self._clock() + self._writer.kind.leases.idle
         while limit() is None and (left := pause_ends - self._clock()) > 0:
             with contextlib.suppress(queue.Empty):
                 # In slices: others may begin to wait during the pause.

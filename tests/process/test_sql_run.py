@@ -20,7 +20,7 @@ TABLE = "CREATE TABLE t (id INTEGER PRIMARY KEY, a UNIQUE)"
 @contextmanager
 def opened(path, mode):
     paths = resolve_paths(path)
-    port = share(paths) if mode == "embedded" else acquire(paths, 30.0)
+    port = share(paths, "plain") if mode == "embedded" else acquire(paths, 30.0, "plain")
     try:
         yield port
     finally:
@@ -247,3 +247,19 @@ def test_a_lease_goes_with_the_actor_and_says_so(path, actor):
     with pytest.raises(LeaseLost):
         lease.commit()
     assert query(path, "SELECT a FROM t") == []
+
+
+def test_settings_travel_with_each_transaction(path, port):
+    port.run(run("CREATE TABLE child (p REFERENCES t(id))"), 30.0)
+    large = run(
+        ("INSERT INTO child VALUES (7), (?)", "x" * 2_000_000), settings={"foreign_keys": 1}
+    )
+    assert port.run(large, 60.0).error.name == "SQLITE_CONSTRAINT_FOREIGNKEY"
+    assert port.run(run("INSERT INTO child VALUES (8)"), 30.0).error is None
+    lease = port.open_lease({"foreign_keys": 1}, 30.0)
+    reply = lease.run(run("INSERT INTO child VALUES (9)", settings={"foreign_keys": 1}))
+    assert reply.error.name == "SQLITE_CONSTRAINT_FOREIGNKEY"
+    lease.rollback()
+    with pytest.raises(NotAllowed):
+        port.open_lease({"synchronous": 0}, 30.0)
+    assert query(path, "SELECT p FROM child") == [(8,)]
