@@ -24,6 +24,7 @@ from hermes_actor.actor.frame_reader import FrameReader
 from hermes_actor.actor.outbox import Outbox
 from hermes_actor.actor.replies import done, failed
 from hermes_actor.actor.requests import RequestTracker
+from hermes_actor.engine.jobs import LeaseHolder
 from hermes_actor.errors import Closed, HandoffFailed
 from hermes_actor.paths import readable
 from hermes_protocol.features import kind_in
@@ -110,6 +111,7 @@ class Connection:
             resources.unflushed,
             is_there=self._is_there,
             describe=self.describe,
+            holder=lambda: LeaseHolder(self.name, self.pid),
             favour=resources.limiter.favour,
         )
         self._reader = FrameReader(sock, self.requests, resources)

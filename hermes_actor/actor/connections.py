@@ -127,6 +127,7 @@ class ConnectionSet:
                 file_id=file_id,
                 commit_no=commit_no,
                 features=[kind_feature(kind)],
+                leases=writer.leases.limits(),
                 ready=True,
             )
         )

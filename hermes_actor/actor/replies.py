@@ -12,6 +12,7 @@ import msgspec
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.build import build_id
+from hermes_actor.engine.kinds import LeaseLimits
 from hermes_actor.errors import HermesActorError, IndexBehind
 from hermes_actor.paths import readable
 from hermes_actor.store.schema import SCHEMA_VERSION
@@ -31,9 +32,18 @@ def welcome(
     file_id: bytes = b"",
     commit_no: int = 0,
     features: Sequence[str] = (),
+    leases: LeaseLimits | None = None,
     ready: bool,
 ) -> bytes:
-    """Return the answer to Hello; one that is not *ready* has the phase, and another follows."""
+    """Return the answer to Hello; one that is not *ready* has the phase, and another follows.
+
+    *leases* are the limits of interactive transactions, which the kind of the file decides.
+    """
+    allowed = wire.Limits(window=limits.WINDOW_REQUESTS, frame_bytes=limits.FRAME_MAX_BYTES)
+    if leases is not None:
+        allowed = msgspec.structs.replace(
+            allowed, lease_seconds=leases.total, lease_idle_seconds=leases.idle
+        )
     # Every text goes through readable(): a path that is not UTF-8 has surrogates, which the encoder
     # refuses, and an answer that cannot be encoded would end the connection without a reason.
     return frame(
@@ -42,7 +52,7 @@ def welcome(
             phase=readable(phase),
             epoch=epoch,
             file_id=file_id,
-            limits=wire.Limits(window=limits.WINDOW_REQUESTS, frame_bytes=limits.FRAME_MAX_BYTES),
+            limits=allowed,
             durability="fsync",
             schema_version=SCHEMA_VERSION,
             build=build_id(),

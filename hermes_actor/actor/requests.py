@@ -55,12 +55,14 @@ class RequestTracker(Generic[R]):
         *,
         is_there: Callable[[], bool] = lambda: True,
         describe: Callable[[], str] = lambda: "a client",
+        holder: Callable[[], jobs.LeaseHolder] = lambda: jobs.LeaseHolder("a client", 0),
         favour: Callable[[bytes | None], None] = lambda _client: None,
     ) -> None:
         """Replies go into *outbox*, which joins *unflushed* until the end of the batch.
 
         *is_there* returns True if the client still listens, in any thread; *describe* names it for
-        people. *favour* gets the client while it holds a lease, and ``None`` after that.
+        people, *holder* for its leases. *favour* gets the client while it holds a lease, and
+        ``None`` after that.
         """
         self.client_id = b""
         self.highest_seq = 0
@@ -74,6 +76,7 @@ class RequestTracker(Generic[R]):
         self._unflushed = unflushed
         self._is_there = is_there
         self._describe = describe
+        self._holder = holder
         self._favour = favour
         self._window = limits.WINDOW_REQUESTS
         # Counts change in both threads: the event loop admits, the writer thread finishes.
@@ -282,7 +285,7 @@ class RequestTracker(Generic[R]):
             del self._leases[number]
         first = None if message.first == wire.NIL else message.first
         terms = jobs.LeaseTerms(first, message.settings, message.seconds)
-        lease = jobs.Lease(finish, _deadline(message.timeout), self._lead, terms)
+        lease = jobs.Lease(finish, _deadline(message.timeout), self._lead, terms, self._holder())
         self._leases[message.lease] = lease
         self._mailbox.put(self.client_id, lease)
 

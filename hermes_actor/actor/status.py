@@ -21,6 +21,7 @@ from hermes_actor.system.lock_inspection import processes_with_write_fd, wal_rea
 from hermes_protocol.status import (
     ConnectionStatus,
     ForeignWriter,
+    LeaseStatus,
     QueueStatus,
     SQLiteStatus,
     Status,
@@ -138,6 +139,7 @@ class StatusReporter:
             wal_frames=checkpoints.frames,
             wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
             kind=writer.kind.name,
+            lease=_lease(writer),
             index=writer.index.status(),
             foreign_commits=writer.connection.foreign_commits,
             degraded=self._degraded(writer, pinned),
@@ -169,6 +171,19 @@ class StatusReporter:
         if writer.maintenance.error is not None:
             found.append(f"maintenance fails: {writer.maintenance.error}")
         return found
+
+
+def _lease(writer: Writer) -> LeaseStatus | None:
+    lease = writer.lease
+    if lease is None:
+        return None
+    return LeaseStatus(
+        name=lease.holder.name,
+        pid=lease.holder.pid,
+        since=lease.since,
+        statements=writer.leases.statements,
+        long=lease.terms.seconds is not None,
+    )
 
 
 def _connection(connection: Connection) -> ConnectionStatus:

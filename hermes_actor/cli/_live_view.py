@@ -63,6 +63,7 @@ def render(status: Status, rate: float, *, hint: str = "Ctrl-C stops it", curve:
         *((("", curve),) if curve else ()),
         ("batches", sizes or "none yet"),
         ("latency", f"p50 {total.p50_ms} ms, p99 {total.p99_ms} ms"),
+        *((("lease", status.lease.text(time.time())),) if status.lease else ()),
         ("queue", f"{queue.count:,} requests, {size_text(queue.bytes)}"),
         ("wal", f"{status.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"),
         *((("index", behind),) if status.kind == SESSIONS else ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,8 @@ def _lines(report: Status) -> Iterator[str]:
         yield f"  degraded: {text}"
     if report.broken:
         yield f"  broken: {report.broken}"
+    if report.lease is not None:
+        yield f"  lease     {report.lease.text(time.time())}"
     others = report.clients(except_pid=os.getpid())
     yield f"  clients   {len(others)}"
     for one in others:

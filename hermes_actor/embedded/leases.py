@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_actor import limits
 from hermes_actor.embedded.queue import Completion
 from hermes_actor.engine import jobs
-from hermes_actor.engine.jobs import Request, lease_over
+from hermes_actor.engine.jobs import Request
 from hermes_protocol.operations import SqlLease, SqlReply, SqlResult, SqlRun, SqlStatement
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ class EmbeddedLease:
         # Once the end is marked no step is read any more: an open reply then will never come.
         while not completion.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
             if self._over and not completion.poll(0):
-                raise lease_over()
+                raise self._job.why_over()
         return completion.result()

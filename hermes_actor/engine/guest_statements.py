@@ -12,7 +12,12 @@ from msgspec import structs
 from hermes_actor import limits
 from hermes_actor.engine.authorizer import RUNS
 from hermes_actor.engine.statement_limit import StatementLimit, interruptible
-from hermes_actor.errors import HermesActorError, Unsupported, is_storage_failure
+from hermes_actor.errors import (
+    DeadlineExceeded,
+    HermesActorError,
+    Unsupported,
+    is_storage_failure,
+)
 from hermes_actor.sqlite import primary_code, sqlite3
 from hermes_actor.store.guest_sql import (
     STATEMENT_ERRORS,
@@ -21,6 +26,7 @@ from hermes_actor.store.guest_sql import (
     error_value,
     first_word,
     names_index,
+    quoted,
     raw_text,
     run_statement,
     run_step,
@@ -31,6 +37,7 @@ from hermes_protocol.operations import SqlReply
 if TYPE_CHECKING:
     from hermes_actor.engine.connection import WriteConnection
     from hermes_actor.engine.index.base import Index
+    from hermes_actor.engine.kinds import LeaseLimits
     from hermes_actor.sqlite import Connection
     from hermes_protocol.operations import SqlError, SqlResult, SqlRun, SqlStatement, SqlStep
 
@@ -59,15 +66,31 @@ class GuestStatements:
         if not self._allowed:
             raise Unsupported("SQL of clients is switched off (actor.private_sql)")
 
-    def limit(
-        self, end: float = float("inf"), is_gone: Callable[[], bool] = lambda: False
-    ) -> StatementLimit:
-        """Return the limit of a statement or a lease: to *end*, until the guest *is_gone*, and
-        beside others for a short time (G13), whether it runs statements or pauses."""
-        return StatementLimit(self._connection.env.monotonic, end, self._is_in_the_way, is_gone)
+    def limit(self, end: float = float("inf")) -> StatementLimit:
+        """Return the limit of a statement of its own: to *end*, and beside others for as long as a
+        lease of this kind of file may take, or less (G13)."""
+        leases = self._connection.kind.leases
+        return StatementLimit(
+            self._connection.env.monotonic,
+            end,
+            lambda: self._others_wait() or self._must_leave(),
+            beside_others=leases.beside_others or leases.total,
+        )
 
-    def _is_in_the_way(self) -> bool:
-        return self._others_wait() or self._connection.leave_by < float("inf")
+    def lease_limit(
+        self, leases: LeaseLimits, is_gone: Callable[[], bool] = lambda: False
+    ) -> StatementLimit:
+        """Return the limit of a lease that begins now, whether it runs statements or pauses, until
+        the guest *is_gone*."""
+        waits = self._must_leave
+        if leases.beside_others is not None:
+            waits = lambda: self._others_wait() or self._must_leave()  # noqa: E731
+        monotonic = self._connection.env.monotonic
+        end = monotonic() + leases.total
+        return StatementLimit(monotonic, end, waits, is_gone, leases.beside_others)
+
+    def _must_leave(self) -> bool:
+        return self._connection.leave_by < float("inf")
 
     def run(self, statement: SqlStatement, limit: StatementLimit, *, in_lease: bool = False) -> Any:
         """Run *statement* and return its result; *in_lease*: as a part of a lease.
@@ -75,7 +98,7 @@ class GuestStatements:
         Raises :class:`DeadlineExceeded` if *limit* ended it, :class:`NotAllowed`,
         :class:`IndexBehind`, or the error of SQLite.
         """
-        with self._confined(limit):
+        with self._confined(limit, statement.sql):
             self._complete_index(statement.sql)
             self._connection.authorizer.enter_guest(statement.sql, in_lease=in_lease)
             return run_statement(self._connection.conn, statement)
@@ -132,14 +155,14 @@ class GuestStatements:
     ) -> SqlResult:
         """Run one statement of a run. Raises what :meth:`run` raises."""
         conn = self._connection.conn
-        with self._confined(limit):
+        with self._confined(limit, step.sql):
             self._complete_index(step.sql)
             self._connection.authorizer.enter_guest(step.sql, RUNS, in_lease=in_lease)
             conn.text_factory = raw_text
             return run_step(conn, step, budget)
 
     @contextmanager
-    def _confined(self, limit: StatementLimit) -> Iterator[None]:
+    def _confined(self, limit: StatementLimit, sql: str) -> Iterator[None]:
         """Bound what runs in the block, and forget afterwards what a guest may have changed."""
         self.check_allowed()
         conn, authorizer = self._connection.conn, self._connection.authorizer
@@ -148,6 +171,8 @@ class GuestStatements:
         try:
             with interruptible(conn, limit):
                 yield
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(f"{error}; it was: {quoted(sql)}") from error
         finally:
             conn.text_factory = str
             conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)

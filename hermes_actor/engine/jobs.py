@@ -7,6 +7,7 @@ reported by ``on_done``, which each host provides in its own way.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ __all__ = [
     "IndexBarrier",
     "Job",
     "Lease",
+    "LeaseHolder",
     "LeaseStep",
     "LeaseTerms",
     "Maintain",
@@ -41,7 +43,6 @@ __all__ = [
     "Stop",
     "decoded",
     "lease_lost",
-    "lease_over",
 ]
 
 
@@ -270,6 +271,16 @@ class LeaseTerms(NamedTuple):
 _SHORT = LeaseTerms()
 
 
+class LeaseHolder(NamedTuple):
+    """The program that holds a lease, for people."""
+
+    name: str
+    pid: int
+
+
+_THIS_PROCESS = LeaseHolder("this process", os.getpid())
+
+
 class Lease(Job):
     """An interactive transaction: done when it is granted, with the result of the first run of its
     terms, then a dialogue of steps.
@@ -278,8 +289,8 @@ class Lease(Job):
     """
 
     __slots__ = (
-        "_granted", "_leads", "_on_granted", "ended", "has_commit", "is_abandoned", "steps",
-        "terms",
+        "_granted", "_leads", "_on_granted", "ended", "has_commit", "holder", "is_abandoned",
+        "reason", "since", "steps", "terms",
     )  # fmt: skip
 
     def __init__(
@@ -288,11 +299,17 @@ class Lease(Job):
         deadline: float,
         leads: Callable[[bool], None] = lambda _leads: None,
         terms: LeaseTerms = _SHORT,
+        holder: LeaseHolder = _THIS_PROCESS,
     ) -> None:
         """*leads* is called with True before the lease is granted, with False when it has ended."""
         # As with Hold: an error ends the lease, whichever side reports it.
         super().__init__(self._settle, deadline)
         self.terms = terms
+        self.holder = holder
+        self.since = 0.0
+        """Time of the grant, of the wall clock: for people."""
+        self.reason = ""
+        """The limit that it broke, once it has."""
         self.steps: queue.SimpleQueue[LeaseStep | None] = queue.SimpleQueue()
         self.ended = False
         self.is_abandoned = False
@@ -337,7 +354,9 @@ class Lease(Job):
 
     def why_over(self) -> DeadlineExceeded:
         """Return the error for a step that comes after the end. Nothing of the lease was kept."""
-        return lease_lost() if self.is_abandoned else lease_over()
+        if self.is_abandoned:
+            return lease_lost()
+        return DeadlineExceeded(self.reason or "the transaction has ended")
 
     def abandon(self) -> None:
         """Interrupt what runs and roll back at once: the holder has left."""
@@ -358,13 +377,4 @@ def lease_lost() -> LeaseLost:
     """Return the error for a lease that has ended through no fault of its holder."""
     return LeaseLost(
         "the transaction was rolled back: its connection was lost, or the actor ends or hands over"
-    )
-
-
-def lease_over() -> DeadlineExceeded:
-    """Return the error for a lease that is used after its end. Nothing of the lease was kept."""
-    return DeadlineExceeded(
-        f"the transaction was rolled back: it may take {limits.LEASE_TOTAL_SECONDS:g} s in all"
-        f" and pause for {limits.LEASE_IDLE_SECONDS:g} s, and it ends"
-        f" {limits.STATEMENT_BESIDE_OTHERS_SECONDS:g} s after others begin to wait"
     )

@@ -19,7 +19,7 @@ from hermes_actor.errors import (
     ValueTooLarge,
 )
 from hermes_actor.sqlite import primary_code, sqlite3
-from hermes_actor.store.guest_sql import RowBudget, keeps_a_part, names_messages
+from hermes_actor.store.guest_sql import RowBudget, keeps_a_part, names_messages, quoted
 from hermes_protocol.operations import SqlRun, SqlStatement, Staged, StagePart
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.guest_settings import Settings
     from hermes_actor.engine.guest_statements import GuestStatements
     from hermes_actor.engine.index.base import Index
+    from hermes_actor.engine.kinds import LeaseLimits
     from hermes_actor.engine.receipts import Receipts
     from hermes_actor.engine.statement_limit import StatementLimit
     from hermes_protocol.operations import SqlReply, SqlResult, SqlStep
@@ -54,6 +55,10 @@ class LeaseRunner:
         self._index = index
         self._guests = guests
         self._parts = LeaseParts()
+        self.statements = 0
+        """Statements of the open lease, or of the last one."""
+        self.last = ""
+        """The last of them, shortened."""
 
     def begin(self, deadline: float, settings: Settings | None = None) -> None:
         """Open a transaction for one guest, under the *settings* of its connection.
@@ -61,17 +66,26 @@ class LeaseRunner:
         Raises the reason if there is none by *deadline*.
         """
         self._guests.check_allowed()
+        self.statements, self.last = 0, ""
         if self._index.damage is not None:
             self._index.rebuild()  # an earlier lease was lost by it
         failed = self._connection.begin(deadline, settings)
         if failed is not None:
             raise failed
 
+    def limits(self, seconds: float | None = None) -> LeaseLimits:
+        """Return the limits of a lease on this kind of file, or those of a long one.
+
+        Raises :class:`NotAllowed` if there are no leases of so many *seconds*.
+        """
+        leases = self._connection.kind.leases
+        return leases if seconds is None else leases.lasting(seconds)
+
     def limit(
-        self, end: float = float("inf"), is_gone: Callable[[], bool] = lambda: False
+        self, leases: LeaseLimits, is_gone: Callable[[], bool] = lambda: False
     ) -> StatementLimit:
-        """Return the limit of a whole lease; see :meth:`GuestStatements.limit`."""
-        return self._guests.limit(end, is_gone)
+        """Return the limit of a lease that begins now; see :meth:`GuestStatements.lease_limit`."""
+        return self._guests.lease_limit(leases, is_gone)
 
     def run(
         self, statement: SqlStatement | SqlRun | Raw, limit: StatementLimit | None = None
@@ -90,17 +104,24 @@ class LeaseRunner:
             return None
         if isinstance(operation, Staged):
             operation = self._parts.take(operation)
-        limit = limit or self.limit()
+        limit = limit or self.limit(self.limits())
         try:
             if isinstance(operation, SqlRun):
+                self._note([step.sql for step in operation.steps])
                 return self._run_steps(operation, limit)
             if isinstance(operation, SqlStatement):
+                self._note([operation.sql])
                 return self._run_statement(operation, limit)
         except (DeadlineExceeded, ValueTooLarge):
             # It has run, and cannot be undone alone: it must not be committed with the rest.
             self._transaction.roll_back()
             raise
         raise Unsupported("a lease runs statements only")
+
+    def _note(self, statements: list[str]) -> None:
+        self.statements += len(statements)
+        if statements:
+            self.last = quoted(statements[-1])
 
     def _run_steps(self, run: SqlRun, limit: StatementLimit) -> SqlReply:
         def retry(step: SqlStep, error: sqlite3.Error) -> SqlResult:

@@ -379,34 +379,35 @@ class _Loop:
 
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then run its steps until it ends or a limit is reached."""
-        self._writer.leases.begin(job.deadline, job.terms.settings)
+        writer = self._writer
+        leases = writer.leases.limits(job.terms.seconds)
+        writer.leases.begin(job.deadline, job.terms.settings)
         # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
-        end = self._clock() + self._writer.kind.leases.total
-        limit = self._writer.leases.limit(end, lambda: job.is_abandoned)
-        first = None
-        if job.terms.first is not None:
-            try:
-                first = self._writer.leases.run(job.terms.first, limit)
-            except BaseException:
-                self._writer.abandon()
-                raise
-        self._finish(job, Outcome(first))
-        self._sent()
-        self._running = 0
+        limit = writer.leases.limit(leases, lambda: job.is_abandoned)
+        job.since, writer.lease = time.time(), job
         try:
-            while self._run_step(job, limit):
+            first = None
+            if job.terms.first is not None:
+                first = writer.leases.run(job.terms.first, limit)
+            self._finish(job, Outcome(first))
+            self._sent()
+            self._running = 0
+            while self._run_step(job, limit, leases.idle):
                 pass
         except Exception as error:
+            if job in self._open:
+                raise  # by its first run: it was not granted, and its caller gets the error
             self._unexpected("a lease", error)
-        self._running = 1
-        # Rolled back before the end is marked: the holder may retry at once.
-        self._writer.abandon()
+        finally:
+            self._running, writer.lease = 1, None
+            # Rolled back before the end is marked: the holder may retry at once.
+            writer.abandon()
         job.end()
         self._sent()
 
-    def _run_step(self, job: Lease, limit: StatementLimit) -> bool:
+    def _run_step(self, job: Lease, limit: StatementLimit, idle: float) -> bool:
         """Run the next step of a lease; returns False when the lease is over."""
-        step = self._next_step(job, limit)
+        step = self._next_step(job, limit, idle)
         if step is None:
             return False
         goes_on = step.statement is not None
@@ -420,6 +421,7 @@ class _Loop:
                 outcome = Outcome(self._writer.leases.run(step.statement, limit))
         except DeadlineExceeded as error:
             # Over its limit: nothing of it is kept, so no later statement may run either.
+            job.reason = self._reason(job, limit.cause or str(error))
             outcome, goes_on = Outcome(error=error), False
         except Exception as error:
             # Only this statement failed: the transaction stays open, if SQLite has not ended it.
@@ -431,17 +433,32 @@ class _Loop:
         self._sent()
         return goes_on
 
-    def _next_step(self, job: Lease, limit: StatementLimit) -> LeaseStep | None:
+    def _next_step(self, job: Lease, limit: StatementLimit, idle: float) -> LeaseStep | None:
         """Return the next step; ``None`` if the holder pauses for too long, or its time is over.
 
         Steps that it has sent ahead are not run then: others wait.
         """
-        pause_ends = self._clock() + self._writer.kind.leases.idle
+        pause_ends = self._clock() + idle
         while limit() is None and (left := pause_ends - self._clock()) > 0:
             with contextlib.suppress(queue.Empty):
                 # In slices: others may begin to wait during the pause.
                 return outside(job.steps.get, timeout=min(left, limits.LEASE_LOOK_SECONDS))
+        job.reason = self._reason(
+            job, limit.cause or f"it paused for {idle:g} s, the longest pause"
+        )
         return None
+
+    def _reason(self, job: Lease, cause: str) -> str:
+        """Return why a lease has ended, for its holder: the limit, and where it was."""
+        leases = self._writer.leases
+        allowed = leases.limits(job.terms.seconds)
+        beside = allowed.beside_others
+        others = "" if beside is None else f", {beside:g} s of it while others wait to write"
+        last = f" after {leases.statements} statements, the last: {leases.last}"
+        return (
+            f"the transaction was rolled back{last if leases.last else ''}: {cause}. It may take"
+            f" {allowed.total:g} s in all and pause for {allowed.idle:g} s{others}"
+        )
 
     def _idle(self) -> float | None:
         return self._run_maintenance(self._writer.idle_slice)

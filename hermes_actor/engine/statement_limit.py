@@ -61,14 +61,21 @@ class StatementLimit:
         end: float,
         others_wait: Callable[[], bool],
         is_gone: Callable[[], bool] = lambda: False,
+        beside_others: float | None = None,
     ) -> None:
-        """*is_gone*: whether the guest has left, so that nothing it does is of use."""
+        """*is_gone*: whether the guest has left, so that nothing it does is of use.
+
+        *beside_others*: the short time, if it is not that of files where messages wait.
+        """
+        self._beside_others = beside_others
         self._clock = clock
         self._end = end
         self._others_wait = others_wait
         self._is_gone = is_gone
         self._began = clock()
         self._others_since: float | None = None
+        self.cause = ""
+        """The limit that was reached, in words, once one was."""
 
     def __call__(self) -> str | None:
         """Return the reason why the statement must stop; ``None``: it may go on."""
@@ -82,11 +89,14 @@ class StatementLimit:
             self._others_since = None
         elif self._others_since is None:
             self._others_since = now
-        elif now - self._others_since >= limits.STATEMENT_BESIDE_OTHERS_SECONDS:
+        elif now - self._others_since >= (
+            self._beside_others or limits.STATEMENT_BESIDE_OTHERS_SECONDS
+        ):
             return self._after(now, "others wait to write; split it, or run it when none do")
         return None
 
     def _after(self, now: float, why: str) -> str:
+        self.cause = why
         return (
             f"the statement was interrupted after {now - self._began:.1f} s and nothing of it"
             f" executed: {why}"

@@ -31,7 +31,7 @@ from hermes_actor.sqlite import sqlite3
 from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.jobs import Outcome, Request
+    from hermes_actor.engine.jobs import Lease, Outcome, Request
     from hermes_actor.engine.kinds import Kind
     from hermes_actor.paths import StorePaths
     from hermes_protocol.status import PhaseReport
@@ -81,6 +81,8 @@ class Writer:
         # Empty: a subscriber that asks for what came before this owner gets a gap.
         self.changes.begin(self.connection.commit_no)
         self.index = self.kind.index(self.connection, self.checkpointer, others_wait)
+        self.lease: Lease | None = None
+        """The interactive transaction that is open. The loop sets it."""
         self.held_by: str | None = None
         """Holder that keeps changes waiting, for people."""
         self.others_wait = others_wait

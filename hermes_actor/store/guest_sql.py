@@ -32,6 +32,7 @@ __all__ = [
     "keeps_a_part",
     "names_index",
     "names_messages",
+    "quoted",
     "raw_text",
     "run_statement",
     "run_step",
@@ -59,6 +60,13 @@ def first_word(sql: str) -> str:
     skipped = _SKIPPED.match(sql)
     word = _WORD.match(sql, skipped.end() if skipped else 0)
     return word.group(0).upper() if word else ""
+
+
+def quoted(sql: str) -> str:
+    """Return the beginning of a statement in one line, for people."""
+    line = " ".join(sql[: 4 * limits.STATEMENT_SHOWN_CHARACTERS].split())
+    shown = line[: limits.STATEMENT_SHOWN_CHARACTERS]
+    return shown if shown == line else f"{shown}…"
 
 
 def names_index(sql: str) -> bool:

@@ -88,6 +88,10 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requests that may be unanswered at one time."""
     frame_bytes: int = 2 * 1024 * 1024
     """Largest frame; larger operations travel as staged parts."""
+    lease_seconds: float = 1.0
+    """Longest interactive transaction."""
+    lease_idle_seconds: float = 0.2
+    """Longest pause between two of its statements."""
 
 
 class Welcome(_Message, frozen=True, kw_only=True, tag="welcome"):
@@ -228,13 +232,14 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
 
     ``first`` is a ``sql.run`` that runs as soon as the lease is granted; its reply is the answer.
     If it is refused, the lease has ended. ``settings`` are those of the connection: see
-    ``sql.run``. ``seconds`` asks for a long lease: it may take so long in all, and pause as long.
+    ``sql.run``; without them it runs under those of the actor. ``seconds`` asks for a long lease:
+    it may take so long in all, and pause as long.
     """
 
     ask: int
     lease: int
     timeout: float | None = field(default=None, name="patience")
-    settings: Settings = {}
+    settings: Settings | None = None
     seconds: float | None = None
     first: Raw = NIL
 

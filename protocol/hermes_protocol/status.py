@@ -20,6 +20,7 @@ __all__ = [
     "HandoffStep",
     "IndexStatus",
     "Latency",
+    "LeaseStatus",
     "Phase",
     "PhaseReport",
     "QueueStatus",
@@ -151,6 +152,21 @@ class ConnectionStatus(_Part, frozen=True, kw_only=True):
     since: float = 0.0
 
 
+class LeaseStatus(_Part, frozen=True, kw_only=True):
+    """The interactive transaction that is open: its holder, and how far it is."""
+
+    name: str = ""
+    pid: int = 0
+    since: float = 0.0
+    statements: int = 0
+    long: bool = False
+
+    def text(self, now: float) -> str:
+        """Return it as people see it, at the time *now*."""
+        held = f"held by pid {self.pid} ({self.name}) for {max(0.0, now - self.since):.1f} s"
+        return f"{held}, {self.statements} statements{', a long one' if self.long else ''}"
+
+
 class HandoffStatus(_Part, frozen=True, kw_only=True):
     """The last attempt to hand over."""
 
@@ -200,6 +216,7 @@ class Status(_Part, frozen=True, kw_only=True):
     connections: list[ConnectionStatus] = []
     rejected: int = 0
     handoff: HandoffStatus | None = None
+    lease: LeaseStatus | None = None
 
     @property
     def phase(self) -> Phase:

@@ -35,7 +35,12 @@ class Served:
 
 @contextmanager
 def served(
-    path: Path, prelude: str = "", *, serves: bool = True, log: Path | None = None
+    path: Path,
+    prelude: str = "",
+    *,
+    serves: bool = True,
+    log: Path | None = None,
+    kind: str = "sessions",
 ) -> Iterator[Served]:
     """The actor of *path* for the time of the block. *prelude* runs in it before it serves.
 
@@ -45,7 +50,7 @@ def served(
     python_path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(SCRIPTS)]))
     with log.open("a") as file:
         process = subprocess.Popen(
-            [sys.executable, "-c", prelude + _MAIN, "serve", "--db", str(path)],
+            [sys.executable, "-c", prelude + _MAIN, "serve", "--db", str(path), "--kind", kind],
             env={**os.environ, "PYTHONPATH": python_path},
             stdout=subprocess.PIPE,
             stderr=file,

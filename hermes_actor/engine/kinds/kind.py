@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from hermes_actor import limits
 from hermes_actor.engine.authorizer import GuestRules
+from hermes_actor.errors import NotAllowed
 from hermes_protocol.messages import Changed
 
 if TYPE_CHECKING:
@@ -21,13 +23,25 @@ __all__ = ["Kind", "LeaseLimits"]
 
 
 class LeaseLimits(NamedTuple):
-    """The time that an interactive transaction may take, in seconds."""
+    """Times of an interactive transaction, in seconds."""
 
     total: float
     idle: float
     """Longest pause between two of its statements."""
     beside_others: float | None
     """Longest time while others wait to write; ``None``: they wait for as long as it may take."""
+
+    def lasting(self, seconds: float) -> LeaseLimits:
+        """Return the limits of a long transaction, which may pause for as long as it lasts.
+
+        Raises :class:`NotAllowed` where others must not wait for so long.
+        """
+        if self.beside_others is not None:
+            raise NotAllowed(
+                f"a transaction on this kind of file may take {self.total:g} s: others wait"
+            )
+        longest = min(seconds, limits.LONG_LEASE_SECONDS)
+        return LeaseLimits(longest, longest, None) if longest > 0 else self
 
 
 class Kind(ABC):
