@@ -223,11 +223,11 @@ def test_statement_that_was_interrupted_is_not_tried_again(tmp_path, sql, make, 
     """Changes that share its batch are made, and the writer meets it once."""
     tried = []
 
-    def apply(conn, operation, really=guest_statements.apply):
+    def apply(conn, operation, really=guest_statements.run_statement):
         tried.append(operation)
         return really(conn, operation)
 
-    monkeypatch.setattr(guest_statements, "apply", apply)
+    monkeypatch.setattr(guest_statements, "run_statement", apply)
     with owned(tmp_path, others_wait=lambda: True) as writer:
         first, statement = ops.MetaSet(key="a", value="1"), ops.SqlStatement(sql=sql)
         last = ops.MetaSet(key="b", value="2")
