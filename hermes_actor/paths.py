@@ -14,6 +14,7 @@ from hermes_actor.errors import CannotOpen, PermissionDenied
 __all__ = [
     "StorePaths", "check_not_hijacked", "check_ownership", "columns_of_orphan", "default_db_path",
     "default_home", "is_gone", "readable", "resolve_paths", "socket_address", "socket_path",
+    "stores_below",
 ]  # fmt: skip
 
 
@@ -81,6 +82,21 @@ class StorePaths(NamedTuple):
 def resolve_paths(db_path: Path) -> StorePaths:
     """The place of *db_path* with every symbolic link resolved."""
     return StorePaths(db_path.resolve())
+
+
+def stores_below(home: Path) -> list[StorePaths]:
+    """Return the stores of *home* and of every folder below it, by their paths.
+
+    A store is a database with a side folder: one that has, or had, an owner.
+    """
+    found = set()
+    # Links are not followed: another home may be behind one.
+    for folder, subfolders, files in os.walk(home):
+        for name in files:
+            if f".{name}.actor" in subfolders:
+                found.add(resolve_paths(Path(folder, name)))
+        subfolders[:] = [name for name in subfolders if not name.endswith(".actor")]
+    return sorted(found)
 
 
 def readable(text: object) -> str:

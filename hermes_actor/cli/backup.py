@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from hermes_actor.cli._every_store import for_every_store
 from hermes_actor.cli.options import db_option, force_option, json_option, keep_option
 from hermes_actor.cli.output import print_result, progress
 from hermes_actor.cli.output_files import checked_output
@@ -37,6 +38,7 @@ def copy_store(paths: StorePaths, keep: int | None) -> Path:
 @click.option("--to", metavar="FILE", help="Write the backup to this file, and prune no other.")
 @force_option
 @json_option
+@for_every_store("to")
 def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_json: bool) -> None:
     """Make a verified backup of a store, even while it is in use.
 
@@ -51,7 +53,7 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
     \b
     Examples:
       hermes-actor backup
-      hermes-actor backup --keep 14
+      hermes-actor backup --all --keep 14
       hermes-actor backup --to /mnt/usb/state.db
     """
     paths = existing_paths(db, PLAIN)

@@ -16,8 +16,8 @@ from hermes_actor.errors import DeadlineExceeded, HermesActorError
 from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "confirm", "confirm_or_fail", "describe_wait", "now_serving", "print_error", "print_result",
-    "progress", "size_text", "waiting", "waiting_for",
+    "collected_results", "confirm", "confirm_or_fail", "describe_wait", "now_serving",
+    "print_error", "print_result", "progress", "size_text", "waiting", "waiting_for",
 ]  # fmt: skip
 
 _QUIET_SECONDS = 1.0
@@ -27,8 +27,25 @@ _LOOK_SECONDS = 0.5
 """Time between two checks for another message."""
 
 
+_collected: list[Any] | None = None
+
+
+@contextlib.contextmanager
+def collected_results() -> Iterator[list[Any]]:
+    """Give the JSON documents of results in the block, which are not printed then."""
+    global _collected
+    _collected = []
+    try:
+        yield _collected
+    finally:
+        _collected = None
+
+
 def print_result(document: Any, text: str, as_json: bool) -> None:
     """Print the result of a command at once: *document* as JSON, or *text*."""
+    if as_json and _collected is not None:
+        _collected.append(document)
+        return
     if as_json:
         print_json(document)
     else:

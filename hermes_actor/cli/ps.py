@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from hermes_actor.cli._every_store import all_option
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output import print_result
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
-from hermes_actor.paths import is_gone, resolve_paths
+from hermes_actor.paths import default_home, is_gone, resolve_paths, stores_below
 from hermes_actor.system.lock_inspection import owners
 
 __all__ = ["ps"]
@@ -20,11 +21,14 @@ __all__ = ["ps"]
 
 @click.command()
 @json_option
-def ps(as_json: bool) -> None:
+@all_option
+def ps(as_json: bool, every: bool) -> None:
     """List all actors of this user.
 
     Shows process, build, kind, phase, clients and file of each. A process in embedded mode owns its
     store too, and is listed as "embedded".
+
+    With --all, stores below HERMES_HOME without an owner are listed, too.
 
     Exit codes: 0, even if there is none.
 
@@ -33,10 +37,18 @@ def ps(as_json: bool) -> None:
       hermes-actor ps
       hermes-actor ps --json | jq -r '.[].database'
     """
-    found = [_describe(pid, db) for pid, db in owners()]
+    running = owners()
+    found = [_describe(pid, db) for pid, db in running]
+    if every:
+        owned = {db for _, db in running}
+        found += [
+            _nothing_known(None, paths.db) | {"phase": "not running"}
+            for paths in stores_below(default_home())
+            if paths.db not in owned
+        ]
     rows = [("PID", "BUILD", "KIND", "PHASE", "CLIENTS", "FILE")]
     rows += [
-        (str(one["pid"]), one["build"] or "?", one["kind"] or "?", one["phase"],
+        (str(one["pid"] or "-"), one["build"] or "?", one["kind"] or "?", one["phase"],
          "?" if one["clients"] is None else str(one["clients"]), one["database"])
         for one in found
     ]  # fmt: skip
@@ -48,11 +60,13 @@ def ps(as_json: bool) -> None:
     print_result(found, "\n".join(lines) if found else "no actors are running", as_json)
 
 
+def _nothing_known(pid: int | None, db: Path) -> dict[str, Any]:
+    known = {"pid": pid, "build": None, "kind": None, "phase": "embedded", "clients": None}
+    return known | {"database": str(db)}
+
+
 def _describe(pid: int, db: Path) -> dict[str, Any]:
-    one: dict[str, Any] = {
-        "pid": pid, "build": None, "kind": None, "phase": "embedded", "clients": None,
-        "database": str(db),
-    }  # fmt: skip
+    one = _nothing_known(pid, db)
     try:
         return one | _ask(pid, db)
     except (DeadlineExceeded, OSError):

@@ -11,6 +11,7 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor._version import __version__
+from hermes_actor.cli._every_store import for_every_store
 from hermes_actor.cli.formatting import count, short_duration
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output import print_result, size_text
@@ -29,6 +30,7 @@ __all__ = ["status"]
 @click.command()
 @db_option
 @json_option
+@for_every_store()
 def status(db: Path | None, as_json: bool) -> int:
     """Show whether an actor is running, and its state.
 
@@ -41,6 +43,7 @@ def status(db: Path | None, as_json: bool) -> int:
     Examples:
       hermes-actor status
       hermes-actor status --json | jq .total_latency
+      hermes-actor status --all
     """
     from hermes_actor.providers.resolve import choose_by_settings
 

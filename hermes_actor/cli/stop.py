@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes, limits
+from hermes_actor.cli._every_store import for_every_store
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option, timeout_option
 from hermes_actor.cli.output import print_result, waiting
@@ -29,6 +30,7 @@ __all__ = ["stop"]
 @timeout_option
 @click.option("--force", is_flag=True, help="Kill the process if it has not exited by then.")
 @json_option
+@for_every_store()
 def stop(db: Path | None, timeout: float, force: bool, as_json: bool) -> int:
     """Stop the actor and wait until its process has exited.
 
@@ -46,6 +48,7 @@ def stop(db: Path | None, timeout: float, force: bool, as_json: bool) -> int:
     Examples:
       hermes-actor stop
       hermes-actor stop --timeout 5 --force
+      hermes-actor stop --all
     """
     return end_actor(paths_for(db), timeout, force=force, as_json=as_json)
 

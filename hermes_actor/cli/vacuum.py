@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from hermes_actor import limits
+from hermes_actor.cli._every_store import for_every_store
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import confirm, print_result, size_text, waiting_for
@@ -40,6 +41,7 @@ _WRITES = 3
 @click.option("--report", is_flag=True, help="Report what could be gained; change nothing.")
 @yes_option
 @json_option
+@for_every_store()
 def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> None:
     """Shrink the file by rewriting it without its unused pages.
 
@@ -52,7 +54,7 @@ def vacuum(db: Path | None, report: bool, yes: bool, as_json: bool) -> None:
 
     \b
     Examples:
-      hermes-actor vacuum --report
+      hermes-actor vacuum --all --report
       hermes-actor vacuum
       hermes-actor vacuum --yes --json
     """

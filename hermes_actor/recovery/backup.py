@@ -112,9 +112,17 @@ def _copy_pages(source: Connection, copy: Connection, on_step: Callable[[int, in
 def verify(copy: Path) -> None:
     """Run SQLite's quick check on *copy*. Raises :class:`Damaged` if it finds anything."""
     with contextlib.closing(connect_reader(copy)) as conn:
-        found = inside(lambda: [text for (text,) in conn.execute("PRAGMA quick_check(3)")])
+        found = inside(_findings, conn, "quick_check")
+        if found != ["ok"]:
+            # Not believed alone: SQLite 3.40 finds NULLs in every row of a WITHOUT ROWID table
+            # whose key names its columns in another order.
+            found = inside(_findings, conn, "integrity_check")
     if found != ["ok"]:
         raise Damaged(f"the copy {copy} is damaged: {'; '.join(found)}")
+
+
+def _findings(conn: Connection, pragma: str) -> list[str]:
+    return [text for (text,) in conn.execute(f"PRAGMA {pragma}(3)")]
 
 
 def _sync(path: Path) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 
 from hermes_actor import exit_codes
+from hermes_actor.cli._every_store import for_every_store
 from hermes_actor.cli.doctor.checks import CHECKS, Check, Finding
-from hermes_actor.cli.formatting import print_json, styled
+from hermes_actor.cli.formatting import styled
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import confirm_or_fail, progress
+from hermes_actor.cli.output import confirm_or_fail, print_result, progress
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.recovery.integrity import check
@@ -32,6 +33,7 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 @db_option
 @click.option("--quick", is_flag=True, help="Skip the integrity check of the whole file.")
 @json_option
+@for_every_store()
 @click.pass_context
 def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) -> int:
     """Check the store and its environment, and say what to fix.
@@ -47,7 +49,7 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     \b
     Examples:
       hermes-actor doctor
-      hermes-actor doctor --quick
+      hermes-actor doctor --all --quick
       hermes-actor doctor --json | jq '.findings[] | select(.level != "ok")'
     """
     paths = resolve_paths(db or default_db_path())  # a home on a server, too, has much to look at
@@ -68,7 +70,8 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     levels = {one.level for one in found}
     if as_json:
         healthy = not levels & {"warning", "broken"}
-        print_json({"healthy": healthy, "findings": [one._asdict() for one in found]})
+        findings = [one._asdict() for one in found]
+        print_result({"healthy": healthy, "findings": findings}, "", as_json)
     elif damaged and sys.stdin.isatty() and confirm_or_fail("Repair it now?", yes=False):
         from hermes_actor.cli.repair import repair
 
