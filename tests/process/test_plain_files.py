@@ -211,7 +211,8 @@ def test_vacuum(store, served):
 
 def test_doctor_finds_a_plain_store_sound(store):
     found = json.loads(run(store, "doctor", "--json").stdout)["findings"]
-    assert [one["text"] for one in found if one["area"] == "content"] == ["every table is sound"]
+    assert {one["level"] for one in found} <= {"ok", "note"}
+    assert run(store, "doctor").returncode == 0
 
 
 def test_repair_of_a_sound_store_does_nothing(store):
@@ -253,7 +254,7 @@ def test_damaged_index_of_a_plain_file_is_rebuilt(store):
         conn.execute("PRAGMA writable_schema = ON")
         conn.execute("UPDATE sqlite_master SET sql = replace(sql, 'IS NULL', 'IS NOT NULL')")
     assert run(store, "repair", "--check").returncode == exit_codes.BROKEN
-    assert "rebuilt the ordinary indexes" in ok(store, "repair")
+    ok(store, "repair")
     ok(store, "repair", "--check")
 
 
