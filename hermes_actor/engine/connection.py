@@ -205,6 +205,8 @@ class WriteConnection:
                 deadline,
                 lambda: self.leave_by,
             )
+            if settings is not None:
+                self.settings.apply(settings, inside=True)
             # Under the write lock: what is found here stays true until the commit.
             self._notice_foreign_commits()
             epoch = get_internal(self.conn, "epoch")

@@ -22,6 +22,8 @@ _SWITCH: dict[int | str, int | str] = {0: 0, 1: 1}
 
 _ALLOWED: dict[str, dict[int | str, int | str]] = {
     "case_sensitive_like": _SWITCH,
+    "cell_size_check": _SWITCH,
+    "defer_foreign_keys": _SWITCH,
     "foreign_keys": _SWITCH,
     "ignore_check_constraints": _SWITCH,
     "legacy_alter_table": _SWITCH,
@@ -35,6 +37,9 @@ the guest (its cache, its timeout), or belong to the owner of the file (its jour
 
 _NOT_INSIDE = frozenset({"foreign_keys"})
 """SQLite ignores these inside a transaction."""
+
+_ONLY_INSIDE = "defer_foreign_keys"
+"""SQLite switches it off at the end of each transaction."""
 
 
 @cache
@@ -72,11 +77,14 @@ class GuestSettings:
     def apply(self, settings: Settings | None, *, inside: bool = False) -> None:
         """Set *settings* of a guest, or those of the engine (``None``).
 
-        *inside* a transaction those that SQLite would ignore stay as they are. Raises
-        :class:`NotAllowed`, and errors of SQLite.
+        Called before a transaction begins, and of a guest's also *inside* it: each time those stay
+        as they are that SQLite would ignore then. Raises :class:`NotAllowed`, and errors of SQLite.
         """
+        if not inside:
+            self._set[_ONLY_INSIDE] = 0
         for name, value in self.resolved(settings).items():
-            if self._set[name] != value and not (inside and name in _NOT_INSIDE):
+            waits = name in _NOT_INSIDE if inside else name == _ONLY_INSIDE
+            if self._set[name] != value and not waits:
                 self._conn.execute(f"PRAGMA {name} = {value}").fetchall()
                 self._set[name] = value
 

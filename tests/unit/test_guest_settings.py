@@ -63,6 +63,18 @@ def test_other_settings_are_refused(settings, asked):
         settings.apply(asked)
 
 
+def test_what_sqlite_switches_off_is_set_in_each_transaction(conn, settings):
+    for _ in range(2):
+        settings.apply({"defer_foreign_keys": 1})
+        conn.execute("BEGIN")
+        settings.apply({"defer_foreign_keys": 1}, inside=True)
+        assert value(conn, "defer_foreign_keys") == 1
+        assert settings.are_set({"defer_foreign_keys": 1})
+        conn.execute("COMMIT")
+    settings.apply(None)
+    assert settings.are_set(None)
+
+
 # --- in the writer --------------------------------------------------------------------------------
 
 
