@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -200,6 +201,15 @@ def test_rows_of_a_change_are_returned(conn):
     assert cursor.fetchall() == [(1, 1), (2, 2)]
 
 
+def test_many_open_cursors_of_a_write_transaction(conn):
+    conn.executemany("INSERT INTO t (x) VALUES (?)", [(n,) for n in range(10)])
+    conn.execute("BEGIN IMMEDIATE")
+    cursors = [conn.execute("SELECT x FROM t WHERE x > 3 ORDER BY x") for _ in range(200)]
+    assert {cursor.fetchone() for cursor in cursors} == {(4,)}
+    assert {tuple(cursor.fetchall()) for cursor in cursors} == {((5,), (6,), (7,), (8,), (9,))}
+    conn.execute("COMMIT")
+
+
 def test_own_writes_are_seen_beside_an_unfinished_cursor(conn):
     conn.executemany("INSERT INTO t (x) VALUES (?)", [(n,) for n in range(5)])
     seen = []
@@ -263,6 +273,28 @@ def test_functions_and_collations_in_reads(conn):
     conn.create_collation("backwards", lambda a, b: (a < b) - (a > b))
     found = conn.execute("SELECT twice(x) FROM t ORDER BY x COLLATE backwards").fetchall()
     assert found == [("bb",), ("aa",)]
+
+
+def test_settings_travel_with_writes(path):
+    with closing(dbapi.connect(path, isolation_level=None)) as strict:
+        strict.executescript("""
+            CREATE TABLE parent (id INTEGER PRIMARY KEY);
+            CREATE TABLE child (parent REFERENCES parent);
+        """)
+        strict.execute("PRAGMA foreign_keys = ON")
+        with closing(dbapi.connect(path, isolation_level=None)) as lax:
+            for _ in range(2):
+                with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY constraint failed"):
+                    strict.execute("INSERT INTO child VALUES (7)")
+                lax.execute("INSERT INTO child VALUES (8)")
+                strict.execute("BEGIN IMMEDIATE")
+                with pytest.raises(sqlite3.IntegrityError):
+                    strict.execute("INSERT INTO child VALUES (7)")
+                strict.execute("ROLLBACK")
+                lax.execute("BEGIN IMMEDIATE")
+                lax.execute("INSERT INTO child VALUES (9)")
+                lax.execute("COMMIT")
+        assert strict.execute("PRAGMA foreign_keys").fetchall() == [(1,)]
 
 
 def test_pragmas_of_the_file(conn, path):
@@ -491,6 +523,57 @@ def test_interrupt_ends_a_read(conn):
 
 
 # --- several processes ---------------------------------------------------------------------------
+
+
+def test_lock_of_another_connection(conn, path):
+    with closing(dbapi.connect(path, isolation_level=None, timeout=0.3)) as other:
+        conn.execute("BEGIN IMMEDIATE")
+        for call in (
+            lambda: other.execute("BEGIN IMMEDIATE"),
+            lambda: other.execute("INSERT INTO t (x) VALUES (1)"),
+        ):
+            with pytest.raises(sqlite3.OperationalError, match=r"^database is locked") as error:
+                call()
+            assert error.value.sqlite_errorname == "SQLITE_BUSY"
+            assert not other.in_transaction
+        assert rows(other) == []
+        conn.execute("COMMIT")
+        other.execute("INSERT INTO t (x) VALUES (2)")
+    assert rows(conn) == [2]
+
+
+def test_waiting_connection_gets_the_lock(conn, path):
+    with closing(dbapi.connect(path, timeout=30, check_same_thread=False)) as other:
+        conn.execute("BEGIN IMMEDIATE")
+        conn.execute("INSERT INTO t (x) VALUES ('first')")
+        thread = threading.Thread(target=other.execute, args=("INSERT INTO t (x) VALUES (2)",))
+        thread.start()
+        time.sleep(0.2)
+        conn.execute("COMMIT")
+        thread.join()
+        other.commit()
+    assert rows(conn) == ["first", 2]
+
+
+def test_pause_that_breaks_the_limit_is_named(conn, path):
+    conn.execute("BEGIN IMMEDIATE")
+    conn.execute("INSERT INTO t (x) VALUES (1)")
+    with closing(dbapi.connect(path, timeout=30, isolation_level=None)) as other:
+        other.execute("INSERT INTO t (x) VALUES ('after')")
+    with pytest.raises(sqlite3.OperationalError, match=r"^database is locked: .*1 s"):
+        conn.execute("INSERT INTO t (x) VALUES (2)")
+    assert not conn.in_transaction
+    assert rows(conn) == ["after"]
+
+
+def test_long_transaction_can_be_announced(conn):
+    conn.lease_seconds = 60
+    conn.execute("BEGIN IMMEDIATE")
+    conn.execute("INSERT INTO t (x) VALUES (1)")
+    time.sleep(1.5)
+    conn.execute("INSERT INTO t (x) VALUES (2)")
+    conn.execute("COMMIT")
+    assert rows(conn) == [1, 2]
 
 
 BOARD = """

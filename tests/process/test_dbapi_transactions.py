@@ -92,6 +92,20 @@ def test_every_begin_and_every_end(twin):
         twin.sql("b", "SELECT x FROM t ORDER BY id")
 
 
+@pytest.mark.parametrize("twin", LEVELS, indirect=True)
+@pytest.mark.parametrize("begin", BEGINS[1:])
+def test_transactions_of_two_connections(twin, begin):
+    twin.sql("a", begin)
+    twin.sql("b", begin)
+    twin.sql("a", INSERT, "a")
+    twin.sql("b", INSERT, "b")
+    twin.do("b", "rollback")
+    twin.do("a", "commit")
+    twin.sql("b", INSERT, "b")
+    twin.do("b", "commit")
+    twin.sql("a", "SELECT x FROM t ORDER BY id")
+
+
 @pytest.mark.parametrize("twin", [None], indirect=True)
 def test_snapshot_that_is_overtaken_cannot_write(twin):
     twin.sql("a", "BEGIN")
