@@ -13,9 +13,8 @@ import click
 from hermes_actor.tools.timestamps import in_words
 
 __all__ = [
-    "clock_time", "coloured", "count", "cut", "fit", "page",
-    "plain", "print_json", "relative_time", "short_duration", "sparkline", "styled",
-    "width",
+    "clock_time", "coloured", "count", "cut", "fit", "json_text", "page", "plain", "print_json",
+    "relative_time", "short_duration", "sparkline", "styled", "width",
 ]  # fmt: skip
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -149,8 +148,8 @@ _C1 = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 """Control characters of eight bits as JSON escapes: terminals obey them, too."""
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on a line; text stays readable, where the stream can encode it."""
+def json_text(value: Any) -> str:
+    """Return one JSON document on a line; text stays readable, where the stream can encode it."""
     # Late: every command loads this module, and few print JSON.
     from hermes_actor.store.surrogates import json_bytes
 
@@ -161,4 +160,9 @@ def print_json(value: Any) -> None:
         import json
 
         text = json.dumps(json.loads(text))
-    sys.stdout.write(text + "\n")
+    return text
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on a line."""
+    sys.stdout.write(json_text(value) + "\n")

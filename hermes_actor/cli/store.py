@@ -31,8 +31,8 @@ from hermes_actor.store.inspection import Identity, create_schema, identify
 from hermes_protocol.features import PLAIN, SESSIONS
 
 __all__ = [
-    "ReadOnlyStore", "closing_store", "creatable_paths", "database_file", "existing_paths",
-    "fail_no_store", "open_read_only", "paths_for",
+    "ReadOnlyStore", "closing_store", "creatable_paths", "database_file", "existing_file",
+    "existing_paths", "fail_no_store", "open_read_only", "paths_for",
 ]  # fmt: skip
 
 R = TypeVar("R")
@@ -98,6 +98,12 @@ def creatable_paths(db: Path | None, kind: str = SESSIONS, *, adopting: bool = F
     elif db is not None and not paths.db.parent.is_dir():
         fail(f"cannot create {paths.db}: there is no folder {paths.db.parent}; create it first")
     return paths
+
+
+def existing_file(paths: StorePaths) -> None:
+    """Fail unless *paths* is a file that exists, whatever it contains."""
+    if not _is_file(paths):
+        fail_no_store(paths.db, paths)
 
 
 def fail_no_store(db: Path | None, paths: StorePaths) -> NoReturn:

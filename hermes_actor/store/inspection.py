@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hermes_actor.sqlite import Connection
+from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import (
     DEFERRED_INDEX_SQL,
@@ -74,7 +74,7 @@ class PageUsage(NamedTuple):
 
 
 class SchemaObject(NamedTuple):
-    """A table, index or trigger, with the SQL that creates it."""
+    """A table, view, index or trigger, with the SQL that creates it."""
 
     type: str
     name: str
@@ -139,8 +139,8 @@ def page_usage(conn: Connection) -> PageUsage:
     return PageUsage(*(scalar(conn, f"PRAGMA {name}") for name in names))
 
 
-def schema_objects(conn: Connection) -> list[SchemaObject]:
-    """Return tables, then indexes, then triggers, in the order in which they were created."""
+def schema_objects(conn: sqlite3.Connection) -> list[SchemaObject]:
+    """Return tables, then views, indexes and triggers, in the order in which they were created."""
     return [SchemaObject(*row) for row in conn.execute(_OBJECTS)]
 
 

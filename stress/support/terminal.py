@@ -29,7 +29,8 @@ class Terminal:
         self.tmux("send-keys", "-t", "0", *keys)
 
     def type(self, text: str) -> None:
-        self.tmux("send-keys", "-t", "0", "-l", text)
+        # tmux takes a semicolon at the end of a word for the end of its own command.
+        self.tmux("send-keys", "-t", "0", "-l", text[:-1] + r"\;" if text.endswith(";") else text)
 
     def screen(self, *, colours: bool = False) -> str:
         return self.tmux("capture-pane", "-p", "-t", "0", *(["-e"] if colours else []))
@@ -49,7 +50,8 @@ def terminal(
 ) -> Iterator[Terminal]:
     """``hermes-actor`` with *arguments* in a terminal; its exit code is shown at the end."""
     program = [sys.executable, "-m", "hermes_actor", *map(str, arguments)]
-    script = f'{shlex.join(program)}; echo "[exit $?]"; sleep 1000'
+    # Ctrl-C is for the command: its shell must live to show the exit code.
+    script = f'trap : INT; {shlex.join(program)}; echo "[exit $?]"; sleep 1000'
     made = Terminal(folder / "tmux.sock")
     full = {**os.environ, "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", **env}
     # The size is that of the screen, whatever the shell of the tests says.

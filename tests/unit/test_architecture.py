@@ -86,7 +86,7 @@ LATE = {
     "session_db": {"engine", "embedded", "providers"},
     "hermes_actor": {"async_session_db", "dbapi"},
     "tools": {"session_db"},
-    "cli": {"actor", "testing", "engine", "embedded", "providers"},
+    "cli": {"actor", "testing", "engine", "embedded", "dbapi", "providers"},
     "__main__": {"cli"},
 }
 
@@ -232,6 +232,7 @@ def test_descriptors_of_any_number_are_waited_for():
 
 FILES_OF_THEIR_OWN = {
     "_export_documents": "the manifest is added to",
+    "_shell": "the history of its statements",
     "output_files": "what people name",
 }
 """Modules of the command line that write or rename files, and which."""

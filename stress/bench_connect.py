@@ -1,0 +1,299 @@
+"""Programs on `hermes_actor.connect()` beside the same programs on `sqlite3`, in one run.
+
+    python stress/bench_connect.py [--writers 1,8,16] [--seconds S] [--rounds N] [--slow-disk]
+
+Two programs. *insert*: one INSERT per write, in autocommit mode, with a timeout of one second.
+*append*: the peer's own `append_message`, a transaction of several statements, unchanged; its
+module gets the one or the other `sqlite3`. Plain `sqlite3` runs in WAL mode with synchronous=FULL,
+so that an acknowledgement means the same on both sides. Each writer is a process; sides take turns,
+each round on a fresh file; figures are medians over rounds, ratios medians over pairs of rounds.
+`--slow-disk` gives every sync of either side 5 ms more. After each round the file is compared
+with what was acknowledged; the exit code says whether they agree. Times are reported, never
+asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import peer
+
+from hermes_actor.paths import resolve_paths
+from hermes_actor.testing.scenario import end_actors
+from hermes_actor.testing.writer_pool import WriterPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hermes_actor.testing.worker import Worker
+
+HERE = Path(__file__).resolve().parent
+BENCH = HERE.parent / ".bench"
+TEXT = "x" * 200
+SYNC_MS = 5
+WARM_UP_SECONDS = 0.3
+SIDES = ("sqlite3", "connect")
+
+SHIM = r"""
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static void slow(void) { struct timespec t = {0, %d * 1000000L}; nanosleep(&t, 0); }
+int fsync(int fd) { slow(); return syscall(SYS_fsync, fd); }
+int fdatasync(int fd) { slow(); return syscall(SYS_fdatasync, fd); }
+"""
+
+TARGETS = {
+    ("insert", 1): {"rate": 0.6},
+    ("insert", 16): {"rate": 0.9, "max": 1 / 20, "even": 0.5},
+    ("append", 1): {"rate": 0.5},
+    ("append", 8): {"rate": 0.8, "max": 1 / 30, "even": 0.8},
+    ("append", 16): {"rate": 0.8, "max": 1 / 30, "even": 0.8},
+}
+SLOW_RATE = 2.5
+"""Of `append` with several writers, where a sync takes 5 ms."""
+
+
+# --- in a worker ---------------------------------------------------------------------------------
+
+
+def write(worker: Worker) -> None:
+    """Write for so long, and leave the times of all writes in a file."""
+    options = worker.options
+    write_one, close = PROGRAMS[options["program"]](worker, options["side"])
+    worker.ready()
+    begin = time.perf_counter() + WARM_UP_SECONDS
+    end = begin + options["seconds"]
+    times, errors, acknowledged, number = [], 0, [], 0
+    while (began := time.perf_counter()) < end:
+        number += 1
+        try:
+            write_one(number)
+            acknowledged.append(number)
+        except sqlite3.OperationalError:
+            errors += 1
+        if began >= begin:
+            times.append(time.perf_counter() - began)
+    close()
+    report = {"times": times, "errors": errors, "acknowledged": acknowledged}
+    (worker.folder / f"{worker.name}.json").write_text(json.dumps(report))
+    worker.done()
+
+
+Program = tuple["Callable[[int], object]", "Callable[[], object]"]
+
+
+def _insert(worker: Worker, side: str) -> Program:
+    module = _module(side)
+    conn = module.connect(worker.store, timeout=1.0, isolation_level=None)
+    conn.execute("PRAGMA journal_mode = WAL")
+    conn.execute("PRAGMA synchronous = FULL")
+    sql = "INSERT INTO events (worker, number, text) VALUES (?, ?, ?)"
+    return lambda number: conn.execute(sql, (worker.name, number, TEXT)), conn.close
+
+
+def _append(worker: Worker, side: str) -> Program:
+    state = _peer(side)
+    db = state.SessionDB(Path(worker.store))
+    if side == "sqlite3":
+        db._conn.execute("PRAGMA synchronous = FULL")
+    db.create_session(worker.name, "cli")
+    return lambda number: db.append_message(worker.name, "user", f"{number} {TEXT}"), db.close
+
+
+def _module(side: str) -> Any:
+    return importlib.import_module("sqlite3" if side == "sqlite3" else "hermes_actor.dbapi")
+
+
+def _peer(side: str) -> Any:
+    """The peer's module, on one or the other `sqlite3`."""
+    state: Any = importlib.import_module("hermes_state")
+    state.sqlite3 = _module(side)
+    return state
+
+
+PROGRAMS: dict[str, Callable[[Worker, str], Program]] = {"insert": _insert, "append": _append}
+
+
+# --- a round -------------------------------------------------------------------------------------
+
+
+class Round(NamedTuple):
+    """One side with one number of writers on one file. Times in milliseconds."""
+
+    rate: float
+    p50: float
+    p99: float
+    max: float
+    even: float
+    """Writes of the slowest process for each of the fastest."""
+    errors: int
+    faults: list[str]
+
+
+def measure(program: str, side: str, folder: Path, count: int, seconds: float) -> Round:
+    """Run one round on a file that does not exist yet."""
+    path = folder / "state.db"
+    _create(program, path)
+    reports: dict[str, dict[str, Any]] = {}
+    with WriterPool(path, folder / "records", path=(HERE,), lifetime=seconds + 120) as pool:
+        pool.add(count, "bench_connect:write", program=program, side=side, seconds=seconds)
+        pool.start()
+        pool.go()
+        pool.wait_done(seconds + 60)
+        for name in pool.names:
+            reports[name] = json.loads((pool.folder / f"{name}.json").read_text())
+    end_actors(resolve_paths(path))
+    times = sorted(1e3 * value for report in reports.values() for value in report["times"])
+    counts = [len(report["times"]) for report in reports.values()]
+    return Round(
+        rate=sum(counts) / seconds,
+        p50=times[len(times) // 2],
+        p99=times[int(0.99 * len(times))],
+        max=times[-1],
+        even=min(counts) / max(counts),
+        errors=sum(report["errors"] for report in reports.values()),
+        faults=[f"{program} {side} N={count}: {one}" for one in _check(program, path, reports)],
+    )
+
+
+def _create(program: str, path: Path) -> None:
+    if program == "append":
+        peer.open_peer(path).close()
+        return
+    with contextlib.closing(sqlite3.connect(path)) as conn:
+        conn.execute("PRAGMA journal_mode = WAL")
+        conn.execute("CREATE TABLE events (worker, number, text)")
+
+
+def _check(program: str, path: Path, reports: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield what the file says against the acknowledgements."""
+    sql = {
+        "insert": "SELECT number FROM events WHERE worker = ? ORDER BY rowid",
+        "append": "SELECT CAST(content AS INTEGER) FROM messages WHERE session_id = ? ORDER BY id",
+    }[program]
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
+        for name, report in reports.items():
+            there = [number for (number,) in conn.execute(sql, (name,))]
+            if there != report["acknowledged"]:
+                lost = len({*report["acknowledged"]} - {*there})
+                yield f"{name}: {lost} lost, {len(there)} there"
+        ((verdict,),) = conn.execute("PRAGMA integrity_check(1)").fetchall()
+        if verdict != "ok":
+            yield f"damaged: {verdict}"
+
+
+# --- the tables ----------------------------------------------------------------------------------
+
+
+def compare(program: str, count: int, folder: Path, options: argparse.Namespace) -> list[str]:
+    """Run the rounds of both sides in turn and print their lines. Returns the faults."""
+    rounds: dict[str, list[Round]] = {side: [] for side in SIDES}
+    for number in range(options.rounds):
+        for side in SIDES[:: -1 if number % 2 else 1]:
+            place = folder / f"{program}-{side}-{count}-{number}"
+            place.mkdir()
+            done = measure(program, side, place, count, options.seconds)
+            rounds[side].append(done)
+            peer.say(f"{program} N={count} {side} round {number + 1}: {done.rate:.0f}/s")
+            shutil.rmtree(place)
+    for side in SIDES:
+        shown = [statistics.median(getattr(done, f) for done in rounds[side]) for f in FIELDS]
+        errors = sum(done.errors for done in rounds[side])
+        print(f"{program:<8}{count:>3}  {side:<9}{shown[0]:>9.0f}"
+              + "".join(f"{value:>10.2f}" for value in shown[1:]) + f"{errors:>8}")  # fmt: skip
+    _print_ratios(program, count, rounds, slow=options.slow_disk)
+    return [fault for done in (*rounds["sqlite3"], *rounds["connect"]) for fault in done.faults]
+
+
+FIELDS = ("rate", "p50", "p99", "max", "even")
+
+
+def _print_ratios(program: str, count: int, rounds: dict[str, list[Round]], *, slow: bool) -> None:
+    targets = dict(TARGETS.get((program, count), {}))
+    if slow:
+        targets["rate"] = SLOW_RATE if program == "append" and count > 1 else 0.0
+    words = []
+    for name in ("rate", "max"):
+        pairs = zip(rounds["connect"], rounds["sqlite3"], strict=True)
+        ratio = statistics.median(getattr(a, name) / getattr(b, name) for a, b in pairs)
+        wanted = targets.get(name, 0.0)
+        aim = f" (aim {'≥' if name == 'rate' else '≤'} {wanted:.2f})" if wanted else ""
+        words.append(f"{name} × {ratio:.2f}{aim}")
+    even = statistics.median(done.even for done in rounds["connect"])
+    aim = f" (aim ≥ {targets['even']:.2f})" if "even" in targets else ""
+    print(f"             {', '.join(words)}, even {even:.2f}{aim}", flush=True)
+
+
+@contextlib.contextmanager
+def _slow_disk(folder: Path, wanted: bool) -> Iterator[None]:
+    """Have every sync of the processes that are started in the block take 5 ms more."""
+    if not wanted:
+        yield
+        return
+    source, library = folder / "slow.c", folder / "slow.so"
+    source.write_text(SHIM % SYNC_MS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+    os.environ["LD_PRELOAD"] = str(library)
+    try:
+        yield
+    finally:
+        del os.environ["LD_PRELOAD"]
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(",")]
+
+    add = parser.add_argument
+    add("--writers", type=numbers, default=[1, 8, 16], help="numbers of processes: 1,8,16")
+    add("--programs", default="insert,append", help="of: insert,append")
+    add("--seconds", type=float, default=3.0, help="length of a round")
+    add("--rounds", type=int, default=3)
+    add("--slow-disk", action="store_true", help="syncs that take 5 ms longer; needs cc")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run all comparisons; 1 if a file disagrees with what was acknowledged."""
+    options = arguments()
+    folder = BENCH / "run" / f"connect-{os.getpid()}"
+    folder.mkdir(parents=True)
+    os.environ.update(HERMES_ACTOR_IDLE_EXIT="1", HERMES_HOME=str(folder / "home"))
+    faults: list[str] = []
+    print(f"milliseconds, medians of {options.rounds} rounds of {options.seconds:g} s;"
+          f" 'even': writes of the slowest process for each of the fastest")  # fmt: skip
+    print(f"{'program':<8}{'N':>3}  {'side':<9}{'writes/s':>9}{'p50':>10}{'p99':>10}{'max':>10}"
+          f"{'even':>10}{'errors':>8}")  # fmt: skip
+    try:
+        with _slow_disk(folder, options.slow_disk):
+            for program in options.programs.split(","):
+                for count in options.writers:
+                    faults += compare(program, count, folder, options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n" + ", ".join(f"{key} {value}" for key, value in peer.machine().items()))
+    print(f"file and acknowledgements disagree in {len(faults)} places")
+    for fault in faults[:20]:
+        print(f"WRONG {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
