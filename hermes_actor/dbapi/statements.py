@@ -14,6 +14,7 @@ from hermes_actor.sqlite import split_script
 __all__ = [
     "CONTROL",
     "DML",
+    "READS",
     "SCHEMA",
     "begins_writing",
     "ends_transaction",
@@ -29,6 +30,9 @@ CONTROL = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE
 
 DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
 """Words before which Python begins a transaction, and whose rows it counts."""
+
+READS = frozenset({"SELECT", "VALUES", "EXPLAIN", "SAVEPOINT", "RELEASE", "ROLLBACK"})
+"""Words of statements that change nothing in the file by themselves."""
 
 SCHEMA = frozenset({"CREATE", "DROP", "ALTER", "VACUUM", "REINDEX", "ANALYZE"})
 """Words after which SQLite must look at the schema again."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes_actor.dbapi.errors import as_sqlite3, locked
+from hermes_actor.dbapi.statements import READS, words
 from hermes_actor.errors import HermesActorError, LeaseLost
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class WriteTransaction:
         self._timeout = timeout
         self._seconds = seconds
         self._journal = Journal()
+        self._may_have_written = False
         self._lease: SqlLease | None = None
 
     def open(self, first: SqlRun | None = None) -> SqlReply | None:
@@ -93,6 +95,8 @@ class WriteTransaction:
 
         Raises "database is locked" if it is not free within the timeout.
         """
+        if first is not None:
+            self._note_writes(first)
         with as_sqlite3():
             self._lease = self._open_lease(self._timeout, first)
         reply = self._lease.reply
@@ -103,6 +107,7 @@ class WriteTransaction:
 
     def run(self, run: SqlRun) -> SqlReply:
         """Run statements, in another lease than before if that was lost."""
+        self._note_writes(run)
         try:
             with as_sqlite3():
                 while True:
@@ -125,6 +130,9 @@ class WriteTransaction:
 
         After any error it is rolled back, unless its text says that the outcome is unknown.
         """
+        if not self._may_have_written:
+            self.rollback()  # nothing to commit, number and sync
+            return
         try:
             with as_sqlite3():
                 while True:
@@ -145,6 +153,10 @@ class WriteTransaction:
         if lease is not None:
             with contextlib.suppress(HermesActorError, OSError):
                 lease.rollback()
+
+    def _note_writes(self, run: SqlRun) -> None:
+        if any(words(step.sql)[0] not in READS for step in run.steps):
+            self._may_have_written = True
 
     def _open_lease(self, timeout: float, first: SqlRun | None) -> SqlLease:
         return self._port.open_lease(self._settings, timeout, first=first, seconds=self._seconds)

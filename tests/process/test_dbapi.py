@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -668,3 +669,51 @@ def test_deleted_file_is_created_again(conn, path):
     with closing(hermes_actor.connect(path, timeout=0)) as again:
         assert again.execute("SELECT 1 FROM sqlite_master WHERE name = 't'").fetchall() == []
         again.execute("CREATE TABLE t (x)")
+
+
+@pytest.fixture
+def interrupted():
+    """Raise KeyboardInterrupt a moment later, as Ctrl-C does."""
+
+    def raise_(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, raise_)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("sql", ["BEGIN IMMEDIATE", "INSERT INTO t (x) VALUES ('interrupted')"])
+def test_interrupted_wait_leaves_a_usable_connection(conn, path, interrupted, sql):
+    conn.execute("BEGIN IMMEDIATE")
+    with closing(dbapi.connect(path, isolation_level=None, timeout=30)) as other:
+        interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            other.execute(sql)
+        assert not other.in_transaction
+        conn.execute("COMMIT")
+        other.execute("INSERT INTO t (x) VALUES ('after')")
+        # The statement was sent before the interrupt: it may have been made, as a whole.
+        assert rows(conn) in (["after"], ["interrupted", "after"])
+
+
+def test_interrupted_statement_ends_its_transaction(conn, interrupted):
+    conn.execute("BEGIN IMMEDIATE")
+    conn.execute("INSERT INTO t (x) VALUES ('before')")
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
+    interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        conn.execute(endless)
+    assert not conn.in_transaction
+    conn.execute("INSERT INTO t (x) VALUES ('after')")
+    assert rows(conn) == ["after"]
+
+
+def test_write_transaction_that_only_read_is_no_change(conn, path):
+    conn.execute("INSERT INTO t (x) VALUES (1)")
+    before = own(path, "commit_no")
+    conn.execute("BEGIN IMMEDIATE")
+    assert rows(conn) == [1]
+    conn.execute("COMMIT")
+    assert own(path, "commit_no") == before
