@@ -54,6 +54,12 @@ def put(key: str, value: str = "v") -> MetaSet:
     return MetaSet(key=key, value=value)
 
 
+def put_by_sql(key: str, value: str = "v") -> SqlStatement:
+    """The same as a statement of a guest, for files of any kind."""
+    sql = "INSERT OR REPLACE INTO state_meta (key, value) VALUES (?, ?)"
+    return SqlStatement(sql=sql, parameters=[key, value])
+
+
 def append(text: str, session_id: str = "s") -> MessageAppend:
     return MessageAppend(
         session_id=session_id, message=MessageRow(role="user", timestamp=2.0, content=text)

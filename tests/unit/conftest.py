@@ -3,14 +3,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.direct_writer import run
+from support.direct_writer import put as put_meta
+from support.direct_writer import put_by_sql, run
+from support.files import raw
 from support.protocol_actor import FakeActor, Link, connect
 
 from hermes_actor.client.protocol import client_protocol
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import resolve_paths
-from hermes_protocol.operations import SessionCreate
+from hermes_protocol.operations import Operation, SessionCreate
 
 OpenWriter = Callable[..., Writer]
 
@@ -22,12 +24,27 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_writer(path: Path) -> Iterator[OpenWriter]:
+def kind() -> str:
+    """The kind of the file. A test about all kinds is parametrised by it."""
+    return "sessions"
+
+
+@pytest.fixture
+def put(kind: str) -> Callable[..., Operation[Any]]:
+    """An operation that leaves a key and a value in ``state_meta``, in a file of any kind."""
+    return put_meta if kind == "sessions" else put_by_sql
+
+
+@pytest.fixture
+def open_writer(path: Path, kind: str) -> Iterator[OpenWriter]:
     """Open writers in this process. Their connections are closed at the end."""
     opened: list[Writer] = []
+    if kind == "plain":
+        with raw(path) as conn:
+            conn.execute("CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT)")
 
     def open_(env: Environment | None = None) -> Writer:
-        opened.append(Writer(resolve_paths(path), env))
+        opened.append(Writer(resolve_paths(path), env, kind=kind))
         return opened[-1]
 
     yield open_
@@ -36,10 +53,13 @@ def open_writer(path: Path) -> Iterator[OpenWriter]:
 
 
 @pytest.fixture
-def writer(open_writer: OpenWriter) -> Writer:
-    """A writer of a file with one session."""
+def writer(open_writer: OpenWriter, kind: str) -> Writer:
+    """A writer of a file with one session or, if it is plain, one row."""
     writer = open_writer()
-    assert run(writer, SessionCreate(id="s", source="cli", started_at=1.0)) == [True]
+    if kind == "sessions":
+        assert run(writer, SessionCreate(id="s", source="cli", started_at=1.0)) == [True]
+    else:
+        run(writer, put_by_sql("s"))
     return writer
 
 

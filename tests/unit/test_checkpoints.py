@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.direct_writer import (
     FakeTime,
-    put,
     run,
 )
 from support.files import raw
@@ -19,6 +18,7 @@ from hermes_actor.engine.checkpoint import (
     run_checkpoint,
 )
 from hermes_actor.paths import resolve_paths
+from hermes_protocol.features import KINDS
 
 NOW = 100.0
 QUIET = NOW - limits.TRUNCATE_AFTER_IDLE_SECONDS
@@ -109,7 +109,8 @@ def test_checkpoints_are_neither_too_rare_nor_too_frequent(events):
             assert decide(state, now + 1000, waiting=False) is Action.NOTHING
 
 
-def test_fifty_writes_are_checkpointed_at_the_first_quiet_moment(writer):
+@pytest.mark.parametrize("kind", KINDS)
+def test_fifty_writes_are_checkpointed_at_the_first_quiet_moment(writer, put):
     run(writer, *(put(str(n)) for n in range(48)))
     writer.checkpointer.run_if_due(waiting=False)
     assert writer.checkpointer.state.outcomes == {}
@@ -120,7 +121,8 @@ def test_fifty_writes_are_checkpointed_at_the_first_quiet_moment(writer):
     assert writer.checkpointer.state.outcomes == {"passive.complete": 1}
 
 
-def test_a_thousand_frames_do_not_wait_for_fifty_writes(writer):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_frames_do_not_wait_for_fifty_writes(writer, put):
     """4 KiB pages: twenty rows of half a megabyte are 2,500 frames."""
     for n in range(20):
         run(writer, put(str(n), "x" * 512 * 1024))
@@ -128,8 +130,9 @@ def test_a_thousand_frames_do_not_wait_for_fifty_writes(writer):
     assert writer.checkpointer.state.outcomes
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("action", [Action.PASSIVE, Action.RESTART, Action.TRUNCATE])
-def test_pinned_wal_is_reported_as_partial(writer, path, action):
+def test_pinned_wal_is_reported_as_partial(writer, path, action, put):
     time = FakeTime()
     with raw(path) as reader:
         reader.execute("BEGIN")
@@ -145,7 +148,8 @@ def test_pinned_wal_is_reported_as_partial(writer, path, action):
     assert writer.checkpointer.state.outcomes == {f"{action.value.lower()}.complete": 1}
 
 
-def test_reader_that_leaves_in_time_is_waited_for(writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_reader_that_leaves_in_time_is_waited_for(writer, path, put):
     time = FakeTime()
     with raw(path) as reader:
         reader.execute("BEGIN")
@@ -158,7 +162,8 @@ def test_reader_that_leaves_in_time_is_waited_for(writer, path):
     assert resolve_paths(path).wal.stat().st_size == 0
 
 
-def test_quiet_file_gets_a_short_wal(open_writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_quiet_file_gets_a_short_wal(open_writer, path, put):
     time = FakeTime()
     writer = open_writer(time.env())
     run(writer, put("1"))

@@ -2,12 +2,12 @@
 
 import sqlite3
 
+import pytest
 from support.direct_writer import (
     FakeTime,
     append,
     assert_index_is_true,
     keys,
-    put,
     run,
 )
 from support.files import raw
@@ -17,12 +17,14 @@ from hermes_actor.errors import (
     Busy,
 )
 from hermes_actor.paths import resolve_paths
+from hermes_protocol.features import KINDS
 from hermes_protocol.operations import (
     SessionCreate,
 )
 
 
-def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path, put):
     dead = open_writer()
     run(dead, *(put(str(n)) for n in range(20)))
     wal = resolve_paths(path).wal
@@ -36,7 +38,8 @@ def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path):
     assert commits.count("COMMIT") == 2  # one of the barrier, one of the batch
 
 
-def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path, put):
     run(open_writer(), put("1"))
     time = FakeTime()
     with raw(path) as reader:
@@ -52,7 +55,8 @@ def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path):
 # --- foreign locks ---------------------------------------------------------------------------
 
 
-def test_operation_waits_for_a_foreign_lock(open_writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_operation_waits_for_a_foreign_lock(open_writer, path, put):
     time = FakeTime()
     writer = open_writer(time.env())
     run(writer, put("1"))
@@ -64,7 +68,8 @@ def test_operation_waits_for_a_foreign_lock(open_writer, path):
     assert keys(path) == ["1", "2"]
 
 
-def test_foreign_lock_that_outlasts_the_deadline(open_writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_foreign_lock_that_outlasts_the_deadline(open_writer, path, put):
     time = FakeTime()
     writer = open_writer(time.env())
     run(writer, put("1"))
@@ -81,7 +86,8 @@ def test_foreign_lock_that_outlasts_the_deadline(open_writer, path):
     assert keys(path) == ["1", "3"]
 
 
-def test_foreign_lock_delays_the_barrier_too(open_writer, path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_foreign_lock_delays_the_barrier_too(open_writer, path, put):
     open_writer().close()
     time = FakeTime()
     with raw(path) as foreign:

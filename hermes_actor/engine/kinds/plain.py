@@ -12,10 +12,8 @@ from hermes_actor.engine.index.base import Index
 from hermes_actor.engine.kinds.kind import Kind, LeaseLimits
 from hermes_actor.engine.meta_table import create_meta_tables, lacks_meta_tables
 from hermes_actor.errors import wrong_kind
-from hermes_actor.store.guest_sql import run_statement
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import COMMON_OWN_SQL
-from hermes_protocol.operations import SqlStatement
 
 if TYPE_CHECKING:
     from hermes_actor.engine.checkpoint import Checkpointer
@@ -57,11 +55,9 @@ class _Plain(Kind):
         """Read nothing: statements find out for themselves."""
 
     def apply(self, conn: Connection, operation: Operation[Any]) -> Any:
-        """Run a statement. Raises :class:`WrongKind` for operations of another kind."""
-        if not isinstance(operation, SqlStatement):
-            (_, _, db), *_ = conn.execute("PRAGMA database_list")
-            raise wrong_kind(db, self.name, "sessions")
-        return run_statement(conn, operation)
+        """Raise :class:`WrongKind`: SQL of guests is all that the file takes."""
+        (_, _, db), *_ = conn.execute("PRAGMA database_list")
+        raise wrong_kind(db, self.name, "sessions")
 
     def index(
         self,
