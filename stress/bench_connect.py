@@ -74,10 +74,11 @@ def write(worker: Worker) -> None:
     """Write for so long, and leave the times of all writes in a file."""
     options = worker.options
     write_one, close = PROGRAMS[options["program"]](worker, options["side"])
+    write_one(0)  # the first write of a file starts its actor
     worker.ready()
     begin = time.perf_counter() + WARM_UP_SECONDS
     end = begin + options["seconds"]
-    times, errors, acknowledged, number = [], 0, [], 0
+    times, errors, acknowledged, number = [], 0, [0], 0
     while (began := time.perf_counter()) < end:
         number += 1
         try:
