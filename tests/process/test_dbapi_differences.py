@@ -175,6 +175,25 @@ def pauses_are_limited(conn):
     assert conn.execute("SELECT count(*) FROM t").fetchone() == (3,)
 
 
+@difference("the first write to a WAL file that never had an actor, in a transaction that has read")
+def first_actor_overtakes_a_snapshot(conn):
+    path = conn._target.paths.db.with_name("adopted.db")
+    with closing(sqlite3.connect(path)) as native:
+        native.execute("PRAGMA journal_mode = WAL")
+        native.execute("CREATE TABLE t (x)")
+    with closing(dbapi.connect(path, isolation_level=None)) as adopted:
+        for expected in ("SQLITE_BUSY_SNAPSHOT", None):
+            adopted.execute("BEGIN")
+            adopted.execute("SELECT * FROM t").fetchall()
+            try:
+                adopted.execute("INSERT INTO t VALUES (1)")
+                found = None
+            except sqlite3.OperationalError as error:
+                found = error.sqlite_errorname
+            assert found == expected
+            adopted.rollback()
+
+
 @difference("`fork`")
 def child_is_refused(conn):
     child = os.fork()
