@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from support.actors import actor_pid, end_actors, wait_nobody
+from support.actors import actor_pid, end_actors, wait_no_actor
 from support.fake_builds import command, serving
 from support.files import names, query, raw
 from support.foreign_files import SCRIPTS, changed, make_foreign, shape
@@ -156,7 +156,7 @@ def store(board):
 
 def stop(path):
     ok(path, "stop")
-    wait_nobody(path)
+    wait_no_actor(path)
 
 
 @pytest.mark.parametrize("served", [True, False], ids=["actor", "no actor"])
