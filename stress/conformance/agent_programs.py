@@ -8,11 +8,14 @@ of a kanban board from creation to completion and prints how many, and every err
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import re
+import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 AGENT = ROOT / ".venv" / "agent"
 """The program, without its dependencies. ``make`` puts it there."""
+
+_ROLLED_BACK = ("database is locked", "cannot commit - no transaction is active")
+"""Words of errors after which nothing of a transaction may be there. The second ones follow if the
+program has caught the first by itself."""
+
+_MOST_TRIES = 50
+"""Of one step. Its transaction is lost with its actor, and what it has read changes meanwhile."""
 
 _ID = re.compile(r"\b(?:[tp]_[0-9a-f]{8}|[0-9a-f]{32})\b")
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.+]+|\b1[789]\d{8}(?:\.\d+)?\b")
@@ -141,22 +151,49 @@ def _without_chance(seen: list[Any]) -> list[Any]:
 def work(module: str, path: Path, name: str, tasks: int) -> dict[str, Any]:
     """Take so many tasks of the board in *path* from creation to completion."""
     board = _load("hermes_cli.kanban_db", module)
-    done, errors = [], []
-    for number in range(tasks):
-        try:
-            conn = board.connect(path)
+    done: list[str] = []
+    errors: list[str] = []
+    counts = {"retries": 0, "own checks": 0}
+
+    def make(step: Any) -> Any:
+        """Make *step*, again if it was rolled back: then nothing of it may be there."""
+        for _ in range(_MOST_TRIES):
+            made = False
             try:
-                task = board.create_task(conn, title=f"{name} {number}", assignee=name)
-                claimed = board.claim_task(conn, task, claimer=name)
-                board.add_comment(conn, task, name, f"comment {number}")
-                if claimed is None or not board.complete_task(conn, task, result=f"{number}"):
-                    raise AssertionError(f"{task} could not be claimed or completed")
-                done.append(task)
-            finally:
-                conn.close()
+                with contextlib.closing(board.connect(path)) as conn:
+                    made = True
+                    return step(conn)
+            except sqlite3.OperationalError as error:
+                if not str(error).startswith(_ROLLED_BACK):
+                    raise
+                counts["retries"] += 1
+            except sqlite3.DatabaseError as error:
+                # The program compares the header of the file with its size, before its statements
+                # and after its commits, and takes half a checkpoint for damage.
+                if not str(error).startswith("torn-extend"):
+                    raise
+                counts["own checks"] += 1
+                if made:
+                    return None
+                time.sleep(0.1)
+        raise TimeoutError(f"rolled back {_MOST_TRIES} times")
+
+    for number in range(tasks):
+        title = f"{name} {number}"
+        try:
+            make(lambda conn: board.create_task(conn, title=title, assignee=name))  # noqa: B023
+            (task,) = make(lambda conn: _named(conn, title))  # noqa: B023
+            make(lambda conn: board.claim_task(conn, task, claimer=name))  # noqa: B023
+            make(lambda conn: board.add_comment(conn, task, name, "a comment"))  # noqa: B023
+            make(lambda conn: board.complete_task(conn, task, result="done"))  # noqa: B023
+            done.append(task)
         except Exception as error:
-            errors.append(f"{type(error).__name__}: {error}")
-    return {"done": done, "errors": errors}
+            errors.append(f"{title}: {type(error).__name__}: {error}")
+    return {"done": done, "errors": errors, "counts": counts}
+
+
+def _named(conn: Any, title: str) -> list[str]:
+    return [task for (task,) in conn.execute("SELECT id FROM tasks WHERE title = ?", (title,))]
 
 
 def main() -> int:
