@@ -41,7 +41,7 @@ COMMANDS = {
     "service": "Run the actor under systemd, or launchd on macOS.",
     "sessiondb": "Manage where sessions are stored.",
     "sessions": "List, show, export, import and delete sessions.",
-    "sql": "Run SQL on a database file, safely beside the programs that use it.",
+    "sql": "Run SQL on a database file, beside the programs that use it.",
     "status": "Show whether an actor is running, and its state.",
     "stop": "Stop the actor and wait until its process has exited.",
     "title": "Show, set or clear the title of a session.",

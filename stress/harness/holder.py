@@ -45,7 +45,7 @@ def hold(worker: Worker) -> None:
             executed = "yes"
         except Exception as error:
             executed = getattr(error, "executed", "unknown")
-            if type(error).__name__ not in ("DeadlineExceeded", "OutcomeUnknown"):
+            if type(error).__name__ not in ("DeadlineExceeded", "LeaseLost", "OutcomeUnknown"):
                 record("e", time.monotonic(), f"{key}: {type(error).__name__}: {error}"[:300])
         there = db.get_meta(key)
         if (executed, there) in (("no", "here"), ("yes", None)):

@@ -26,7 +26,7 @@ __all__ = ["OUT_OF_TIME", "Workload", "judge", "new_sandbox", "run_clients"]
 
 _CHECK = ROOT / "stress" / "check_history.py"
 
-OUT_OF_TIME = ("DeadlineExceeded", "OutcomeUnknown", "SpawnFailed")
+OUT_OF_TIME = ("DeadlineExceeded", "LeaseLost", "OutcomeUnknown", "SpawnFailed")
 """What a change may end with while there are faults; each says whether it was executed."""
 
 

@@ -62,7 +62,9 @@ class Build:
 
     def append(self, module: str, code: str) -> Self:
         """Put *code* at the end of a module."""
-        file = self.packages.joinpath(*module.split(".")).with_suffix(".py")
+        place = self.packages.joinpath(*module.split("."))
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        assert file.exists(), f"there is no module {module}"
         with file.open("a") as text:
             text.write(f"\n{textwrap.dedent(code)}\n")
         return self

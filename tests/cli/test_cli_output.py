@@ -200,13 +200,13 @@ def test_store_behind_standard_output(home):
 def test_file_that_appears_meanwhile_is_not_replaced(home, monkeypatch):
     home.add("s", "a question")
     target = home.path / "file"
-    from hermes_actor.cli.sessions import export
+    from hermes_actor.cli.sessions import _export_documents
 
     def slow(*_):
         target.write_text("somebody else's")
         return {"id": "s", "messages": []}
 
-    monkeypatch.setattr(export, "with_activity", slow)
+    monkeypatch.setattr(_export_documents, "with_activity", slow)
     done = home("sessions", "export", target)
     assert done == (1, "", f"Error: {target} exists; use --force to overwrite it\n")
     assert target.read_text() == "somebody else's"

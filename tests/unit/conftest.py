@@ -24,27 +24,27 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kind() -> str:
+def file_kind() -> str:
     """The kind of the file. A test about all kinds is parametrised by it."""
     return "sessions"
 
 
 @pytest.fixture
-def put(kind: str) -> Callable[..., Operation[Any]]:
+def put(file_kind: str) -> Callable[..., Operation[Any]]:
     """An operation that leaves a key and a value in ``state_meta``, in a file of any kind."""
-    return put_meta if kind == "sessions" else put_by_sql
+    return put_meta if file_kind == "sessions" else put_by_sql
 
 
 @pytest.fixture
-def open_writer(path: Path, kind: str) -> Iterator[OpenWriter]:
+def open_writer(path: Path, file_kind: str) -> Iterator[OpenWriter]:
     """Open writers in this process. Their connections are closed at the end."""
     opened: list[Writer] = []
-    if kind == "plain":
+    if file_kind == "plain":
         with raw(path) as conn:
             conn.execute("CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT)")
 
     def open_(env: Environment | None = None) -> Writer:
-        opened.append(Writer(resolve_paths(path), env, kind=kind))
+        opened.append(Writer(resolve_paths(path), env, kind=file_kind))
         return opened[-1]
 
     yield open_
@@ -53,10 +53,10 @@ def open_writer(path: Path, kind: str) -> Iterator[OpenWriter]:
 
 
 @pytest.fixture
-def writer(open_writer: OpenWriter, kind: str) -> Writer:
+def writer(open_writer: OpenWriter, file_kind: str) -> Writer:
     """A writer of a file with one session or, if it is plain, one row."""
     writer = open_writer()
-    if kind == "sessions":
+    if file_kind == "sessions":
         assert run(writer, SessionCreate(id="s", source="cli", started_at=1.0)) == [True]
     else:
         run(writer, put_by_sql("s"))

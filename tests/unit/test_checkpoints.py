@@ -109,7 +109,7 @@ def test_checkpoints_are_neither_too_rare_nor_too_frequent(events):
             assert decide(state, now + 1000, waiting=False) is Action.NOTHING
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_fifty_writes_are_checkpointed_at_the_first_quiet_moment(writer, put):
     run(writer, *(put(str(n)) for n in range(48)))
     writer.checkpointer.run_if_due(waiting=False)
@@ -121,7 +121,7 @@ def test_fifty_writes_are_checkpointed_at_the_first_quiet_moment(writer, put):
     assert writer.checkpointer.state.outcomes == {"passive.complete": 1}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_a_thousand_frames_do_not_wait_for_fifty_writes(writer, put):
     """4 KiB pages: twenty rows of half a megabyte are 2,500 frames."""
     for n in range(20):
@@ -130,7 +130,7 @@ def test_a_thousand_frames_do_not_wait_for_fifty_writes(writer, put):
     assert writer.checkpointer.state.outcomes
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 @pytest.mark.parametrize("action", [Action.PASSIVE, Action.RESTART, Action.TRUNCATE])
 def test_pinned_wal_is_reported_as_partial(writer, path, action, put):
     time = FakeTime()
@@ -148,7 +148,7 @@ def test_pinned_wal_is_reported_as_partial(writer, path, action, put):
     assert writer.checkpointer.state.outcomes == {f"{action.value.lower()}.complete": 1}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_reader_that_leaves_in_time_is_waited_for(writer, path, put):
     time = FakeTime()
     with raw(path) as reader:
@@ -162,7 +162,7 @@ def test_reader_that_leaves_in_time_is_waited_for(writer, path, put):
     assert resolve_paths(path).wal.stat().st_size == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_quiet_file_gets_a_short_wal(open_writer, path, put):
     time = FakeTime()
     writer = open_writer(time.env())

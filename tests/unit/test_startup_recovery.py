@@ -23,7 +23,7 @@ from hermes_protocol.operations import (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path, put):
     dead = open_writer()
     run(dead, *(put(str(n)) for n in range(20)))
@@ -38,7 +38,7 @@ def test_opening_folds_the_wal_of_a_dead_owner_back(open_writer, path, put):
     assert commits.count("COMMIT") == 2  # one of the barrier, one of the batch
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path, put):
     run(open_writer(), put("1"))
     time = FakeTime()
@@ -55,7 +55,7 @@ def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path, pu
 # --- foreign locks ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_operation_waits_for_a_foreign_lock(open_writer, path, put):
     time = FakeTime()
     writer = open_writer(time.env())
@@ -68,7 +68,7 @@ def test_operation_waits_for_a_foreign_lock(open_writer, path, put):
     assert keys(path) == ["1", "2"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_foreign_lock_that_outlasts_the_deadline(open_writer, path, put):
     time = FakeTime()
     writer = open_writer(time.env())
@@ -86,7 +86,7 @@ def test_foreign_lock_that_outlasts_the_deadline(open_writer, path, put):
     assert keys(path) == ["1", "3"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_kind", KINDS)
 def test_foreign_lock_delays_the_barrier_too(open_writer, path, put):
     open_writer().close()
     time = FakeTime()

@@ -41,7 +41,7 @@ def sql(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Run SQL on a database file, safely beside the programs that use it.
+    """Run SQL on a database file, beside the programs that use it.
 
     FILE is any SQLite database. Without --write it is opened read-only. With --write, changes go
     through the actor of the file: no program ever sees "database is locked" because of you.
