@@ -15,7 +15,7 @@ from hermes_actor.sqlite import wal_reset_safe
 
 FAULTS = [
     Fault("a child goes on with the connection of its parent", "forks", "shared-connection",
-          "refused|lost|doubled|mismatch|phantom|clients have ended"),
+          "refused|lost|doubled|mismatch|phantom|clients have ended|stuck"),
     Fault("a number that was used for something else is answered", "hostile", "no-digest",
           "number_used_twice"),
     Fault("only the decoder's own errors are expected", "fuzz_socket", "decode-errors-only",

@@ -59,10 +59,10 @@ def _reply_before_commit() -> None:
         self.commit_no = commit_no
         owed.append((self, commit_no, writes))
 
-    def pay(self: WriteConnection, *arguments: Any) -> Any:
+    def pay(self: WriteConnection, *arguments: Any, **options: Any) -> Any:
         while owed:
             commit(*owed.pop())
-        return begin(self, *arguments)
+        return begin(self, *arguments, **options)
 
     replace(WriteConnection, "commit", late_commit)
     replace(WriteConnection, "begin", pay)

@@ -74,12 +74,12 @@ def _receipts_by_the_clock() -> None:
         init(self, *arguments)
         born[id(self)] = time.time()
 
-    def sweep_and_find(self: Receipts, conn: Any, ticket: Any) -> Any:
+    def sweep_and_find(self: Receipts, conn: Any, ticket: Any, **more: Any) -> Any:
         if abs(time.time() - born[id(self)]) > 1800:
             born[id(self)] = time.time()
             conn.execute("DELETE FROM hermes_actor_receipts")
             self._clients.clear()
-        return find(self, conn, ticket)
+        return find(self, conn, ticket, **more)
 
     _put(Receipts, "__init__", begin)
     _put(Receipts, "find", sweep_and_find)
@@ -133,13 +133,13 @@ def _no_digest() -> None:
 
     find = Receipts.find
 
-    def find_any(self: Receipts, conn: Any, ticket: Any) -> Any:
+    def find_any(self: Receipts, conn: Any, ticket: Any, **more: Any) -> Any:
         ((digest,),) = conn.execute(
             "SELECT COALESCE(MAX(digest), ?) FROM hermes_actor_receipts"
             " WHERE client = ? AND seq = ?",
             (ticket.digest, ticket.client, ticket.seq),
         )
-        return find(self, conn, ticket._replace(digest=digest))
+        return find(self, conn, ticket._replace(digest=digest), **more)
 
     _put(Receipts, "find", find_any)
 

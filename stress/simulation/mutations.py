@@ -27,7 +27,7 @@ def _no_receipts_looked_at() -> None:
         )
         plain(self, conn, ticket, commit_no, result)
 
-    def find(self: Receipts, conn: Any, ticket: Any) -> None:
+    def find(self: Receipts, conn: Any, ticket: Any, **_more: Any) -> None:
         if ticket.client not in self._clients:
             self._meet(conn, ticket.client)
 
