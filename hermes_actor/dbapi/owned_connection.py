@@ -229,7 +229,10 @@ class OwnedConnection(BaseConnection):
 
     def _lose(self) -> None:
         """Roll back here what is rolled back in the actor."""
-        self._transaction = None
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            # A statement may have ended the transaction; its lease would stay, and others wait.
+            transaction.rollback()
         self._is_stale = True
         if self.in_transaction:
             inside(_Native.rollback, self)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from hermes_actor.dbapi.statements import GAP
+
 __all__ = ["ANSWERED", "LOCAL", "OWNERS", "SETTINGS", "Pragma", "parse"]
 
 SETTINGS = frozenset({
@@ -34,9 +36,9 @@ LOCAL = frozenset({
 })  # fmt: skip
 """They are about the connection of the caller alone: answered here, inside a transaction too."""
 
+_NAME = r"(?:\w+|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|'[^']*')"
 _PRAGMA = re.compile(
-    r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$)|;)*PRAGMA\s+"
-    r"(?:(?:\w+|\"[^\"]*\"|`[^`]*`|\[[^\]]*\])\s*\.\s*)?(\w+)\s*(?:[=(]\s*([^;)]*))?",
+    rf"(?:{GAP}|;)*PRAGMA{GAP}*(?:{_NAME}{GAP}*\.{GAP}*)?({_NAME}){GAP}*(?:[=(]\s*([^;)]*))?",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -54,4 +56,5 @@ def parse(sql: str) -> Pragma | None:
     if match is None:
         return None
     argument = match[2]
-    return Pragma(match[1].lower(), None if argument is None else argument.strip().strip("'\""))
+    name = match[1].strip("\"`[]'").lower()
+    return Pragma(name, None if argument is None else argument.strip().strip("'\""))

@@ -15,6 +15,7 @@ __all__ = [
     "CONTROL",
     "DML",
     "READS",
+    "GAP",
     "SCHEMA",
     "begins_writing",
     "ends_transaction",
@@ -39,19 +40,20 @@ SCHEMA = frozenset({"CREATE", "DROP", "ALTER", "VACUUM", "REINDEX", "ANALYZE"})
 
 _TEMPORARY = frozenset({"TEMP", "TEMPORARY"})
 _COUNTERS = re.compile(r"\b(?:(?:total_)?changes|last_insert_rowid)\s*\(", re.IGNORECASE)
-_WORDS = re.compile(
-    r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$)|;)*([A-Za-z]+)(?:\s+([A-Za-z]+))?", re.DOTALL
-)
+GAP = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))"
+"""One piece of what may stand between two words. One blank and not many: repeated by its users, a
+pattern with two stars would take for ever on a long run of blanks."""
+
+_WORDS = re.compile(rf"(?:{GAP}|;)*([A-Za-z]+)(?:{GAP}+([A-Za-z]+))?", re.DOTALL)
 _TO = re.compile(
-    r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*ROLLBACK\s+(?:TRANSACTION\s+)?TO\b",
-    re.DOTALL | re.IGNORECASE,
+    rf"(?:{GAP}|;)*ROLLBACK{GAP}+(?:TRANSACTION{GAP}+)?TO\b", re.DOTALL | re.IGNORECASE
 )
 
 
 def words(sql: str) -> tuple[str, str]:
     """Return the first two words of *sql* in upper case, comments skipped; "" where there is none.
 
-    The second one only if nothing but white space is between them.
+    The second one only if nothing but white space and comments are between them.
     """
     match = _WORDS.match(sql)
     return (match[1].upper(), (match[2] or "").upper()) if match else ("", "")

@@ -156,8 +156,10 @@ class Authorizer:
                 return sqlite3.SQLITE_DENY  # a trigger that a guest has left behind
             if self.deferring and trigger in _DEFERRED and _maintains(action, arg1, arg2, trigger):
                 return sqlite3.SQLITE_IGNORE
-        if self._guest is not None and _forbids(self._guest, action, arg1, arg2):
-            return sqlite3.SQLITE_DENY
+        if self._guest is not None:
+            is_temporary = action == sqlite3.SQLITE_CREATE_VTABLE and db == "temp"
+            if is_temporary or _forbids(self._guest, action, arg1, arg2):
+                return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK
 
 
@@ -185,4 +187,5 @@ def _forbids(rules: GuestRules, action: int, arg1: str | None, arg2: str | None)
 
 def _names_ours(arg1: str | None, arg2: str | None) -> bool:
     # Some actions name the table first, some second; no column is named like an own table.
-    return (arg1 or "").startswith(_OURS) or (arg2 or "").startswith(_OURS)
+    # SQLite compares names without case.
+    return (arg1 or "").lower().startswith(_OURS) or (arg2 or "").lower().startswith(_OURS)

@@ -200,3 +200,44 @@ def test_isolation_level_none_commits(path):
         conn.isolation_level = None
         assert not conn.in_transaction
         assert other.execute("SELECT x FROM t").fetchall() == [("a",)]
+
+
+def test_statement_that_ends_the_transaction_ends_its_lease(path):
+    """Others could only wait for the end of a lease that its holder has forgotten."""
+    with closing(dbapi.connect(path, isolation_level=None)) as conn:
+        conn.lease_seconds = 600
+        conn.execute("CREATE TABLE t (x UNIQUE)")
+        conn.execute("INSERT INTO t VALUES (1)")
+        conn.execute("BEGIN")
+        conn.execute("INSERT INTO t VALUES (2)")
+        with pytest.raises(sqlite3.IntegrityError):
+            conn.execute("INSERT OR ROLLBACK INTO t VALUES (1)")
+        assert not conn.in_transaction
+        with closing(dbapi.connect(path, isolation_level=None, timeout=30)) as other:
+            other.execute("INSERT INTO t VALUES (3)")
+        assert conn.execute("SELECT x FROM t").fetchall() == [(1,), (3,)]
+
+
+def test_comment_in_a_rollback_to_a_savepoint_changes_nothing(path):
+    with closing(dbapi.connect(path, isolation_level=None)) as conn:
+        conn.execute("CREATE TABLE t (x)")
+        conn.execute("BEGIN")
+        conn.execute("INSERT INTO t VALUES (1)")
+        conn.execute("SAVEPOINT s")
+        conn.execute("INSERT INTO t VALUES (2)")
+        conn.execute("ROLLBACK /* a part */ TO s")
+        conn.execute("COMMIT")
+        assert conn.execute("SELECT x FROM t").fetchall() == [(1,)]
+
+
+def test_temporary_virtual_table_does_not_reach_the_writer(path):
+    """It would hide a table from the writes of all others."""
+    with closing(dbapi.connect(path, isolation_level=None)) as conn:
+        conn.execute("CREATE VIRTUAL TABLE words USING fts5(x)")
+        conn.execute("CREATE TABLE users (x)")
+        conn.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.Error):
+            conn.execute("CREATE VIRTUAL TABLE temp.users USING fts5vocab(main, words, row)")
+        conn.execute("ROLLBACK")
+        with closing(dbapi.connect(path, isolation_level=None)) as other:
+            other.execute("INSERT INTO users VALUES (1)")

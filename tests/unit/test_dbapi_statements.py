@@ -26,6 +26,8 @@ from hermes_protocol.values import Blob, from_value
         ("-- only a remark", ("", "")),
         ("/* open", ("", "")),
         ("create temp table t(x)", ("CREATE", "TEMP")),
+        ("BEGIN /* now */ IMMEDIATE", ("BEGIN", "IMMEDIATE")),
+        (" " * 5000 + "1", ("", "")),  # in no time, however many blanks there are
     ],
 )
 def test_first_words(sql, expected):
@@ -36,6 +38,8 @@ def test_first_words(sql, expected):
     ("sql", "is_end"),
     [
         ("COMMIT", True),
+        ("ROLLBACK /* a part */ TO x", False),
+        (";ROLLBACK TO x", False),
         ("end transaction", True),
         ("ROLLBACK", True),
         ("ROLLBACK TO a", False),
@@ -76,6 +80,8 @@ def test_statements_travel_together_up_to_transaction_control():
         ("pragma main . user_version", ("user_version", None)),
         ("/* x */PRAGMA Table_Info('t')", ("table_info", "t")),
         ('PRAGMA "main".cache_size=-2000;', ("cache_size", "-2000")),
+        ("PRAGMA /* x */ foreign_keys=1", ("foreign_keys", "1")),
+        ('PRAGMA "foreign_keys"=1', ("foreign_keys", "1")),
         ("PRAGMA", None),
         ("SELECT 1", None),
     ],
