@@ -20,37 +20,52 @@ from hermes_actor.cli.lazy import LazyGroup
 __all__ = ["COMMANDS", "run"]
 
 COMMANDS = {
-    "backup": "Make a verified backup of a store, even while it is in use.",
-    "completion": "Print a completion script for bash, zsh or fish.",
-    "demo": "Watch processes write while their actor is updated and killed.",
-    "detach": "Remove everything that hermes-actor added to the file.",
-    "doctor": "Check the store and its environment, and say what to fix.",
-    "drain": "Stop the actor after it has answered all admitted requests.",
-    "export-schema": "Print the SQL of every table, index and trigger.",
-    "handoff": "Switch the actor to new code without interrupting writers.",
-    "insights": "Show usage figures and charts of the last days.",
-    "logs": "Show the log of the actor.",
-    "migrate": "Copy all sessions to another provider, and verify the copy.",
-    "ps": "List all actors of this user.",
-    "repair": "Find damage in the store and repair it.",
-    "restart": "Stop the actor and start it again.",
-    "restore": "Restore a backup, even while the store is in use.",
-    "resume": "Find the session to continue, and show where it stopped.",
-    "search": "Search the text of all messages.",
-    "serve": "Run the actor of a store in the foreground.",
-    "service": "Run the actor under systemd, or launchd on macOS.",
-    "sessiondb": "Manage where sessions are stored.",
-    "sessions": "List, show, export, import and delete sessions.",
-    "sql": "Run SQL on a database file, beside the programs that use it.",
-    "status": "Show whether an actor is running, and its state.",
-    "stop": "Stop the actor and wait until its process has exited.",
-    "title": "Show, set or clear the title of a session.",
-    "tool": "Tools for agents, with JSON in and out.",
-    "top": "Watch the actor live.",
-    "update": "Run an update without interrupting writers.",
-    "vacuum": "Shrink the file by rewriting it without its unused pages.",
+    "Start here": {
+        "demo": "Watch writers while their actor is updated and killed.",
+        "doctor": "Check the store and its environment, and say what to fix.",
+        "help": "Show the help of a command.",
+        "version": "Show the versions of this program and of what it runs on.",
+    },
+    "Sessions": {
+        "insights": "Show usage figures and charts of the last days.",
+        "resume": "Find the session to continue, and show where it stopped.",
+        "search": "Search the text of all messages.",
+        "sessions": "List, show, export, import and delete sessions.",
+        "title": "Show, set or clear the title of a session.",
+    },
+    "Actor": {
+        "logs": "Show the log of the actor.",
+        "ps": "List all actors of this user.",
+        "restart": "Stop the actor and start it again.",
+        "serve": "Run the actor of a store in the foreground.",
+        "service": "Run the actor under systemd, or launchd on macOS.",
+        "status": "Show whether an actor is running, and its state.",
+        "stop": "Stop the actor and wait until its process has exited.",
+        "top": "Watch the actor live.",
+    },
+    "Safety": {
+        "backup": "Make a verified backup of a store, even while it is in use.",
+        "detach": "Remove everything that hermes-actor added to the file.",
+        "repair": "Find damage in the store and repair it.",
+        "restore": "Restore a backup, even while the store is in use.",
+        "vacuum": "Shrink the file by rewriting it without its unused pages.",
+    },
+    "Update and move": {
+        "handoff": "Switch the actor to new code without interrupting writers.",
+        "migrate": "Copy all sessions to another provider, and verify the copy.",
+        "update": "Run an update without interrupting writers.",
+    },
+    "For programs": {
+        "completion": "Print a completion script for bash, zsh or fish.",
+        "export-schema": "Print the SQL of every table, index and trigger.",
+        "sql": "Run SQL on a database file, beside the programs that use it.",
+        "tool": "Tools for agents, with JSON in and out.",
+    },
 }
-"""Every command, with the first sentence of its help."""
+"""Every command in its group of the help, with the first sentence of its own help."""
+
+_ALIASES = {"drain": "stop", "sessiondb migrate": "migrate"}
+"""Names that other programs and older scripts use."""
 
 
 class _Program(LazyGroup):
@@ -70,14 +85,15 @@ class _Program(LazyGroup):
 
 
 @click.group(
-    cls=_Program, package=__name__, table=COMMANDS,
+    cls=_Program, package=__name__, groups=COMMANDS, aliases=_ALIASES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
-@click.version_option(__version__, prog_name="hermes-actor")
+@click.version_option(__version__, "-V", "--version", prog_name="hermes-actor")
 def main() -> None:
     """One writer for every process of an agent.
 
-    The store is HERMES_HOME/state.db (default ~/.hermes/state.db).
+    The store is HERMES_HOME/state.db (default ~/.hermes/state.db). A first look:
+    hermes-actor demo. The help of one command: hermes-actor help COMMAND.
     """
 
 

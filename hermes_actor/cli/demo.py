@@ -47,7 +47,7 @@ _STYLES = {"handoff": "green", "broken": "magenta", "kill": "red", "term": "yell
 )  # fmt: skip
 @json_option
 def demo(seconds: float, writers: int, seed: int, as_json: bool) -> int:
-    """Watch processes write while their actor is updated and killed.
+    """Watch writers while their actor is updated and killed.
 
     In a temporary home, writers and two readers work while the actor is handed off every second,
     killed twice with kill -9, stopped once with SIGTERM, and updated once to a build that cannot

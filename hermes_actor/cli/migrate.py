@@ -24,15 +24,10 @@ if TYPE_CHECKING:
     from hermes_actor.providers.resolve import StoreSpec
     from hermes_actor.store.raw_rows import StoreSummary
 
-__all__ = ["migrate", "sessiondb"]
+__all__ = ["migrate"]
 
 
-@click.group()
-def sessiondb() -> None:
-    """Manage where sessions are stored."""
-
-
-@sessiondb.command()
+@click.command()
 @click.option("--to", required=True, metavar="URL", help="Target store: a URL or a path.")
 @click.option(
     "--from", "from_", metavar="URL",
@@ -73,7 +68,7 @@ def migrate(
       hermes-actor migrate --to postgresql://hermes@db.example/hermes --dry-run
       hermes-actor migrate --to postgresql://hermes@db.example/hermes --report moved.json
       hermes-actor migrate --from postgresql://hermes@db.example/hermes --to ~/.hermes/state.db
-      hermes-actor sessiondb migrate --from ~/old/state.db --to mysql://root@localhost/hermes
+      hermes-actor migrate --from ~/old/state.db --to mysql://root@localhost/hermes
     """
     source, target = _choice(from_), _choice(to)
     if source.file is not None:

@@ -60,7 +60,7 @@ def test_the_help_of_a_group_says_what_its_commands_say():
         for name, line in group.table.items():
             found = group.get_command(click.Context(group), name)
             assert line == found.get_short_help_str(200), name
-            assert len(line) <= 80 - 2 - max(map(len, group.table)) - 2, name
+            assert len(line) <= 78 - 2 - max(map(len, group.table)) - 2, name
 
 
 def commands(group=main, path=()):
@@ -76,6 +76,56 @@ def test_every_manual_has_exit_codes_and_examples():
     for name, found in commands():
         assert "Exit codes:" in found.help, name
         assert "Example" in found.help, name
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("sesions", "Did you mean 'sessions'"),
+        ("list", "Did you mean 'sessions list'"),
+        ("exprt", "Did you mean 'sessions export'"),
+        ("sessions lst", "Did you mean 'list'"),
+        ("xyzzy", "See: hermes-actor --help"),
+        ("help xyzzy", "See: hermes-actor --help"),
+        ("help stpo", "Did you mean 'stop'"),
+        ("help backup now", "'hermes-actor backup' has no command 'now'."),
+    ],
+)
+def test_mistyped_command_is_a_wrong_usage_with_a_suggestion(home, typed, answer):
+    done = home(*typed.split())
+    assert (done.code, done.out) == (2, "")
+    assert answer in done.err
+
+
+def test_help_shows_what_the_option_shows(home):
+    assert home("help").out == home("--help").out
+    assert home("help", "sessions", "list").out == home("sessions", "list", "--help").out
+    document = json.loads(home("help", "stop", "--json").out)
+    assert document["command"] == "hermes-actor stop"
+
+
+def test_further_names_lead_to_one_command_and_stand_in_no_list(home):
+    """`drain` and `sessiondb migrate` are written in scripts and in the settings of services."""
+    assert home("drain", "--help").out == home("stop", "--help").out.replace(" stop ", " drain ", 1)
+    assert home("sessiondb", "migrate", "--help").out == home("migrate", "--help").out
+    listed = home("--help").out.split()
+    assert not {"drain", "sessiondb"} & {*listed}
+    assert "No such command 'sessiondb'" in home("sessiondb").err
+
+
+def test_every_command_stands_in_one_group_of_the_help(home):
+    text = home("--help").out
+    for heading, part in main.groups.items():
+        lines = text.partition(f"\n{heading}:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in lines] == [*part], heading
+    assert len(main.table) == sum(map(len, main.groups.values()))
+
+
+def test_version_names_what_a_report_of_a_fault_needs(home):
+    first = home("--version").out.strip()
+    assert home("-V").out.strip() == first == home("version").out.splitlines()[0]
+    document = json.loads(home("version", "--json").out)
+    assert [*document] == ["version", "protocol", "python", "sqlite", "platform", "folder"]
 
 
 SPEAK_OTHERWISE = {

@@ -46,7 +46,7 @@ COMMANDS = dict(commands())
 
 APART = {
     "demo",  # in a home of its own
-    "completion", "service uninstall", "service status",  # about no store
+    "completion", "help", "version", "service uninstall", "service status",  # about no store
 }  # fmt: skip
 WITHOUT_END = {"serve"}
 """Serves until it is ended; where it must refuse, it does so at once."""
@@ -64,10 +64,9 @@ MORE = {
     "sessions archive": ["--older-than", "0"],
     "sessions export": ["--force"],
     "migrate": ["--dry-run"],
-    "sessiondb migrate": ["--dry-run"],
 }
 
-ABOUT_THE_ACTOR = {"status", "stop", "drain", "handoff", "top", "ps", "doctor", "logs"}
+ABOUT_THE_ACTOR = {"status", "stop", "handoff", "top", "ps", "doctor", "logs"}
 """They say whether one runs; the store need not be there."""
 MAKE = {"sessions import", "title", "restart", "serve", "service install"}
 """They make a store where there is none. A path that is mistyped gets no folder, though."""
@@ -281,4 +280,4 @@ def test_every_command_with_force_is_tested_with_all_kinds_of_output():
         for name, one in COMMANDS.items()
         if "--force" in {o for p in one.params for o in p.opts}
     }
-    assert writes - tried == {"sessiondb migrate", "completion", "stop"}
+    assert writes - tried == {"completion", "stop"}

@@ -9,23 +9,29 @@ from hermes_actor.cli.lazy import LazyGroup
 __all__ = ["sessions"]
 
 COMMANDS = {
-    "archive": "Hide ended sessions from lists.",
-    "browse": "Pick a session on the full screen and resume it.",
-    "delete": "Delete a session and its messages.",
-    "export": "Write sessions to a file.",
-    "import": "Load the sessions of an export.",
-    "list": "List the newest sessions.",
-    "optimize": "Merge the full-text indexes and shrink the file.",
-    "prune": "Delete old ended sessions.",
-    "rename": "Give a session a title.",
-    "show": "Show one session: facts, relatives and messages.",
-    "stats": "Count sessions and messages, and show the file size.",
+    "Look": {
+        "browse": "Pick a session on the full screen and resume it.",
+        "list": "List the newest sessions.",
+        "show": "Show one session: facts, relatives and messages.",
+        "stats": "Count sessions and messages, and show the file size.",
+    },
+    "Tidy up": {
+        "archive": "Hide ended sessions from lists.",
+        "delete": "Delete a session and its messages.",
+        "optimize": "Merge the full-text indexes and shrink the file.",
+        "prune": "Delete old ended sessions.",
+        "rename": "Give a session a title.",
+    },
+    "Move": {
+        "export": "Write sessions to a file.",
+        "import": "Load the sessions of an export.",
+    },
 }
-"""Every command, with the first sentence of its help."""
+"""Every command in its group of the help, with the first sentence of its own help."""
 
 
 @click.group(
-    cls=LazyGroup, package=__name__, table=COMMANDS, no_args_is_help=False,
+    cls=LazyGroup, package=__name__, groups=COMMANDS, no_args_is_help=False,
     invoke_without_command=True,
 )  # fmt: skip
 @click.pass_context
