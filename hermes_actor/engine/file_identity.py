@@ -2,14 +2,16 @@
 
 Before anything is acknowledged, database, WAL, shared memory and owner lock must be the very files
 that were there at the start. If one is not, another program has replaced or unlinked it, and a
-commit went into a file that no reader will open.
+commit went into a file that no reader will open. And the database must hold what SQLite has put
+there: a program that copies other bytes over it keeps its inode, and what the writer has in memory
+would damage them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from hermes_actor.engine.environment import Environment
@@ -28,10 +30,15 @@ class FileIdentityGuard:
         self._watched = tuple(map(str, (paths.db, paths.wal, paths.shm, paths.owner_lock)))
         self._known: tuple[object, ...] | None = None
         self._after_checkpoint: object = None
+        self._shared_memory: int | None = None
+        self._seen: tuple[object, _Moves] | None = None
 
     def remember(self) -> None:
         """Take the present files as the right ones, after recovery, when all of them exist."""
         self._known = self._identities()
+        # Kept: a search for each commit would cost more than the commit.
+        self._shared_memory = descriptor_of(self._known[2])
+        self._seen = None
 
     def _identities(self) -> tuple[object, ...]:
         return tuple(map(self._env.identity, self._watched))
@@ -39,7 +46,34 @@ class FileIdentityGuard:
     def intact(self) -> bool:
         """Return True if no file was replaced. Opens nothing: closing it would drop locks (G6)."""
         # Before recovery there is nothing to compare: WAL and shared memory may not exist yet.
-        return self._known is None or self._identities() == self._known
+        return self._known is None or (
+            self._identities() == self._known and not self.is_overwritten()
+        )
+
+    def is_overwritten(self) -> bool:
+        """Return True if another program has written the database in place, without SQLite.
+
+        SQLite writes it to move pages from the WAL, and says so in the shared memory before the
+        first one and after the last. A database that changes without that was written by something
+        else.
+        """
+        moves = self._moves()
+        if moves is None or moves.attempted != moves.done:
+            return False  # unknown, or a checkpoint of another program is at work
+        stamp = _stamp(self._watched[0])
+        if self._seen is not None and moves == self._seen[1] and stamp != self._seen[0]:
+            # Once more: one may have begun between the two looks.
+            return self._moves() == moves
+        self._seen = stamp, moves
+        return False
+
+    def _moves(self) -> _Moves | None:
+        with contextlib.suppress(OSError):
+            if self._shared_memory is not None:
+                # Of the descriptor that SQLite has open: to open and close the file is no way (G6).
+                index = os.pread(self._shared_memory, _INDEX_HEADER_BYTES, 0)
+                return _Moves(index[32:40], index[128:132], index[96:100])
+        return None
 
     @property
     def db(self) -> object:
@@ -88,13 +122,17 @@ class FileIdentityGuard:
         known = self._known
         # Only the very files that were opened here: a WAL that the new database has by now is its
         # own, and stays (G15).
-        if known is not None and db not in (None, known[0]) and (wal, shm) == known[1:3]:
+        if known is None or db is None or (wal, shm) != known[1:3]:
+            return
+        if db != known[0] or self.is_overwritten():
             os.unlink(self._watched[1])
             os.unlink(self._watched[2])
 
     def checkpointed(self) -> None:
         """Remember how a checkpoint of the writer has left the database."""
-        self._after_checkpoint = self._fingerprint()
+        self._after_checkpoint = _stamp(self._watched[0])
+        moves = self._moves()
+        self._seen = moves and (self._after_checkpoint, moves)
 
     def unchanged_since_checkpoint(self) -> bool:
         """Return True if only the WAL is missing and no other program has written the database."""
@@ -105,27 +143,43 @@ class FileIdentityGuard:
             # A program that opens a database without a WAL creates an empty one; so do readers.
             and self._env.size(self._watched[1]) == 0
             and self._after_checkpoint is not None
-            and self._fingerprint() == self._after_checkpoint
+            and _stamp(self._watched[0]) == self._after_checkpoint
         )
 
-    def _fingerprint(self) -> object:
-        with contextlib.suppress(OSError):
-            # Size and time as well: a program that writes in place keeps device and inode.
-            status = os.stat(self._paths.db)
-            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-        return None
+
+_INDEX_HEADER_BYTES = 136
+
+
+class _Moves(NamedTuple):
+    """What the shared memory of a WAL says about checkpoints."""
+
+    salt: bytes
+    """Another one each time the WAL begins again."""
+    attempted: bytes
+    """The last frame that a checkpoint was going to move."""
+    done: bytes
+    """The last frame that was moved."""
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Size and time of the last change, or ``None``: identity does not show a write in place."""
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+    return None
 
 
 def descriptor_of(identity: object) -> int | None:
-    """Return a descriptor of this process for the file *identity*, where ``/proc`` shows it."""
+    """Return a descriptor of this process for the file *identity*."""
     # By search: SQLite does not give out its descriptors, and to open the file again is no way:
     # closing it would drop SQLite's locks (G6).
     return next((int(name) for name in _descriptors() if _is(name, identity)), None)
 
 
 def _descriptors() -> list[str]:
-    with contextlib.suppress(OSError):
-        return os.listdir("/proc/self/fd")
+    for folder in ("/proc/self/fd", "/dev/fd"):  # macOS has the second
+        with contextlib.suppress(OSError):
+            return os.listdir(folder)
     return []
 
 
@@ -137,6 +191,6 @@ def _leads_to(descriptor: str, path: str) -> bool:
 
 def _is(descriptor: str, wanted: object) -> bool:
     with contextlib.suppress(OSError):
-        status = os.stat(f"/proc/self/fd/{descriptor}")
+        status = os.fstat(int(descriptor))
         return (status.st_dev, status.st_ino) == wanted
     return False

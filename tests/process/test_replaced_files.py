@@ -71,7 +71,7 @@ def write_foreign(path, then="leave"):
         " (SELECT COUNT(*) FROM messages)"
     ).fetchone()
     for n in range(int(sys.argv[2])):
-        conn.execute("INSERT INTO state_meta VALUES (?, 'foreign')", (f"foreign {n}",))
+        conn.execute("INSERT OR REPLACE INTO state_meta VALUES (?, 'foreign')", (f"foreign {n}",))
     if sys.argv[3] == "fold":
         conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     print(json.dumps(found))
@@ -494,6 +494,53 @@ def test_database_is_replaced(path, paths, client, other, replace):
         assert [m["content"] for m in db.get_messages("other")] == texts(path)
         assert db.get_messages("s") == []
         assert len(db.search_messages("okapi", limit=100)) == 30
+
+
+def overwrite(paths, other):
+    """As programs restore an archive: the same file, other bytes."""
+    with paths.db.open("r+b") as file:
+        file.truncate()
+        file.write(other.read_bytes())
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["idle", "with frames in its WAL"])
+def test_database_is_overwritten_in_place(path, paths, client, other, idle):
+    """It keeps its inode, and is noticed all the same, before a commit or checkpoint damages it."""
+    with served(path, QUIET if idle else "") as actor, Wire(path) as wire:
+        db = client()
+        fill(db)
+        if idle:
+            wait_for(lambda: paths.wal.stat().st_size == 0)
+        with standing_still(actor):
+            overwrite(paths, other)
+        assert_nothing_is_acknowledged(wire, actor)
+        assert "overwritten in place" in (path.parent / "state.db.served.log").read_text()
+        write_on(db, path)
+        assert texts(path) == [f"okapi {n}" for n in range(30)]
+        assert [m["content"] for m in db.get_messages("other")] == texts(path)
+
+
+def test_idle_actor_of_an_overwritten_database_ends_by_itself(path, paths, client, other):
+    with served(path, QUIET) as actor:
+        fill(client())
+        wait_for(lambda: paths.wal.stat().st_size == 0)
+        with standing_still(actor):
+            overwrite(paths, other)
+        assert actor.exit_code() == exit_codes.FILES_REPLACED
+    assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+    assert texts(path) == [f"okapi {n}" for n in range(30)]
+
+
+def test_checkpoint_of_another_program_is_no_overwriting(path, paths, client):
+    with served(path, QUIET):
+        db = client()
+        fill(db)
+        for _ in range(3):
+            write_foreign(path, "fold")
+            db.set_meta("mine", "v")
+            write_foreign(path, "leave")
+        assert db.get_meta("mine") == "v"
+        assert "overwritten" not in (path.parent / "state.db.served.log").read_text()
 
 
 def test_database_is_deleted(path, paths, client):

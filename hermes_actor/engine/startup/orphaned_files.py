@@ -49,6 +49,8 @@ def save_orphans(
     *changes_in_wal*: acknowledged changes that are not in the database. *rescues*: the whole
     database may be saved. *wal_fits*: the database in its place is the one that the WAL belongs to.
     """
+    # Asked first: to save something may change what shows it.
+    overwritten = guard.is_overwritten()
     # The whole first: database and WAL together are a store, a WAL alone is rows to be salvaged.
     if rescues and guard.has_lost_database():
         saved = _save_database(paths, epoch, guard.db, guard.wal)
@@ -63,6 +65,8 @@ def save_orphans(
         where = "no acknowledged change was in its WAL only"
     else:
         where = f"{changes_in_wal} acknowledged changes are in {saved or 'no file: none was saved'}"
+    if overwritten:
+        return f"was overwritten in place while its owner had it open; {where}"
     return f"or its WAL was replaced while its owner had it open; {where}"
 
 
