@@ -151,7 +151,7 @@ _INDEX_HEADER_BYTES = 136
 
 
 class _Moves(NamedTuple):
-    """What the shared memory of a WAL says about checkpoints."""
+    """Facts about checkpoints in the shared memory of a WAL."""
 
     salt: bytes
     """Another one each time the WAL begins again."""

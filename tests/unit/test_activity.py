@@ -29,7 +29,8 @@ def path(tmp_path_factory):
             sessions,
         )
         face.executemany(
-            "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, 'user', 'x', ?)",
+            "INSERT INTO messages (session_id, role, content, timestamp)"
+            " VALUES (?, 'user', 'x', ?)",
             messages,
         )
 
