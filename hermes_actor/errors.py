@@ -20,7 +20,9 @@
     ├── RequestError          the change was refused; nothing of it is in the file
     │   ├── ConstraintFailed, SqlError, ValueTooLarge, NotAllowed, BadValue, KeyReused, Unsupported
     │   ├── StateChanged      the content to be replaced has changed meanwhile
-    │   └── TitleInUse, TopicLinked, UnknownSession, SessionEnded
+    │   ├── TitleInUse, TopicLinked, UnknownSession, SessionEnded
+    │   ├── TurnBusy          another holder has the turn of the conversation (names it)
+    │   └── TurnLost          the turn that the change was made under has ended
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's timeout ended before the change was taken
     │   └── LeaseLost         a transaction was rolled back through no fault of its holder
@@ -52,8 +54,9 @@ __all__ = [
     "MissingDriver",
     "NotADatabase", "NotAllowed", "NotRunning", "OpenError", "OutcomeUnknown",
     "PermissionDenied", "ReadOnly", "RequestError", "SessionEnded", "SpawnFailed", "SqlError",
-    "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "UnknownProvider",
-    "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge", "WrongKind", "by_code",
+    "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "TurnBusy", "TurnLost",
+    "UnknownProvider", "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge",
+    "WrongKind", "by_code",
     "cannot_use", "from_sqlite", "is_storage_failure", "missing_session", "without_origin",
     "wrong_kind",
 ]  # fmt: skip
@@ -236,6 +239,21 @@ class StateChanged(RequestError, code="state-changed"):
 
 class SessionEnded(RequestError, ValueError, code="session-ended"):
     """The session has ended for another reason and cannot be continued."""
+
+
+class TurnBusy(RequestError, code="turn-busy"):
+    """Another thread or process has the turn of this conversation; the message names it.
+
+    Nothing was written. Wait for it with ``wait``, or leave the message to that process.
+    """
+
+
+class TurnLost(RequestError, code="turn-lost"):
+    """The turn under which the change was made has ended, so nothing was written.
+
+    Its time was over, or an operator has ended it. Another process may have answered meanwhile:
+    read the conversation again before taking another turn.
+    """
 
 
 class Busy(HermesActorError, sqlite3.OperationalError, code="busy"):

@@ -34,7 +34,8 @@ CLIENT: tuple[type[Struct], ...] = typing.get_args(wire.ClientMessage)
 SERVER: tuple[type[Struct], ...] = typing.get_args(wire.ServerMessage)
 PARTS: tuple[type[Struct], ...] = (
     wire.Limits, ops.MessageRow, ops.Continued, ops.Pruned, ops.SessionRow,
-    ops.Imported, ops.SqlResult, ops.SqlStep, ops.SqlError, ops.SqlReply, Blob,
+    ops.Imported, ops.Peer, ops.Route, ops.Once, ops.Turn,
+    ops.SqlResult, ops.SqlStep, ops.SqlError, ops.SqlReply, Blob,
 )  # fmt: skip
 """Maps without a tag, which occur inside others."""
 
@@ -187,6 +188,18 @@ SERVER_MESSAGES: dict[str, Struct] = {
         seq=7, commit_no=46, result=Raw(pack(ops.Continued(id="s2", title="plan #2")))
     ),
     "ok.rows": wire.Ok(seq=8, commit_no=47, result=Raw(pack(ROWS))),
+    "ok.route": wire.Ok(
+        seq=9, commit_no=48, result=Raw(pack(ops.Route(entry='{"session_id": "s1"}')))
+    ),
+    "ok.route.reset": wire.Ok(
+        seq=9, commit_no=48, result=Raw(pack(ops.Route(
+            entry='{"session_id": "s1"}', outcome="reset", reason="idle", old_id="s0"
+        ))),
+    ),
+    "ok.once": wire.Ok(seq=10, commit_no=49, result=Raw(pack(ops.Once(id=5, appended=False)))),
+    "ok.turn": wire.Ok(
+        seq=11, commit_no=50, result=Raw(pack(ops.Turn(token=7, root="s0", session_id="s1")))
+    ),
     "ok.rows.none": wire.Ok(seq=8, commit_no=47, result=Raw(pack(ops.SqlResult()))),
     "failed": wire.Failed(
         seq=3, code="title-in-use", message="Title 'taken' is already in use by session s0",
@@ -228,6 +241,9 @@ FULL_SESSION = ops.SessionRow(
     billing_mode="metered", estimated_cost_usd=0.125, actual_cost_usd=0.25, cost_status="exact",
     cost_source="api", pricing_version="v1", title=TEXT, api_call_count=1,
 )  # fmt: skip
+
+CHAT = "agent:main:telegram:dm:100"
+ENTRY = '{"session_key": "agent:main:telegram:dm:100", "session_id": "s1"}'
 
 OPERATIONS: dict[str, ops.Operation[Any]] = {
     "session.create": ops.SessionCreate(id="s1", source="cli", started_at=TIME),
@@ -299,6 +315,76 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
         chat_id="c", thread_id="t", user_id="u", session_key="k", session_id="s1",
         managed_mode="auto", now=TIME,
     ),
+    "session.end.turn": ops.SessionEnd(id="s1", ended_at=TIME, turn=7),
+    "session.continue.turn": ops.SessionContinue(old="s1", new="s2", now=TIME, turn=7),
+    "message.append.turn": ops.MessageAppend(session_id="s1", message=ROW, turn=7),
+    "messages.replace.turn": ops.MessagesReplace(session_id="s1", messages=[ROW], turn=7),
+    "route.open": ops.RouteOpen(
+        scope="/home/sessions", key=CHAT, now=TIME, now_text="2026-03-02T10:00:00", new_id="s1",
+        entry=ENTRY, peer=ops.Peer(source="telegram"),
+    ),
+    "route.open.full": ops.RouteOpen(
+        scope="/home/sessions", key=CHAT, now=TIME, now_text="2026-03-02T10:00:00", new_id="s1",
+        entry=ENTRY, peer=ops.Peer(
+            source="telegram", user_id="u1", chat_id="100", chat_type="dm", thread_id="7",
+            display_name=TEXT, origin_json="{}", profile_name="coder",
+        ), idle_before=TIME - 60, daily_before=TIME - 600, fresh_after="2026-03-02T09:00:00",
+        held=True, force_new=True, seen="s0", gone=6, turn=7,
+    ),
+    "route.change": ops.RouteChange(scope="/home/sessions", key=CHAT, set="{}"),
+    "route.change.full": ops.RouteChange(
+        scope="/home/sessions", key=CHAT, set='{"suspended": true}', now=TIME, expect="s1",
+        unless=["suspended"], turn=7,
+    ),
+    "route.reset": ops.RouteReset(
+        scope="/home/sessions", key=CHAT, new_id="s2", now=TIME, now_text="2026-03-02T10:00:00"
+    ),
+    "route.reset.full": ops.RouteReset(
+        scope="/home/sessions", key=CHAT, new_id="s2", now=TIME, now_text="2026-03-02T10:00:00",
+        display_name=TEXT, reason="idle", turn=7,
+    ),
+    "route.switch": ops.RouteSwitch(
+        scope="/home/sessions", key=CHAT, target="s2", now=TIME, now_text="2026-03-02T10:00:00"
+    ),
+    "route.switch.turn": ops.RouteSwitch(
+        scope="/home/sessions", key=CHAT, target="s2", now=TIME, now_text="2026-03-02T10:00:00",
+        turn=7,
+    ),
+    "route.claim": ops.RouteClaim(
+        scope="/home/sessions", key=CHAT, session_id="s1", now=TIME, reason="idle", before=TIME - 60
+    ),
+    "route.claim.turn": ops.RouteClaim(
+        scope="/home/sessions", key=CHAT, session_id="s1", now=TIME, reason="idle",
+        before=TIME - 60, turn=7,
+    ),
+    "routes.mark": ops.RoutesMark(
+        scope="/home/sessions", since=TIME, now_text="2026-03-02T10:00:00",
+        reason="restart_interrupted",
+    ),
+    "routes.prune": ops.RoutesPrune(scope="/home/sessions", before=TIME),
+    "routes.prune.full": ops.RoutesPrune(scope="/home/sessions", before=TIME, keep=[CHAT]),
+    "routes.write": ops.RoutesWrite(scope="/home/sessions", now=TIME),
+    "routes.write.full": ops.RoutesWrite(
+        scope="/home/sessions", now=TIME, put={CHAT: ENTRY}, times={CHAT: TIME}, drop=["k2"],
+        expect={CHAT: "s0"}, only_missing=True,
+    ),
+    "message.once": ops.MessageOnce(session_id="s1", message_key="tg-5", message=ROW),
+    "message.once.turn": ops.MessageOnce(
+        session_id="s1", message_key="tg-5", message=FULL_ROW, turn=7
+    ),
+    "transcript.mark": ops.TranscriptMark(
+        folder="/home/sessions", session_id="s1", last_id=9, lines=3, bytes=1000
+    ),
+    "turn.take": ops.TurnTake(
+        session_id="s1", holder="telegram", kind="turn", now=TIME, seconds=1800.0
+    ),
+    "turn.take.full": ops.TurnTake(
+        session_id="s1", holder="telegram", kind="flush", now=TIME, seconds=1800.0, pid=4242,
+        started=TIME - 60, place="host/4026531836", gone=6,
+    ),
+    "turn.renew": ops.TurnRenew(token=7, now=TIME, seconds=1800.0),
+    "turn.release": ops.TurnRelease(token=7),
+    "turn.steal": ops.TurnSteal(session_id="s1"),
     "sql.statement": SELECT,
     "sql.statement.full": ops.SqlStatement(
         sql="SELECT ?, ?, ?", parameters=[None, Blob(b"\x00"), TEXT]

@@ -19,6 +19,7 @@ from hermes_actor.store import (
     telegram_topics,
     titles,
 )
+from hermes_actor.store.gateway import files
 from hermes_actor.store.registry import APPLY
 from hermes_actor.store.search import merge
 from hermes_protocol.operations import Operation
@@ -26,8 +27,8 @@ from hermes_protocol.operations import Operation
 __all__ = ["apply"]
 
 _SUBJECTS = (
-    archive, deletion, guest_sql, merge, messages, meta, row_transfer, sessions, telegram_topics,
-    titles,
+    archive, deletion, files, guest_sql, merge, messages, meta, row_transfer, sessions,
+    telegram_topics, titles,
 )  # fmt: skip
 
 R = TypeVar("R")
@@ -42,6 +43,8 @@ def apply(conn: Connection, operation: Operation[R]) -> R:
     function = APPLY.get(type(operation))
     if function is None:
         raise NotAllowed(f"{type(operation).__name__} is not a change of rows")
+    if getattr(operation, "turn", 0):
+        files.fence_operation(conn, operation)
     try:
         result: Any = function(conn, operation)
     except sqlite3.IntegrityError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
+    from hermes_actor.store.gateway.tables import Held, RouteState, StoredRoute, TranscriptState
     from hermes_actor.store.listing import Page
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
     from hermes_actor.store.search.matches import Filters
@@ -80,6 +81,25 @@ topic_mode_enabled: Query[[str, str], bool] = Query()
 topic_binding: Query[[str, str], Row | None] = Query()
 is_linked_to_topic: Query[[str], bool] = Query()
 unlinked_telegram_sessions: Query[[str, int], list[Row]] = Query("snapshot")
+
+# --- routes of chats, turns of conversations, transcript files -----------------------------------
+
+route_state: Query[[str, str], RouteState | None] = Query("snapshot")
+"""Of a scope and the key of a chat: all that decides about its next message."""
+all_routes: Query[[str], list[StoredRoute]] = Query()
+route_scopes: Query[[], list[str]] = Query()
+routes_of_session: Query[[str], list[tuple[str, StoredRoute]]] = Query()
+unused_routes: Query[[str, float], list[StoredRoute]] = Query()
+"""Of a scope, those last used before a time."""
+all_turns: Query[[], list[Held]] = Query()
+turn_of_session: Query[[str], Held | None] = Query("snapshot")
+sessions_of_chat: Query[[str, str, str | None, int], list[str]] = Query()
+"""Ids by source, key and, unless ``None``, user; latest first, up to a limit."""
+transcript_state: Query[[str, str], TranscriptState | None] = Query()
+messages_after: Query[[str, int], tuple[int, list[Row]]] = Query("snapshot")
+"""Of a session: how many visible messages there are up to an id, and those after it."""
+transcripts_behind: Query[[str, str], list[str]] = Query("snapshot")
+"""Sessions with routes of a scope, or with files of a folder, that have messages not in a file."""
 
 # --- rows as they are stored, for a migration --------------------------------------------------
 

@@ -20,6 +20,9 @@ _BELONGS = (
 )  # fmt: skip
 
 
+_ROUTES = ("gateway_routing", "hermes_actor_routes")
+
+
 class SchemaFeatures(NamedTuple):
     """The facts that queries and operations depend on."""
 
@@ -50,6 +53,14 @@ class SchemaFeatures(NamedTuple):
     """Columns of ``sessions`` that say whose conversation it is, and where it takes place."""
     leftovers: tuple[str, ...]
     """Tables of replaced full-text indexes that are to be removed."""
+    gateway: bool
+    """``hermes_actor_turns`` and the other tables of routes and turns exist."""
+    routes: str | None
+    """The table of routes: that of a newer agent program, else our own, if it exists."""
+    expiry_mark: bool
+    """``sessions.expiry_finalized``: an expired session is marked."""
+    platform_ids: bool
+    """``messages.platform_message_id``: a message may carry the id of its platform."""
 
     @property
     def visible(self) -> str:
@@ -160,7 +171,8 @@ def _read(conn: Connection) -> SchemaFeatures:
     sessions = {row[1] for row in conn.execute("PRAGMA table_info(sessions)")}
     objects = dict(
         conn.execute("SELECT name, sql FROM sqlite_master WHERE name GLOB 'messages_fts*'"
-                     " OR name GLOB 'hermes_actor_*' OR name = 'messages'").fetchall()
+                     " OR name GLOB 'hermes_actor_*' OR name IN ('messages', 'gateway_routing')")
+        .fetchall()
     )  # fmt: skip
     return SchemaFeatures(
         active="active" in messages,
@@ -182,4 +194,8 @@ def _read(conn: Connection) -> SchemaFeatures:
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
         belongs=tuple(name for name in _BELONGS if name in sessions),
         leftovers=tuple(name for name in objects if name.startswith(LEFTOVER)),
+        gateway="hermes_actor_turns" in objects,
+        routes=next((name for name in _ROUTES if name in objects), None),
+        expiry_mark="expiry_finalized" in sessions,
+        platform_ids="platform_message_id" in messages,
     )

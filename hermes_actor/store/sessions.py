@@ -135,6 +135,11 @@ def continue_session(conn: Connection, op: ops.SessionContinue) -> ops.Continued
         (op.new, op.now, title, op.old),
     )
     claim_title(conn, op.new)
+    if features.gateway or features.routes:
+        # Late: only the writer needs it, and clients import this module.
+        from hermes_actor.store.gateway.files import follow_continuation
+
+        follow_continuation(conn, op)
     return ops.Continued(id=op.new, title=title)
 
 

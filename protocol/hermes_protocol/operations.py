@@ -55,6 +55,24 @@ __all__ = [
     "TopicsEnable",
     "TopicsDisable",
     "TopicsBind",
+    "Peer",
+    "Route",
+    "RouteOpen",
+    "RouteChange",
+    "RouteReset",
+    "RouteSwitch",
+    "RouteClaim",
+    "RoutesMark",
+    "RoutesPrune",
+    "RoutesWrite",
+    "MessageOnce",
+    "Once",
+    "TranscriptMark",
+    "Turn",
+    "TurnTake",
+    "TurnRenew",
+    "TurnRelease",
+    "TurnSteal",
     "SqlStatement",
     "SqlResult",
     "SqlStep",
@@ -113,6 +131,7 @@ class SessionEnd(Operation[bool], frozen=True, kw_only=True, tag="session.end"):
     id: Scalar
     ended_at: float
     end_reason: Scalar = None
+    turn: int = 0
 
 
 class SessionReopen(Operation[bool], frozen=True, kw_only=True, tag="session.reopen"):
@@ -175,12 +194,14 @@ class Continued(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SessionContinue(Operation[Continued], frozen=True, kw_only=True, tag="session.continue"):
     """End *old* with ``compression``, create *new* as its child, give it the lineage's next title.
 
-    The child inherits source, user, model, model configuration and system prompt.
+    The child inherits source, user, model, model configuration and system prompt. Routes to *old*
+    lead to *new* from then on, and a turn of the conversation goes on in it.
     """
 
     old: str
     new: str
     now: float
+    turn: int = 0
 
 
 class SessionDelete(Operation[bool], frozen=True, kw_only=True, tag="session.delete"):
@@ -340,6 +361,7 @@ class MessageAppend(Operation[int], frozen=True, kw_only=True, tag="message.appe
 
     session_id: Scalar
     message: MessageRow
+    turn: int = 0
 
 
 class MessagesReplace(Operation[None], frozen=True, kw_only=True, tag="messages.replace"):
@@ -347,6 +369,7 @@ class MessagesReplace(Operation[None], frozen=True, kw_only=True, tag="messages.
 
     session_id: Scalar
     messages: Messages
+    turn: int = 0
 
 
 class MessagesClear(Operation[None], frozen=True, kw_only=True, tag="messages.clear"):
@@ -431,6 +454,226 @@ class TopicsBind(Operation[None], frozen=True, kw_only=True, tag="topics.bind"):
     session_id: str
     managed_mode: str
     now: float
+
+
+# --- routes of chats, and turns of conversations ----------------------------------------------
+
+
+class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The place and the people of a conversation: columns of a new session."""
+
+    source: str
+    user_id: str | None = None
+    chat_id: str | None = None
+    chat_type: str | None = None
+    thread_id: str | None = None
+    display_name: str | None = None
+    origin_json: str | None = None
+    profile_name: str | None = None
+
+
+class Route(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The entry of a chat, as JSON, and what the operation did with it.
+
+    ``outcome`` is ``kept``, ``created``, ``reset``, ``recovered`` or ``moved``; ``old_id`` is the
+    session that a reset or a switch ended, and ``reason`` says why.
+    """
+
+    entry: str
+    outcome: str = "kept"
+    reason: str | None = None
+    old_id: str | None = None
+
+
+class RouteOpen(Operation[Route], frozen=True, kw_only=True, tag="route.open"):
+    """Find the session of a chat, or start one: a reset ends the old session in the same change.
+
+    A route whose last activity is before ``idle_before`` or ``daily_before`` is reset, unless it
+    is ``held`` or its conversation has a turn; likewise one that waits to be resumed since before
+    ``fresh_after``. ``force_new`` starts another session if the route still leads to ``seen``.
+    ``entry`` is the entry of a new session, whose id is ``new_id``. ``gone`` is a turn whose
+    holder has ended.
+    """
+
+    scope: str
+    key: str
+    now: float
+    now_text: str
+    new_id: str
+    entry: str
+    peer: Peer
+    idle_before: float | None = None
+    daily_before: float | None = None
+    fresh_after: str | None = None
+    held: bool = False
+    force_new: bool = False
+    seen: str | None = None
+    gone: int = 0
+    turn: int = 0
+
+
+class RouteChange(Operation[Route | None], frozen=True, kw_only=True, tag="route.change"):
+    """Merge fields, a JSON object, into the entry of a chat. Result: nothing for an unknown key.
+
+    With ``expect`` only while the route leads to that session, and with ``unless`` only while
+    none of these flags of the entry is set.
+    """
+
+    scope: str
+    key: str
+    set: str
+    now: float | None = None
+    expect: str | None = None
+    unless: Names = []
+    turn: int = 0
+
+
+class RouteReset(Operation[Route | None], frozen=True, kw_only=True, tag="route.reset"):
+    """End the session of a chat and start another one. Result: nothing for an unknown key."""
+
+    scope: str
+    key: str
+    new_id: str
+    now: float
+    now_text: str
+    display_name: str | None = None
+    reason: str = "session_reset"
+    turn: int = 0
+
+
+class RouteSwitch(Operation[Route | None], frozen=True, kw_only=True, tag="route.switch"):
+    """Have a chat go on in another session, which is opened again; its own one ends."""
+
+    scope: str
+    key: str
+    target: str
+    now: float
+    now_text: str
+    turn: int = 0
+
+
+class RouteClaim(Operation[bool], frozen=True, kw_only=True, tag="route.claim"):
+    """Mark the expired session of a chat as finished, and end it. True for exactly one caller.
+
+    Nothing happens while the conversation has a turn other than ``turn``, or if the route has been
+    used since ``before``.
+    """
+
+    scope: str
+    key: str
+    session_id: str
+    now: float
+    reason: str
+    before: float
+    turn: int = 0
+
+
+class RoutesMark(Operation[int], frozen=True, kw_only=True, tag="routes.mark"):
+    """Mark the routes used since a time as interrupted, to be resumed. Result: how many."""
+
+    scope: str
+    since: float
+    now_text: str
+    reason: str
+
+
+class RoutesPrune(Operation[list[str]], frozen=True, kw_only=True, tag="routes.prune"):
+    """Forget routes not used since a time, but no suspended one and none of ``keep``."""
+
+    scope: str
+    before: float
+    keep: Ids = []
+
+
+class RoutesWrite(Operation[list[str]], frozen=True, kw_only=True, tag="routes.write"):
+    """Write whole entries (JSON by key) and drop others; those that a caller saw as ``expect``.
+
+    ``times`` are the times of last use. Result: the keys that were refused, because the route
+    leads elsewhere by now or, with ``only_missing``, because there is one.
+    """
+
+    scope: str
+    now: float
+    put: Annotated[dict[str, str], Meta(max_length=100_000)] = {}
+    times: Annotated[dict[str, float], Meta(max_length=100_000)] = {}
+    drop: Ids = []
+    expect: Annotated[dict[str, str], Meta(max_length=100_000)] = {}
+    only_missing: bool = False
+
+
+class Once(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The id of a message, and whether this operation appended it."""
+
+    id: int
+    appended: bool = True
+
+
+class MessageOnce(Operation[Once], frozen=True, kw_only=True, tag="message.once"):
+    """Append a message unless one with this key of its platform is in the session."""
+
+    session_id: str
+    message_key: str
+    message: MessageRow
+    turn: int = 0
+
+
+class TranscriptMark(Operation[None], frozen=True, kw_only=True, tag="transcript.mark"):
+    """Keep how far the transcript file of a session has come: message, lines, bytes.
+
+    Nothing is kept for a session that does not exist.
+    """
+
+    folder: str
+    session_id: str
+    last_id: int
+    lines: int
+    bytes: int
+
+
+class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The exclusive right to write one conversation. ``session_id`` is its latest session."""
+
+    token: int
+    root: str
+    session_id: str
+
+
+class TurnTake(Operation[Turn], frozen=True, kw_only=True, tag="turn.take"):
+    """Take the turn of a conversation, or fail while another one has it.
+
+    ``gone`` is a turn whose holder has ended, as the caller has seen. ``place`` says where
+    ``pid`` and its start time mean something.
+    """
+
+    session_id: str
+    holder: str
+    kind: str
+    now: float
+    seconds: float
+    pid: int = 0
+    started: float = 0.0
+    place: str = ""
+    gone: int = 0
+
+
+class TurnRenew(Operation[None], frozen=True, kw_only=True, tag="turn.renew"):
+    """Keep a turn for so many seconds from now on."""
+
+    token: int
+    now: float
+    seconds: float
+
+
+class TurnRelease(Operation[bool], frozen=True, kw_only=True, tag="turn.release"):
+    """End a turn. Result: whether it was still held."""
+
+    token: int
+
+
+class TurnSteal(Operation[bool], frozen=True, kw_only=True, tag="turn.steal"):
+    """End whatever turn a conversation has, for an operator. Result: whether there was one."""
+
+    session_id: str
 
 
 # --- private SQL and upkeep ------------------------------------------------------------------

@@ -47,8 +47,13 @@ def section(page: str | Path, title: str) -> str:
 
 def rows_of(text: str) -> list[list[str]]:
     """Every row of every table, as lists of cells, headings included."""
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows if set("".join(row)) - set("-: ")]
+    lines = [line.strip("|") for line in text.splitlines() if line.startswith("|")]
+    rows = [re.split(r"(?<!\\)\|", line) for line in lines]
+    return [
+        [cell.strip().replace("\\|", "|") for cell in row]
+        for row in rows
+        if set("".join(row)) - set("-: ")
+    ]
 
 
 def table_rows(page: str | Path) -> list[list[str]]:

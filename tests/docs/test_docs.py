@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import re
 import sqlite3
+import types
 
 import msgspec
 import pytest
@@ -197,6 +198,12 @@ def result_name(operation):
     result = result_type(operation)
     if result is type(None):
         return "`None`"
+    if isinstance(result, types.UnionType):
+        return (
+            f"`{' | '.join(getattr(one, '__name__', 'None') for one in result.__args__)}`".replace(
+                "NoneType", "None"
+            )
+        )
     return f"`{result}`" if "[" in str(result) else f"`{result.__name__}`"
 
 

@@ -552,7 +552,7 @@ def with_unknown(value, extra):
     if isinstance(value, list):
         return [with_unknown(one, extra) for one in value]
     if isinstance(value, dict):
-        keys = ("named", "named_rows", "settings", "bookmark", "expect")
+        keys = ("named", "named_rows", "settings", "bookmark", "expect", "put", "times")
         inside = {k: v if k in keys else with_unknown(v, extra) for k, v in value.items()}
         return {"a-new-field": extra, **inside}
     return value

@@ -99,6 +99,11 @@ def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
         if digest != ticket.digest:
             raise KeyReused(f"change {ticket.seq} was another one before")
         return msgspec.msgpack.decode(result, type=result_type(kind))
+    if getattr(ticket.operation, "turn", 0):
+        # Late: it uses the modules that apply operations.
+        from hermes_actor.providers.sql.gateway import fence_operation
+
+        fence_operation(conn, ticket.operation)
     result = function(conn, ticket.operation)
     if result is not None:
         conn.execute(_NOTE_RESULT, {**key, "answer": _encode(result)})

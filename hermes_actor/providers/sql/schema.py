@@ -9,6 +9,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Table,
     bindparam,
     insert,
     literal_column,
@@ -17,7 +18,16 @@ from sqlalchemy import (
 )
 
 from hermes_actor.errors import IncompatibleFormat
-from hermes_actor.providers.sql.tables import FORMAT, messages, own_meta
+from hermes_actor.providers.sql.tables import (
+    FORMAT,
+    chats,
+    messages,
+    own_meta,
+    routes,
+    seen,
+    transcripts,
+    turns,
+)
 
 if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
@@ -26,6 +36,9 @@ __all__ = ["IS_WORDLESS", "MIGRATIONS", "ensure_schema", "fill_words"]
 
 MIGRATIONS: dict[int, Callable[[Connection, ServerDialect], None]] = {
     1: lambda conn, dialect: dialect.renew_words(conn),
+    2: lambda conn, dialect: _create_missing(
+        conn, dialect, routes, chats, seen, transcripts, turns
+    ),
 }
 """Migrations of a store from format *n* to format *n* + 1."""
 
@@ -81,6 +94,13 @@ def _bring_up_to_date(conn: Connection, dialect: ServerDialect) -> None:
         conn.execute(
             update(own_meta).where(own_meta.c.key == "format").values(value=str(number + 1))
         )
+
+
+def _create_missing(conn: Connection, dialect: ServerDialect, *tables: Table) -> None:
+    for table in tables:
+        # MySQL commits each of them by itself, so a process that died here may have made some.
+        if not dialect.has_table(conn, table.name):
+            table.create(conn, checkfirst=False)
 
 
 def fill_words(engine: Engine, dialect: ServerDialect, which: ColumnElement[bool]) -> None:

@@ -19,6 +19,7 @@ from hermes_actor.providers.resolve import masked
 from hermes_actor.providers.sql import (
     archive,
     deletion,
+    gateway,
     lineage,
     listing,
     messages,
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["ServerSessionDB"]
 
 _SUBJECTS = (
-    archive, deletion, lineage, listing, messages, meta, search, sessions, telegram_topics, titles,
-    transfer,
+    archive, deletion, gateway, lineage, listing, messages, meta, search, sessions,
+    telegram_topics, titles, transfer,
 )  # fmt: skip
 
 P = ParamSpec("P")

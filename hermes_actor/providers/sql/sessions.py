@@ -131,6 +131,10 @@ def continue_session(conn: ServerConnection, op: ops.SessionContinue) -> ops.Con
     }
     conn.execute(insert(sessions).values(child))
     claim_title(conn, op.new)
+    # Late: it uses this module.
+    from hermes_actor.providers.sql.gateway import follow_continuation
+
+    follow_continuation(conn, op)
     return ops.Continued(id=op.new, title=title)
 
 

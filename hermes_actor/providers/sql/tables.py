@@ -28,14 +28,16 @@ from hermes_actor.store.columns import MESSAGES, SESSIONS, Form
 from hermes_actor.store.columns import Column as ColumnOfFile
 
 __all__ = [
-    "FORMAT", "MESSAGE_COLUMNS", "SESSION_COLUMNS", "archived", "bindings", "changes", "followers",
-    "messages", "metadata", "mode", "own_meta", "queued_titles", "sessions", "state_meta",
+    "FORMAT", "MESSAGE_COLUMNS", "SESSION_COLUMNS", "archived", "bindings", "changes", "chats",
+    "followers", "messages", "metadata", "mode", "own_meta", "queued_titles", "routes", "seen",
+    "sessions", "state_meta", "transcripts", "turns",
 ]  # fmt: skip
 
-FORMAT = 2
+FORMAT = 3
 """Version of this schema, kept under ``format`` in ``hermes_actor_meta``.
 
-Format 2: the words of a message are cut by the client, on every server.
+Format 2: the words of a message are cut by the client, on every server. Format 3: tables of routes,
+turns and transcripts.
 """
 
 # MySQL bounds an index entry to 3072 bytes, four for each character. A title has at most 100
@@ -165,6 +167,56 @@ queued_titles = Table(
     metadata,
     _key("session_id", primary_key=True),
     _text("title", nullable=False),
+)
+
+routes = Table(
+    "hermes_actor_routes",
+    metadata,
+    _key("scope", primary_key=True, length=_PART_OF_KEY),
+    _key("session_key", primary_key=True),
+    _text("entry_json", nullable=False),
+    Column("updated_at", StoredReal(), nullable=False),
+    _key("session_id", nullable=False, index=True),
+)
+
+chats = Table(
+    "hermes_actor_chats",
+    metadata,
+    _key("session_id", ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    _key("session_key", nullable=False, index=True),
+)
+
+seen = Table(
+    "hermes_actor_seen",
+    metadata,
+    _key("session_id", ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    _key("message_key", primary_key=True, length=_PART_OF_KEY),
+    Column("message_id", BigInteger, nullable=False),
+)
+
+transcripts = Table(
+    "hermes_actor_transcripts",
+    metadata,
+    _key("folder", primary_key=True, length=_PART_OF_KEY),
+    _key("session_id", ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True),
+    Column("last_id", BigInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+)
+
+turns = Table(
+    "hermes_actor_turns",
+    metadata,
+    Column("token", BigInteger, Identity(), primary_key=True, autoincrement=True),
+    _key("root", nullable=False, unique=True),
+    _key("session_id", nullable=False),
+    _text("holder", nullable=False),
+    _text("kind", nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("started", StoredReal(), nullable=False),
+    _text("place", nullable=False),
+    Column("taken_at", StoredReal(), nullable=False),
+    Column("until", StoredReal(), nullable=False),
 )
 
 SESSION_COLUMNS = tuple(column for column in sessions.c if column.name != "place")

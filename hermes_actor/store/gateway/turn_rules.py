@@ -1,0 +1,103 @@
+"""Rules of turns: one holder for each conversation, and a token that every write is compared with.
+
+A turn ends when it is released, when its time is over, or when a caller has seen that the process
+of its holder has ended. Nothing is kept in the memory of a writer, so a turn outlives its actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hermes_protocol.operations as ops
+from hermes_actor.errors import TurnBusy, TurnLost
+from hermes_actor.store.gateway.tables import Held, Tables
+
+__all__ = ["CHANGES", "busy", "fence", "fence_operation", "holds"]
+
+
+def take(tables: Tables, op: ops.TurnTake) -> ops.Turn:
+    """Give the turn to the caller. Raises :class:`TurnBusy` while another one holds it."""
+    root, tip = tables.root(op.session_id), tables.tip(op.session_id)
+    held = tables.turn(root)
+    if held is not None:
+        if held.token != op.gone and held.until > op.now:
+            raise busy(op.session_id, held, op.now)
+        tables.remove_turn(held.token)
+    turn = Held(
+        0, root, tip, op.holder, op.kind, op.pid, op.started, op.place, op.now, op.now + op.seconds
+    )
+    return ops.Turn(token=tables.add_turn(turn), root=root, session_id=tip)
+
+
+def busy(session_id: str, held: Held | None, now: float) -> TurnBusy:
+    """Return the error for a turn that another one holds; ``None``: it has just ended."""
+    if held is None:
+        return TurnBusy(f"another process has the turn of session {session_id!r}")
+    return TurnBusy(
+        f"{held.holder or 'another program'} (pid {held.pid}) has had the turn of session"
+        f" {session_id!r} for {max(0.0, now - held.taken_at):.0f} s"
+    )
+
+
+def renew(tables: Tables, op: ops.TurnRenew) -> None:
+    """Put off the end of a turn. Raises :class:`TurnLost` if it has ended."""
+    held = tables.turn_by_token(op.token)
+    if held is None or held.until <= op.now:
+        raise _lost(op.token)
+    tables.set_turn(op.token, until=op.now + op.seconds)
+
+
+def release(tables: Tables, op: ops.TurnRelease) -> bool:
+    """End a turn; false if it had ended before."""
+    return tables.remove_turn(op.token)
+
+
+def steal(tables: Tables, op: ops.TurnSteal) -> bool:
+    """End the turn of a conversation for an operator."""
+    held = tables.turn(tables.root(op.session_id))
+    return held is not None and tables.remove_turn(held.token)
+
+
+def holds(tables: Tables, session_id: str, now: float) -> bool:
+    """Return True if the conversation of a session has a turn."""
+    held = tables.turn(tables.root(session_id))
+    return held is not None and held.until > now
+
+
+def fence(tables: Tables, session_id: str, token: int, now: float) -> None:
+    """Raise :class:`TurnLost` unless *token* is the turn of this session's conversation."""
+    held = tables.turn_by_token(token)
+    if held is None or held.until <= now:
+        raise _lost(token)
+    # The walk to the root only for a session that the turn does not name.
+    if session_id not in (held.session_id, held.root) and tables.root(session_id) != held.root:
+        raise TurnLost(f"turn {token} is for session {held.session_id!r}, not for {session_id!r}")
+
+
+def fence_operation(tables: Tables, op: Any) -> None:
+    """Compare the token of an operation on a session; those on routes do it by their own rules."""
+    if isinstance(op, ops.MessageAppend | ops.MessageOnce):
+        fence(tables, str(op.session_id), op.turn, op.message.timestamp)
+    elif isinstance(op, ops.MessagesReplace):
+        now = op.messages[0].timestamp if op.messages else 0.0
+        fence(tables, str(op.session_id), op.turn, now)
+    elif isinstance(op, ops.SessionEnd):
+        fence(tables, str(op.id), op.turn, op.ended_at)
+    elif isinstance(op, ops.SessionContinue):
+        fence(tables, op.old, op.turn, op.now)
+
+
+def _lost(token: int) -> TurnLost:
+    return TurnLost(
+        f"turn {token} has ended: another process may be answering; nothing was written"
+    )
+
+
+CHANGES: dict[type[ops.Operation[Any]], Callable[[Any, Any], Any]] = {
+    ops.TurnTake: take,
+    ops.TurnRenew: renew,
+    ops.TurnRelease: release,
+    ops.TurnSteal: steal,
+}
+"""The rule of each operation on turns."""
