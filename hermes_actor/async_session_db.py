@@ -24,6 +24,7 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
+from hermes_actor import limits
 from hermes_actor.api.change import build, is_one_change
 from hermes_actor.api.provider import SessionDBProvider
 from hermes_actor.client.actor_client import ActorClient
@@ -35,6 +36,7 @@ from hermes_actor.pipeline import AsyncPipeline, SingleChanges
 from hermes_actor.session_db import SessionDB
 
 if TYPE_CHECKING:
+    from hermes_actor.api.turns import AsyncTurn
     from hermes_actor.client.interfaces import AsyncChangeStream, AsyncPort
 
 __all__ = ["AsyncSessionDB"]
@@ -149,6 +151,8 @@ class AsyncSessionDB(SingleChanges, made_by=_awaitable):
     )
     get_handoff_state = _awaitable(SessionDB.get_handoff_state)
     list_pending_handoffs = _awaitable(SessionDB.list_pending_handoffs)
+    list_turns = _awaitable(SessionDB.list_turns)
+    steal_turn = _awaitable(SessionDB.steal_turn)
 
     async def sanitize_title(self, title: str | None) -> str | None:
         return (await self._store()).sanitize_title(title)
@@ -160,6 +164,25 @@ class AsyncSessionDB(SingleChanges, made_by=_awaitable):
 
     sanitize_title.__doc__ = SessionDB.sanitize_title.__doc__
     from_url.__doc__ = SessionDB.from_url.__doc__
+
+    def turn(
+        self,
+        session_id: str,
+        *,
+        holder: str = "",
+        kind: str = "turn",
+        wait: float = 0.0,
+        seconds: float = limits.TURN_SECONDS,
+    ) -> AsyncTurn:
+        """Take the turn of a conversation: ``async with db.turn("s1", wait=20) as turn:``.
+
+        See :meth:`SessionDB.turn`. It is waited for without a thread.
+        """
+        from hermes_actor.api.turns import AsyncTurn
+
+        return AsyncTurn(
+            self, session_id=session_id, holder=holder, kind=kind, wait=wait, seconds=seconds
+        )
 
     # --- pipelines and subscriptions ----------------------------------------------------------
 

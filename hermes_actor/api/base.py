@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, SupportsInt, TypeVar
 
 from hermes_actor.errors import Closed
 from hermes_actor.store.queries import Query
@@ -12,10 +12,15 @@ from hermes_protocol.operations import Operation
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import ReaderPort, WriterPort
 
-__all__ = ["Methods"]
+__all__ = ["Methods", "token_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def token_of(turn: SupportsInt | None) -> int:
+    """Return the token of a turn; 0 for a change without one."""
+    return 0 if turn is None else int(turn)
 
 
 class Methods:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, SupportsInt
 
 import hermes_protocol.operations as ops
-from hermes_actor.api.base import Methods
+from hermes_actor.api.base import Methods, token_of
 from hermes_actor.api.change import Change, change
 from hermes_actor.store import message_codec as _codec
 from hermes_actor.store import queries, replay
@@ -37,17 +37,21 @@ class MessageMethods(Methods):
         reasoning_details: Any = None,
         codex_reasoning_items: Any = None,
         codex_message_items: Any = None,
+        *,
+        turn: SupportsInt | None = None,
     ) -> Change[int]:
         """Add a message and raise the counters of its session.
 
         Args:
             content: Text, bytes, a number, or a value that JSON can hold.
+            turn: The turn under which it is written; see :meth:`SessionDB.turn`.
 
         Returns:
             The id of the message. Ids grow in the order in which messages were added.
 
         Raises:
             ConstraintFailed: there is no such session.
+            TurnLost: the turn has ended, and nothing was written.
             UnicodeEncodeError: the content holds lone surrogates. In other fields they are
                 replaced.
         """
@@ -67,21 +71,31 @@ class MessageMethods(Methods):
             codex_message_items=_codec.encode_json(codex_message_items),
             calls=_codec.count_calls(tool_calls),
         )
-        return Change(ops.MessageAppend(session_id=session_id, message=row))
+        return Change(ops.MessageAppend(session_id=session_id, message=row, turn=token_of(turn)))
 
     @change
-    def replace_messages(self, session_id: str, messages: list[dict[str, Any]]) -> Change[None]:
+    def replace_messages(
+        self,
+        session_id: str,
+        messages: list[dict[str, Any]],
+        *,
+        turn: SupportsInt | None = None,
+    ) -> Change[None]:
         """Replace the transcript of a session, as one change; on any error the old one stays.
 
         Args:
             messages: Dicts with the argument names of :meth:`append_message`. Reasoning is kept
                 for role ``assistant`` only. Messages get new ids, and times one microsecond apart.
+            turn: As for :meth:`append_message`.
 
         Raises:
             ConstraintFailed: there is no such session, and *messages* is not empty.
+            TurnLost: the turn has ended, and nothing was written.
         """
         rows = _codec.transcript_rows(time.time(), messages)
-        return Change(ops.MessagesReplace(session_id=session_id, messages=rows))
+        return Change(
+            ops.MessagesReplace(session_id=session_id, messages=rows, turn=token_of(turn))
+        )
 
     @change
     def clear_messages(self, session_id: str) -> Change[None]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, SupportsInt, TypedDict, Unpack
 
 import hermes_protocol.operations as ops
-from hermes_actor.api.base import Methods
+from hermes_actor import limits
+from hermes_actor.api.base import Methods, token_of
 from hermes_actor.api.change import Change, change, no_result
 from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
 from hermes_actor.store import message_codec, queries, titles
 from hermes_actor.store.rows import Row
+
+if TYPE_CHECKING:
+    from hermes_actor.api.turns import Turn
+    from hermes_actor.store.gateway.tables import Held
 
 __all__ = ["SessionMethods"]
 
@@ -75,11 +80,16 @@ class SessionMethods(Methods):
         self._submit(_session_create(session_id, source, *args, **kwargs))
 
     @change
-    def continue_session(self, old: str, new: str | None = None) -> Change[str]:
+    def continue_session(
+        self, old: str, new: str | None = None, *, turn: SupportsInt | None = None
+    ) -> Change[str]:
         """End *old* with ``compression`` and start its continuation, as one change.
 
         The child inherits source, user, model and prompt, and gets the next title of the lineage
-        if *old* has one.
+        if *old* has one. Chats that had the session *old* have the child from then on.
+
+        Args:
+            turn: The turn under which it is done; it covers the child, too.
 
         Returns:
             The id of the child: *new*, or a generated one.
@@ -88,10 +98,11 @@ class SessionMethods(Methods):
             UnknownSession: there is no session *old*.
             SessionEnded: *old* has ended for another reason.
             ConstraintFailed: a session *new* exists.
+            TurnLost: the turn has ended, and nothing was changed.
         """
         if new is None:
             new = new_session_id(hex_len=6)
-        operation = ops.SessionContinue(old=old, new=new, now=time.time())
+        operation = ops.SessionContinue(old=old, new=new, now=time.time(), turn=token_of(turn))
         return Change(operation, lambda continued: continued.id)
 
     def get_session(self, session_id: str) -> Row | None:
@@ -99,10 +110,62 @@ class SessionMethods(Methods):
         return self._query(queries.get_session, session_id)
 
     @change
-    def end_session(self, session_id: str, end_reason: str) -> Change[None]:
-        """End an open session; the first end wins. An unknown id changes nothing."""
-        operation = ops.SessionEnd(id=session_id, ended_at=time.time(), end_reason=end_reason)
+    def end_session(
+        self, session_id: str, end_reason: str, *, turn: SupportsInt | None = None
+    ) -> Change[None]:
+        """End an open session; the first end wins. An unknown id changes nothing.
+
+        Raises:
+            TurnLost: *turn* was given and has ended.
+        """
+        operation = ops.SessionEnd(
+            id=session_id, ended_at=time.time(), end_reason=end_reason, turn=token_of(turn)
+        )
         return Change(operation, no_result)
+
+    # --- turns -------------------------------------------------------------------------------
+
+    def turn(
+        self,
+        session_id: str,
+        *,
+        holder: str = "",
+        kind: str = "turn",
+        wait: float = 0.0,
+        seconds: float = limits.TURN_SECONDS,
+    ) -> Turn:
+        """Take the turn of a conversation: ``with db.turn("s1", wait=20) as turn:``.
+
+        One conversation, with all its continuations, has one turn at a time, across threads,
+        processes and restarts. It ends with the block, with the process of its holder, or when
+        *seconds* have passed since it was taken or renewed.
+
+        Args:
+            holder: A name for people, such as the platform.
+            kind: What it is for, such as ``compress``.
+            wait: Seconds to wait for another holder.
+            seconds: Longest time without :meth:`Turn.renew`.
+
+        Raises:
+            TurnBusy: another one still holds it after *wait* seconds; the message names it.
+        """
+        from hermes_actor.api.turns import TurnRequest
+
+        return TurnRequest(self, session_id, holder, kind, wait, seconds).wait()
+
+    def list_turns(self) -> list[Held]:
+        """Return the turns that are held, oldest first, also those of processes that have ended."""
+        from hermes_actor.api import turns as _answers  # noqa: F401 - registers the query
+
+        return self._query(queries.all_turns)
+
+    def steal_turn(self, session_id: str) -> bool:
+        """End the turn of a conversation for an operator; later writes under it are refused.
+
+        Returns:
+            Whether there was one.
+        """
+        return self._submit(ops.TurnSteal(session_id=session_id))
 
     @change
     def reopen_session(self, session_id: str) -> Change[None]:

@@ -84,7 +84,7 @@ SIGNATURES = {
 def parameters(function):
     words, keyword_only = [], False
     for p in inspect.signature(function).parameters.values():
-        if p.name == "self":
+        if p.name in ("self", "turn"):  # a keyword of our own, which no caller of the past knows
             continue
         if p.kind is p.VAR_KEYWORD:
             words.append("**")

@@ -1,0 +1,186 @@
+"""Turns of processes that are killed, stopped or forked, while actors come and go."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from support.actors import end_actors
+
+from hermes_actor import SessionDB
+from hermes_actor.client.control import ask_status
+from hermes_actor.errors import TurnBusy, TurnLost
+from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
+from hermes_actor.paths import resolve_paths
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from hermes_actor import SessionDB
+from hermes_actor.errors import TurnLost
+
+db = SessionDB(Path(sys.argv[1]))
+turn = db.turn("s", holder="child", wait=30, seconds=float(sys.argv[2]))
+db.append_message("s", "assistant", "held", turn=turn)
+print("taken", flush=True)
+sys.stdin.readline()
+try:
+    db.append_message("s", "assistant", "late", turn=turn)
+    print("written", flush=True)
+except TurnLost:
+    print("lost", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def db(tmp_path):
+    db = SessionDB(tmp_path / "state.db")
+    db.create_session("s", "cli")
+    yield db
+    db.close()
+    end_actors(tmp_path / "state.db")
+
+
+@contextmanager
+def holder(db, seconds=600.0):
+    """A process that has the turn of the session, and writes again when it gets a line."""
+    command = [sys.executable, "-c", HOLDER, str(db.db_path), str(seconds)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "taken\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def says(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def contents(db):
+    return [one["content"] for one in db.get_messages("s")]
+
+
+def test_the_turn_of_a_killed_process_is_free(db):
+    """Without any time that runs out: it would have had ten minutes left."""
+    for _ in range(5):
+        with holder(db) as process:
+            with pytest.raises(TurnBusy, match=f"child \\(pid {process.pid}\\)"):
+                db.turn("s")
+            process.kill()  # not waited for: a zombie has ended as well
+            db.turn("s", wait=60).release()
+    assert contents(db) == ["held"] * 5
+
+
+def test_a_stopped_holder_keeps_its_turn_until_its_time_is_over_and_writes_nothing_after(db):
+    with holder(db, seconds=2.0) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(TurnBusy):
+            db.turn("s")
+        with db.turn("s", wait=60) as turn:
+            os.kill(process.pid, signal.SIGCONT)
+            assert says(process) == "lost"
+            db.append_message("s", "assistant", "mine", turn=turn)
+    assert contents(db) == ["held", "mine"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_turn_outlives_its_actor(db, number):
+    with holder(db) as process:
+        pid = ask_status(resolve_paths(db.db_path), 10).pid
+        os.kill(pid, number)
+        with pytest.raises(TurnBusy):
+            db.turn("s")
+        assert says(process) == "written"
+    assert contents(db) == ["held", "late"]
+
+
+def test_a_forked_child_holds_nothing(db):
+    with db.turn("s") as turn:
+        child = os.fork()
+        if child == 0:
+            try:
+                db.append_message("s", "user", "from the child", turn=turn)
+            except TurnLost:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        db.append_message("s", "user", "x", turn=turn)
+    assert contents(db) == ["x"]
+
+
+COUNTERS = """
+import sys
+from pathlib import Path
+from hermes_actor import SessionDB
+
+db = SessionDB(Path(sys.argv[1]), timeout=60)
+for _ in range(int(sys.argv[2])):
+    with db.turn("s", wait=120) as turn:
+        value = int(db.get_meta("counter") or 0)
+        db.append_message("s", "user", str(value), turn=turn)
+        db.set_meta("counter", str(value + 1))
+"""
+
+
+def test_processes_come_one_after_the_other(db):
+    """A counter that is read and written without a transaction loses no step."""
+    command = [sys.executable, "-c", COUNTERS, str(db.db_path), "10"]
+    processes = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait(240) for process in processes] == [0] * 4
+    assert db.get_meta("counter") == "40"
+    assert contents(db) == [str(number) for number in range(40)]
+
+
+CHATS = """
+import sys
+from pathlib import Path
+from hermes_actor import SessionDB
+from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
+
+db = SessionDB(Path(sys.argv[1]), timeout=60)
+store = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+print("ready", flush=True)
+number = 0
+while True:
+    number += 1
+    for chat in range(5):
+        source = SessionSource(platform="echo", chat_id=str(chat))
+        with store.begin_turn(source, f"{sys.argv[2]} {number}", wait=60) as turn:
+            turn.append("assistant", "ok")
+        if number % 3 == 0:
+            store.reset_session(turn.entry.session_key)
+"""
+
+
+def test_killed_gateways_leave_one_open_session_for_every_chat(db, tmp_path):
+    for number in range(4):
+        command = [sys.executable, "-c", CHATS, str(db.db_path), str(number)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "ready\n"
+            deadline, before = time.monotonic() + 60, db.message_count()
+            while db.message_count() < before + 15 + 7 * number:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            process.kill()
+    store = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+    routes = {route.key: route.entry["session_id"] for route in store.routes()}
+    assert len(set(routes.values())) == 5
+    rows = [row for row in db.export_all() if row["source"] == "echo"]
+    assert {row["id"] for row in rows if row["ended_at"] is None} == set(routes.values())
+    assert {row["end_reason"] for row in rows if row["ended_at"] is not None} == {"session_reset"}
+    store.transcripts.catch_up()
+    for row in (one for one in rows if one["message_count"]):
+        lines = store.get_transcript_path(row["id"]).read_text().splitlines()[1:]
+        assert len(lines) == row["message_count"]
+    for chat in range(5):
+        with store.begin_turn(SessionSource(platform="echo", chat_id=str(chat)), "x", wait=60):
+            pass
+    store.close()
