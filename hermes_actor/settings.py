@@ -14,10 +14,12 @@ from hermes_actor import limits
 
 __all__ = [
     "ACTOR_DRAIN_SECONDS", "ACTOR_IDLE_EXIT", "ACTOR_PRIVATE_SQL", "ACTOR_RESCUE",
-    "ACTOR_RESUME_COMMAND", "ACTOR_UPGRADE", "ALL", "BACKUP_KEEP", "OWN_SECTIONS",
+    "ACTOR_RESUME_COMMAND", "ACTOR_UPGRADE", "ALL", "BACKUP_KEEP", "GATEWAY_RESUME_SCOPE",
+    "GATEWAY_WRITE_SESSIONS_JSON", "MEMORY_MIN_MESSAGES", "OWN_SECTIONS",
     "RESUME_DISPLAY", "RESUME_EXCHANGES", "RESUME_MAX_ASSISTANT_CHARS",
     "RESUME_MAX_ASSISTANT_LINES", "RESUME_MAX_USER_CHARS", "RESUME_SKIP_TOOL_ONLY",
-    "SEARCH_MAX_CONCURRENCY", "SEARCH_TIMEOUT", "STORE_CONNECT_TIMEOUT", "STORE_DSN",
+    "SEARCH_MAX_CONCURRENCY", "SEARCH_TIMEOUT", "SESSIONS_WRITE_JSONL",
+    "STORE_CONNECT_TIMEOUT", "STORE_DSN",
     "STORE_POOL_SIZE", "STORE_PROVIDER", "STORE_SIMILARITY", "STORE_STATEMENT_TIMEOUT",
     "STORE_SYNCHRONOUS_COMMIT", "TITLES_ENABLED", "Setting", "unknown_keys",
 ]  # fmt: skip
@@ -126,6 +128,11 @@ RESUME_SKIP_TOOL_ONLY = _flag("display.resume_skip_tool_only", False)
 TITLES_ENABLED = _flag("auxiliary.title_generation.enabled", True)
 SEARCH_TIMEOUT = _number("auxiliary.session_search.timeout", 30.0, 0.1)
 SEARCH_MAX_CONCURRENCY = _whole("auxiliary.session_search.max_concurrency", 3)
+
+GATEWAY_WRITE_SESSIONS_JSON = _flag("gateway.write_sessions_json", True)
+GATEWAY_RESUME_SCOPE = _word("gateway.resume_scope", ("peer", "source", "all"), "peer")
+MEMORY_MIN_MESSAGES = _whole("gateway.memory_min_messages", 4, 0)
+SESSIONS_WRITE_JSONL = _flag("sessions.write_jsonl", True)
 
 BACKUP_KEEP = _whole("updates.backup_keep", 5, 1)
 # fmt: on

@@ -33,6 +33,10 @@ COMMANDS = {
         "sessions": "List, show, export, import and delete sessions.",
         "title": "Show, set or clear the title of a session.",
     },
+    "Gateway": {
+        "gateway": "Look after the sessions of chats.",
+        "turns": "List the turns of conversations, and end one.",
+    },
     "Actor": {
         "logs": "Show the log of the actor.",
         "ps": "List all actors of this user.",

@@ -161,3 +161,13 @@ def test_every_variable_and_every_key_is_in_the_settings():
 def test_no_page_names_a_machine():
     for page in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]:
         assert not re.search(r"(?<![\w.])/(home|root|work|tmp|Users)/", page.read_text()), page
+
+
+def test_gateway_answers_as_the_page_shows(home):
+    example, *_ = blocks("how-to/gateway.md", "python")
+    promised, *_ = blocks("how-to/gateway.md", "")
+    prints(example, promised, home)
+    shell = next(iter(blocks("how-to/gateway.md", "sh")))
+    for line in shell.splitlines():
+        done = run(["-m", *line.replace("hermes-actor", "hermes_actor", 1).split()], home)
+        assert done.returncode == 0, done.stderr

@@ -172,7 +172,7 @@ _DOTTED = re.compile(r"\bhermes_(?:actor|protocol)(?:\.\w+)+(?![\w/])")
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|md|json))`")
 _ROOTS = (ROOT, ROOT / "hermes_actor", ROOT / "protocol", ROOT / "docs", ROOT / "tests")
 
-GROUPS = {"hermes_actor.sessiondb_providers"}
+GROUPS = {"hermes_actor.sessiondb_providers", "hermes_actor.gateway_hooks"}
 """Names of entry points, which packages of third parties declare."""
 
 
@@ -204,8 +204,9 @@ def test_names_of_the_code_on_a_page_exist(page):
 
 
 def test_names_of_entry_points_are_those_of_the_code():
-    resolve = (ROOT / "hermes_actor/providers/resolve.py").read_text("utf-8")
-    assert all(f'"{group}"' in resolve for group in GROUPS)
+    homes = ("providers/resolve.py", "gateway/hooks.py")
+    code = "".join((ROOT / "hermes_actor" / home).read_text("utf-8") for home in homes)
+    assert all(f'"{group}"' in code for group in GROUPS)
 
 
 def test_functions_for_agents_are_where_the_page_says():

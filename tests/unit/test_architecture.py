@@ -15,7 +15,7 @@ from support.processes import run_python
 import hermes_actor
 import hermes_protocol
 from hermes_actor import cli, errors
-from hermes_actor.cli import sessions
+from hermes_actor.cli import gateway, sessions
 from hermes_actor.store import dispatch
 from hermes_actor.store.registry import APPLY
 from hermes_protocol import operations as ops
@@ -67,6 +67,7 @@ ALLOWED = {
         "session_db",
         "anyio",
     },
+    "gateway": {"base", "protocol", "store", "api", "anyio"},
     "hermes_actor": {"base", "protocol", "session_db"},
     "hermes_state": {"base", "store", "compat", "session_db"},
     "testing": {"base", "client", "session_db", "msgspec"},
@@ -81,12 +82,13 @@ ALLOWED = {
 LATE = {
     "base": {"protocol", "yaml"},
     "recovery": {"engine"},
-    "api": {"pipeline"},
+    "api": {"pipeline", "anyio"},
+    "gateway": {"session_db"},
     "pipeline": {"anyio"},
     "session_db": {"engine", "embedded", "providers"},
     "hermes_actor": {"async_session_db", "dbapi"},
     "tools": {"session_db"},
-    "cli": {"actor", "testing", "engine", "embedded", "dbapi", "providers"},
+    "cli": {"actor", "testing", "engine", "embedded", "dbapi", "gateway", "providers"},
     "__main__": {"cli"},
 }
 
@@ -193,6 +195,8 @@ def test_every_layer_is_known():
                 "hermes_actor.async_session_db",
                 "hermes_actor.pipeline",
                 "hermes_actor.client.aio",
+                "hermes_actor.api.turns",
+                "hermes_actor.gateway",
             },
         ),
         (r"(click|rich)(\.|$)", {"hermes_actor.cli"}),
@@ -316,6 +320,7 @@ def test_modules_of_commands_are_named_like_the_commands():
     for group, package in (
         (cli.COMMANDS, "hermes_actor.cli"),
         (sessions.COMMANDS, "hermes_actor.cli.sessions"),
+        (gateway.COMMANDS, "hermes_actor.cli.gateway"),
     ):
         named = {name.replace("-", "_") for part in group.values() for name in part} - {"import"}
         there = {

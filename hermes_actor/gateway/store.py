@@ -1,0 +1,545 @@
+"""SessionStore: the session of every chat, with one operation for every change of it.
+
+The rules are in :mod:`hermes_actor.store.gateway.route_rules` and run in the transaction of the
+writer. What stays here needs a clock, a policy, a folder or a hook. In the steady state a message
+costs one read: the route is written again only once a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hermes_protocol.operations as ops
+from hermes_actor.api.turns import ended_turn
+from hermes_actor.errors import HermesActorError
+from hermes_actor.gateway.config import GatewayConfig, load_gateway_config
+from hermes_actor.gateway.entries import SessionEntry
+from hermes_actor.gateway.hooks import Hooks
+from hermes_actor.gateway.import_index import import_index
+from hermes_actor.gateway.keys import build_session_key
+from hermes_actor.gateway.mirror import Mirror
+from hermes_actor.gateway.policies import SessionResetPolicy, Thresholds
+from hermes_actor.gateway.sources import SessionSource
+from hermes_actor.gateway.transcripts import Transcripts, message_row
+from hermes_actor.ids import new_session_id
+from hermes_actor.store import queries
+from hermes_actor.store.gateway import entries as stored
+from hermes_actor.store.gateway.route_rules import reset_reason
+from hermes_actor.store.gateway.tables import RouteState, StoredRoute
+from hermes_actor.system.process_identity import own_place
+
+if TYPE_CHECKING:
+    from hermes_actor.gateway.turns import ChatTurn
+    from hermes_actor.session_db import SessionDB
+
+__all__ = ["SessionStore"]
+
+_log = logging.getLogger("hermes_actor.gateway")
+
+_TOUCH_SECONDS = 60.0
+"""A route that was used less than this ago is not written for another message."""
+_RECENT_SECONDS = 120
+
+
+class SessionStore:
+    """Maps chats to sessions. Safe to use from any thread, and from many processes on one store.
+
+    Args:
+        sessions_dir: The folder of ``sessions.json`` and the transcripts; its resolved path is the
+            scope of the routes. Default: ``sessions`` in the home of the database.
+        config: Default: the settings of the home.
+        has_active_processes_fn: Called with a session key; a chat with a background process is
+            never reset, expired or pruned. One that raises counts as active.
+        db: The store; default: the default store, which :meth:`close` closes.
+        clock: Returns the local time; default: that of the system.
+        hooks: Default: those of installed packages.
+    """
+
+    def __init__(
+        self,
+        sessions_dir: Path | None = None,
+        config: GatewayConfig | None = None,
+        has_active_processes_fn: Callable[[str], bool] | None = None,
+        *,
+        db: SessionDB | None = None,
+        clock: Callable[[], datetime] | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self._owned = db is None
+        self.db = db if db is not None else _default_db()
+        folder = sessions_dir or Path(self.db.db_path).parent / "sessions"
+        self.sessions_dir = folder.resolve()
+        self.config = config or load_gateway_config(self.sessions_dir.parent)
+        self.hooks = hooks or Hooks()
+        self.clock = clock or _local_time
+        self.scope = str(self.sessions_dir)
+        if self.db.capabilities.many_hosts:
+            # Two hosts may share a database, but not a folder.
+            self.scope = f"{own_place().partition('/')[0]}:{self.scope}"
+        self._active = has_active_processes_fn
+        self.transcripts = Transcripts(self.db, self.sessions_dir, self.scope)
+        self.mirror = Mirror(self.db, self.sessions_dir, self.scope)
+        self._guard = threading.Lock()
+        self._imported = False
+
+    def close(self) -> None:
+        """Write what is left of the index file, and close the store if it was opened here."""
+        self.flush()
+        if self._owned:
+            self.db.close()
+
+    def flush(self) -> None:
+        """Write the index file if routes have changed since it was written."""
+        if self.config.write_sessions_json:
+            self.mirror.flush()
+
+    # --- sessions of chats -----------------------------------------------------------------
+
+    def session_key(self, source: SessionSource) -> str:
+        """Return the key of the chat that *source* is about, by the settings of this gateway."""
+        return build_session_key(
+            source,
+            self.config.group_sessions_per_user,
+            self.config.thread_sessions_per_user,
+            source.profile if self.config.multiplex_profiles else None,
+            self.sessions_dir.parent,
+        )
+
+    def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
+        """Return the entry of a chat; its session exists, and is open.
+
+        The reset policy of the chat decides whether it is the same session as before. The hook
+        ``before_reset`` is called first if the watcher has not come to it.
+        """
+        key, now = self.session_key(source), self.clock()
+        self._import_once()
+        state = self._query_state(key)
+        if state is not None and not force_new:
+            kept = self._kept(state, now)
+            if kept is not None:
+                return kept
+            self._before_reset(state, now)
+        return self._open(source, key, now, state, force_new)
+
+    def _kept(self, state: RouteState, now: datetime) -> SessionEntry | None:
+        """Return the entry if nothing about it has to be written."""
+        route, session = state.route, state.session
+        fresh = now.timestamp() - route.updated_at < _TOUCH_SECONDS
+        entry = route.entry
+        moved = state.tip != entry["session_id"]
+        new = entry.get("created_at") == entry.get("updated_at") or entry.get("suspended")
+        if not fresh or moved or new or session is None or session.ended_at is not None:
+            return None
+        if self._reason(state, now) is not None:
+            return None
+        return self._entry(ops.Route(entry=stored.dumps(entry | {"updated_at": now.isoformat()})))
+
+    def _reason(self, state: RouteState, now: datetime) -> str | None:
+        """Return why the session of a chat is to be reset now, if it is."""
+        entry = state.route.entry
+        if entry.get("suspended"):
+            return "suspended"
+        if self.has_active_processes(state.route.key) or self.has_turn(state):
+            return None
+        policy = self._policy(entry)
+        used = max(state.route.updated_at, state.last_message or 0.0)
+        return reset_reason(entry, used, *policy.thresholds(now), self._fresh_after(policy, now))
+
+    def has_turn(self, state: RouteState) -> bool:
+        """Return True if the conversation of a chat has a turn, held by a process that lives."""
+        turn = state.turn
+        now = self.clock().timestamp()
+        return turn is not None and turn.until > now and not ended_turn(turn)
+
+    def _policy(self, entry: dict[str, Any]) -> SessionResetPolicy:
+        return self.config.get_reset_policy(entry.get("platform"), entry.get("chat_type"))
+
+    def _fresh_after(self, policy: SessionResetPolicy, now: datetime) -> str | None:
+        seconds = self.config.auto_continue_freshness
+        if policy.mode == "none" or seconds <= 0:
+            return None
+        return (now - timedelta(seconds=seconds)).isoformat()
+
+    def _open(
+        self,
+        source: SessionSource,
+        key: str,
+        now: datetime,
+        state: RouteState | None,
+        force_new: bool,
+    ) -> SessionEntry:
+        policy = self.config.get_reset_policy(source.platform, source.chat_type)
+        limits = policy.thresholds(now)
+        new_id = new_session_id(now.timestamp())
+        operation = ops.RouteOpen(
+            scope=self.scope,
+            key=key,
+            now=now.timestamp(),
+            now_text=now.isoformat(),
+            new_id=new_id,
+            entry=stored.dumps(_new_entry(source, key, new_id, now).to_dict()),
+            peer=_peer(source),
+            idle_before=limits.idle_before,
+            daily_before=limits.daily_before,
+            fresh_after=self._fresh_after(policy, now),
+            held=self.has_active_processes(key),
+            force_new=force_new,
+            seen=None if state is None else state.route.entry["session_id"],
+            gone=0 if state is None else ended_turn(state.turn),
+        )
+        return self._changed(self.db._submit(operation), source)
+
+    def _changed(self, route: ops.Route, source: SessionSource | None = None) -> SessionEntry:
+        """Return the entry of a change, after the index file and the hooks have heard of it."""
+        entry = self._entry(route)
+        self._mirror(soon=route.outcome == "kept")
+        if route.outcome == "created":
+            self.hooks.call("session_start", entry=entry, source=source)
+        if route.outcome == "reset":
+            self.hooks.call("session_reset", entry=entry, old_id=route.old_id, reason=route.reason)
+        return entry
+
+    @staticmethod
+    def _entry(route: ops.Route) -> SessionEntry:
+        entry = SessionEntry.from_dict(json.loads(route.entry))
+        entry.outcome = route.outcome
+        return entry
+
+    def _mirror(self, *, soon: bool) -> None:
+        if self.config.write_sessions_json:
+            self.mirror.changed(soon=soon)
+
+    def has_active_processes(self, key: str) -> bool:
+        """Return True if a chat has a background process; a callback that fails counts as one."""
+        if self._active is None:
+            return False
+        try:
+            return bool(self._active(key))
+        except Exception:
+            _log.exception("the callback for background processes failed for %r", key)
+            return True
+
+    def reset_session(self, key: str, display_name: str | None = None) -> SessionEntry | None:
+        """End the session of a chat and start another one; ``None`` for an unknown key."""
+        now = self.clock()
+        return self._change(
+            ops.RouteReset(
+                scope=self.scope,
+                key=key,
+                new_id=new_session_id(now.timestamp()),
+                now=now.timestamp(),
+                now_text=now.isoformat(),
+                display_name=display_name,
+            )
+        )
+
+    def switch_session(self, key: str, target_id: str) -> SessionEntry | None:
+        """Have a chat go on in another session; ``None`` for an unknown key.
+
+        Raises:
+            UnknownSession: there is no session *target_id*.
+        """
+        now = self.clock()
+        return self._change(
+            ops.RouteSwitch(
+                scope=self.scope,
+                key=key,
+                target=target_id,
+                now=now.timestamp(),
+                now_text=now.isoformat(),
+            )
+        )
+
+    def _change(self, operation: ops.Operation[ops.Route | None]) -> SessionEntry | None:
+        self._import_once()
+        route = self.db._submit(operation)
+        return None if route is None else self._changed(route)
+
+    # --- marks of an entry -------------------------------------------------------------------
+
+    def update_session(self, key: str, last_prompt_tokens: int | None = None) -> None:
+        """Note that a chat was used now, and how large its prompt was. Ignores an unknown key."""
+        now = self.clock()
+        fields: dict[str, Any] = {"updated_at": now.isoformat()}
+        if last_prompt_tokens is not None:
+            fields["last_prompt_tokens"] = last_prompt_tokens
+        self._set(key, fields, now=now.timestamp())
+
+    def suspend_session(self, key: str) -> bool:
+        """Have the next message of a chat begin another session; return False if it is unknown."""
+        return self._set(key, {"suspended": True}) is not None
+
+    def mark_resume_pending(self, key: str, reason: str = "restart_timeout") -> bool:
+        """Note that a chat was interrupted and is to go on; False if unknown or suspended."""
+        marks = {"resume_pending": True, "resume_reason": reason}
+        marks["last_resume_marked_at"] = self.clock().isoformat()
+        return self._set(key, marks, unless=["suspended"]) is not None
+
+    def clear_resume_pending(self, key: str) -> bool:
+        """Take that note back; return False if there was none."""
+        entry = self._peek(key)
+        if entry is None or not entry.get("resume_pending"):
+            return False
+        marks = {"resume_pending": False, "resume_reason": None, "last_resume_marked_at": None}
+        return self._set(key, marks, expect=entry["session_id"]) is not None
+
+    def clear_reset_flags(self, key: str) -> None:
+        """Forget that the session of a chat came from a reset: its first message was handled."""
+        names = ("was_auto_reset", "reset_had_activity", "is_fresh_reset")
+        self._set(key, dict.fromkeys(names, False) | {"auto_reset_reason": None})
+
+    def set_model_override(self, key: str, override: dict[str, Any] | None) -> bool:
+        """Keep model, provider and base URL for a chat; never anything secret."""
+        kept = {
+            name: value
+            for name, value in (override or {}).items()
+            if name in ("model", "provider", "base_url") and value
+        }
+        return self._set(key, {"model_override": kept or None}) is not None
+
+    def get_model_override(self, key: str) -> dict[str, Any] | None:
+        """Return what :meth:`set_model_override` has kept."""
+        entry = self._peek(key)
+        return None if entry is None else entry.get("model_override")
+
+    def _set(self, key: str, fields: dict[str, Any], **options: Any) -> ops.Route | None:
+        self._import_once()
+        route = self.db._submit(
+            ops.RouteChange(scope=self.scope, key=key, set=json.dumps(fields), **options)
+        )
+        if route is not None:
+            self._mirror(soon=True)
+        return route
+
+    # --- many chats --------------------------------------------------------------------------
+
+    def suspend_recently_active(self, max_age_seconds: int = _RECENT_SECONDS) -> int:
+        """Mark the chats that were in use when a gateway died, to go on; return how many."""
+        self._import_once()
+        now = self.clock()
+        marked = self.db._submit(
+            ops.RoutesMark(
+                scope=self.scope,
+                since=now.timestamp() - max_age_seconds,
+                now_text=now.isoformat(),
+                reason="restart_interrupted",
+            )
+        )
+        if marked:
+            self._mirror(soon=True)
+        return marked
+
+    def prune_old_entries(self, max_age_days: int | None) -> int:
+        """Forget chats that were not used for so many days; return how many.
+
+        Suspended ones stay, and those with a background process. Sessions are not removed.
+        """
+        if not max_age_days or max_age_days <= 0:
+            return 0
+        self._import_once()
+        before = (self.clock() - timedelta(days=max_age_days)).timestamp()
+        old = self.db._query(queries.unused_routes, self.scope, before)
+        keep = [route.key for route in old if self.has_active_processes(route.key)]
+        gone = self.db._submit(ops.RoutesPrune(scope=self.scope, before=before, keep=keep))
+        if gone:
+            self._mirror(soon=False)
+        return len(gone)
+
+    def list_sessions(self, active_minutes: int | None = None) -> list[SessionEntry]:
+        """Return the entries of all chats, latest use first; broken ones are left out."""
+        found = sorted(self.routes(), key=lambda one: one.updated_at, reverse=True)
+        if active_minutes is not None:
+            since = (self.clock() - timedelta(minutes=active_minutes)).timestamp()
+            found = [route for route in found if route.updated_at >= since]
+        return [entry for route in found if (entry := _readable(route)) is not None]
+
+    def routes(self) -> list[StoredRoute]:
+        """Return the routes of this gateway as they are stored."""
+        self._import_once()
+        return self.db._query(queries.all_routes, self.scope)
+
+    def has_any_sessions(self) -> bool:
+        """Return True if there was a session before the present one."""
+        return self.db.session_count() > 1
+
+    def lookup_by_session_id(self, session_id: str) -> SessionEntry | None:
+        """Return the entry of the chat that has this session."""
+        for scope, route in self.db._query(queries.routes_of_session, session_id):
+            if scope == self.scope:
+                return _readable(route)
+        return None
+
+    def peek_session_id(self, key: str) -> str | None:
+        """Return the session of a chat without touching it; ``None`` for an unknown key."""
+        entry = self._peek(key)
+        return None if entry is None else str(entry["session_id"])
+
+    def state(self, key: str) -> RouteState | None:
+        """Return the route of a chat with the state of its session, for commands and tests."""
+        return self._query_state(key)
+
+    def verdict(self, state: RouteState) -> str | None:
+        """Return why the next message of a chat would begin another session; ``None``: it goes on.
+
+        The question of the expiry watcher and of ``gateway routes``.
+        """
+        return self._reason(state, self.clock())
+
+    def thresholds(self, entry: dict[str, Any]) -> Thresholds:
+        """Return the times before which this chat has expired now."""
+        return self._policy(entry).thresholds(self.clock())
+
+    def _query_state(self, key: str) -> RouteState | None:
+        return self.db._query(queries.route_state, self.scope, key)
+
+    def _peek(self, key: str) -> dict[str, Any] | None:
+        self._import_once()
+        state = self._query_state(key)
+        return None if state is None else state.route.entry
+
+    def _before_reset(self, state: RouteState, now: datetime) -> None:
+        """Call the memory hook for a session that ends with the next operation."""
+        reason = self._reason(state, now)
+        if reason is None or state.route.entry.get("expiry_finalized"):
+            return
+        if self.hooks.has("before_reset"):
+            self.remember(state, reason)
+
+    def remember(self, state: RouteState, reason: str) -> bool:
+        """Give the hook ``before_reset`` its chance, unless the conversation is too short for it.
+
+        Returns False if a hook was still running when its time was over.
+        """
+        transcript = self.load_transcript(state.tip)
+        entry = _readable(state.route)
+        too_short = len(transcript) < self.config.memory_min_messages
+        if entry is None or too_short or state.tip.startswith("cron_"):
+            return True
+        return self.hooks.call_limited(
+            "before_reset", entry=entry, reason=reason, transcript=transcript
+        )
+
+    def _import_once(self) -> None:
+        """Take over the index file of another program, the first time that the scope is used."""
+        if self._imported:
+            return
+        with self._guard:
+            if not self._imported:
+                import_index(self.db, self.sessions_dir, self.scope, self.clock())
+                self._imported = True
+
+    # --- turns and transcripts -----------------------------------------------------------------
+
+    def begin_turn(
+        self,
+        source: SessionSource,
+        content: Any,
+        *,
+        message_key: str | None = None,
+        wait: float = 20.0,
+        holder: str | None = None,
+    ) -> ChatTurn:
+        """Take the turn of a chat and store the user's message: what a gateway does per message.
+
+        Args:
+            message_key: The id of the message on its platform; a second delivery is not stored.
+            wait: Seconds to wait while another process answers the same chat.
+
+        Raises:
+            TurnBusy: another one still answers.
+        """
+        from hermes_actor.gateway.turns import begin_turn
+
+        return begin_turn(self, source, content, message_key, wait, holder or source.platform)
+
+    def append_to_transcript(
+        self, session_id: str, message: dict[str, Any], skip_db: bool = False, *, turn: int = 0
+    ) -> int | None:
+        """Add a message to a session; with *skip_db* only to its file, as older hosts do.
+
+        Returns the id of the message, or ``None``.
+        """
+        if skip_db:
+            self.transcripts.append_line(session_id, message)
+            return None
+        row = message_row(message, self.clock())
+        return self.db._submit(ops.MessageAppend(session_id=session_id, message=row, turn=turn))
+
+    def rewrite_transcript(self, session_id: str, messages: list[dict[str, Any]]) -> None:
+        """Replace the messages of a session, and then its file."""
+        self.db.replace_messages(session_id, messages)
+        self.follow_transcript(session_id)
+
+    def follow_transcript(self, session_id: str) -> None:
+        """Bring the transcript file of a session up to date, if files are kept.
+
+        A failure is logged: the messages are stored, and the watcher catches up.
+        """
+        if self.config.write_jsonl:
+            try:
+                self.transcripts.follow(session_id)
+            except (HermesActorError, OSError) as error:
+                _log.warning("the transcript of %s is behind: %s", session_id, error)
+
+    def load_transcript(self, session_id: str) -> list[dict[str, Any]]:
+        """Return the messages of a session, of the store or of a longer file of another program."""
+        return self.transcripts.load(session_id)
+
+    def get_transcript_path(self, session_id: str) -> Path:
+        """Return the path of the transcript file. Raises ``ValueError`` for an id like a path."""
+        return self.transcripts.path(session_id)
+
+
+def _local_time() -> datetime:
+    # By the clock that turns and messages go by, too.
+    return datetime.fromtimestamp(time.time())
+
+
+def _default_db() -> SessionDB:
+    from hermes_actor.session_db import SessionDB
+
+    return SessionDB()
+
+
+def _readable(route: StoredRoute) -> SessionEntry | None:
+    try:
+        return SessionEntry.from_dict(route.entry)
+    except (KeyError, TypeError, ValueError) as error:
+        _log.warning("the entry of chat %r is left out: %s", route.key, error)
+        return None
+
+
+def _new_entry(source: SessionSource, key: str, session_id: str, now: datetime) -> SessionEntry:
+    return SessionEntry(
+        session_key=key,
+        session_id=session_id,
+        created_at=now,
+        updated_at=now,
+        origin=source,
+        display_name=source.chat_name,
+        platform=source.platform,
+        chat_type=source.chat_type,
+    )
+
+
+def _peer(source: SessionSource) -> ops.Peer:
+    def text(value: object) -> str | None:
+        return None if value is None else str(value)
+
+    return ops.Peer(
+        source=source.platform,
+        user_id=text(source.user_id),
+        chat_id=text(source.chat_id),
+        chat_type=source.chat_type,
+        thread_id=text(source.thread_id),
+        display_name=source.chat_name,
+        origin_json=stored.dumps(source.to_dict()),
+        profile_name=source.profile,
+    )

@@ -1,0 +1,128 @@
+"""ChatTurn: one message of a chat from its arrival to its answer, under the turn of its session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import hermes_protocol.operations as ops
+from hermes_actor.api.turns import Turn
+from hermes_actor.gateway import words
+from hermes_actor.gateway.entries import SessionEntry
+from hermes_actor.gateway.sources import SessionSource
+from hermes_actor.gateway.transcripts import message_row
+
+if TYPE_CHECKING:
+    from hermes_actor.gateway.store import SessionStore
+
+__all__ = ["ChatTurn", "begin_turn"]
+
+
+class ChatTurn:
+    """The turn of a chat: ``with store.begin_turn(source, text) as turn``.
+
+    Leaving the block finishes it; an error inside marks the chat as interrupted.
+    """
+
+    def __init__(self, store: SessionStore, entry: SessionEntry, turn: Turn) -> None:
+        self._store = store
+        self._turn = turn
+        self.entry = entry
+        self.session_id = turn.session_id
+        self.is_repeated = False
+        """True if the message was stored before: the platform has delivered it twice."""
+        policy = store.config.get_reset_policy(entry.platform, entry.chat_type)
+        self.notice = words.reset_notice(entry, policy)
+        """A sentence for the user about a reset, or ``None``."""
+        self.context_note = words.context_note(entry)
+        """A sentence for the model about a reset, or ``None``."""
+
+    def __int__(self) -> int:
+        return int(self._turn)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The conversation so far, in the form that is sent to a model."""
+        return self._store.db.get_messages_as_conversation(self.session_id)
+
+    def append(self, role: str, content: Any = None, **fields: Any) -> int:
+        """Store a message under this turn. Raises :class:`TurnLost`."""
+        message = {"role": role, "content": content, **fields}
+        made = self._store.append_to_transcript(self.session_id, message, turn=int(self))
+        assert made is not None
+        return made
+
+    def compress(self, messages: list[dict[str, Any]] | None = None) -> str:
+        """Go on in a continuation of the session, with *messages* in it; return its id.
+
+        The chat leads to it from then on, and this turn covers it.
+        """
+        db = self._store.db
+        self.session_id = db.continue_session(self.session_id, turn=self)
+        if messages:
+            db.replace_messages(self.session_id, messages, turn=self)
+        return self.session_id
+
+    def renew(self) -> None:
+        """Say that the answer is still being made."""
+        self._turn.renew()
+
+    def finish(self, last_prompt_tokens: int | None = None) -> None:
+        """End the turn well: the chat was used now, and waits for nothing."""
+        key = self.entry.session_key
+        self._store.update_session(key, last_prompt_tokens)
+        if self.entry.was_auto_reset or self.entry.is_fresh_reset:
+            self._store.clear_reset_flags(key)
+        self._store.clear_resume_pending(key)
+        self._turn.release()
+        self._store.follow_transcript(self.session_id)
+
+    def fail(self, reason: str = "restart_timeout") -> None:
+        """End the turn without an answer: the chat is to go on later."""
+        self._store.mark_resume_pending(self.entry.session_key, reason)
+        self._turn.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.fail()
+
+
+def begin_turn(
+    store: SessionStore,
+    source: SessionSource,
+    content: Any,
+    message_key: str | None,
+    wait: float,
+    holder: str,
+) -> ChatTurn:
+    """Open the route of a chat, take the turn of its session, and store the user's message.
+
+    Each step is atomic, and a crash between two of them leaves what the next message completes.
+    """
+    entry = store.get_or_create_session(source)
+    turn = store.db.turn(entry.session_id, holder=holder, wait=wait)
+    try:
+        now = store.peek_session_id(entry.session_key)
+        if now is not None and now not in (entry.session_id, turn.session_id):
+            # While we waited, the chat was reset or switched: this turn is of another session.
+            turn.release()
+            return begin_turn(store, source, content, message_key, wait, holder)
+        chat = ChatTurn(store, entry, turn)
+        if message_key is None:
+            chat.append("user", content)
+        else:
+            once = ops.MessageOnce(
+                session_id=chat.session_id,
+                message_key=message_key,
+                message=message_row({"role": "user", "content": content}, store.clock()),
+                turn=int(turn),
+            )
+            chat.is_repeated = not store.db._submit(once).appended
+    except BaseException:
+        turn.release()
+        raise
+    return chat

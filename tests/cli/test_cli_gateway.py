@@ -1,0 +1,81 @@
+"""``gateway`` and ``turns``: what operators see of chats, and what they can do."""
+
+import json
+
+import pytest
+
+import hermes_protocol.operations as ops
+from hermes_actor import SessionDB
+from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
+
+KEY = "agent:main:echo:dm:1"
+CHAT = SessionSource(platform="echo", chat_id="1", user_id="u")
+
+
+@pytest.fixture
+def chats(home):
+    db = SessionDB(home.db_path)
+    store = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+    yield store
+    store.close()
+    db.close()
+
+
+def test_routes_say_what_the_next_message_meets(home, chats):
+    assert home("gateway", "routes").out == "no chats yet\n"
+    entry = chats.get_or_create_session(CHAT)
+    shown = home("gateway", "routes").out
+    assert KEY in shown
+    assert f"{entry.session_id}  open" in shown
+    with chats.db.turn(entry.session_id, holder="echo"):
+        (row,) = json.loads(home("gateway", "routes", "--json").out)
+        assert (row["key"], row["state"]) == (KEY, "in turn")
+        assert "echo  turn  pid" in home("turns").out
+    chats.suspend_session(KEY)
+    assert "suspended" in home("gateway", "routes").out
+    assert home("turns").out == "no turns are held\n"
+
+
+def test_reset_and_resume(home, chats):
+    first = chats.get_or_create_session(CHAT).session_id
+    done = json.loads(home("gateway", "reset", KEY, "--json").out)
+    assert done["session_id"] != first
+    assert chats.peek_session_id(KEY) == done["session_id"]
+    assert home("gateway", "resume", KEY, first).code == 0
+    assert chats.peek_session_id(KEY) == first
+    assert home("gateway", "reset", "nowhere").code == 1
+    assert home("gateway", "resume", "nowhere", first).code == 1
+    assert home("gateway", "resume", KEY, "nowhere").code == 1
+    assert chats.peek_session_id(KEY) == first
+
+
+def test_watch_once_ends_expired_sessions(home, chats):
+    (home.db_path.parent / "config.yaml").write_text(
+        "session_reset: {mode: idle, idle_minutes: 5}\n"
+    )
+    entry = chats.get_or_create_session(CHAT)
+    chats.db._submit(ops.RouteChange(scope=chats.scope, key=KEY, set="{}", now=1.0))
+    assert "resets: idle" in home("gateway", "routes").out
+    done = json.loads(home("gateway", "watch", "--once", "--json").out)
+    assert done == {"finished": [entry.session_id]}
+    assert home("gateway", "watch", "--once").out == "Ended 0 expired sessions.\n"
+
+
+def test_migrate_transcripts(home, chats):
+    chats.get_or_create_session(CHAT)
+    chats.sessions_dir.mkdir(exist_ok=True)
+    (chats.sessions_dir / "old.jsonl").write_text('{"role": "user", "content": "x"}\n')
+    shown = home("gateway", "migrate-transcripts", "--dry-run").out
+    assert shown.startswith("Migrated 1 sessions, 1 messages, 0 skipped in ")
+    done = json.loads(home("gateway", "migrate-transcripts", "--json").out)
+    assert done == {"sessions": 1, "messages": 1, "skipped": 0, "dry_run": False}
+    assert chats.db.message_count("old") == 1
+
+
+def test_steal_a_turn(home, chats):
+    entry = chats.get_or_create_session(CHAT)
+    chats.db.turn(entry.session_id, holder="stuck")
+    assert home("turns", "steal", entry.session_id, "--yes").out == "Ended the turn.\n"
+    again = home("turns", "steal", entry.session_id, "--yes", "--json")
+    assert json.loads(again.out) == {"session_id": entry.session_id, "ended": False}
+    assert home("turns", "steal", "nowhere", "--yes").code == 1

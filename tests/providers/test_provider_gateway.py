@@ -1,0 +1,635 @@
+"""Chats, turns and derived files, on every kind of store."""
+
+import json
+import threading
+import time
+from datetime import datetime, timedelta
+
+import pytest
+
+import hermes_protocol.operations as ops
+from hermes_actor.errors import TurnBusy, TurnLost, UnknownSession
+from hermes_actor.gateway import (
+    GatewayConfig,
+    Hooks,
+    SessionResetPolicy,
+    SessionSource,
+    SessionStore,
+    Watcher,
+    handle,
+)
+from hermes_actor.store import queries
+from hermes_actor.store.gateway.entries import DEFAULTS
+
+DM = SessionSource(platform="telegram", chat_id="100", user_id="u1", chat_name="Al")
+IDLE = GatewayConfig(
+    default_reset_policy=SessionResetPolicy(mode="idle", idle_minutes=60), write_jsonl=False
+)
+
+
+class Clock:
+    """The local time of a store; it can be moved, and starts before the time of turns."""
+
+    def __init__(self):
+        self.now = datetime.now().replace(microsecond=0) - timedelta(days=30)
+
+    def __call__(self):
+        self.now += timedelta(microseconds=1)
+        return self.now
+
+    def passes(self, **time):
+        self.now += timedelta(**time)
+
+
+@pytest.fixture
+def local_time():
+    return Clock()
+
+
+@pytest.fixture
+def open_chats(db, tmp_path, local_time):
+    opened = []
+
+    def open_(config=IDLE, **options):
+        options.setdefault("hooks", Hooks(entry_points=False))
+        store = SessionStore(tmp_path / "sessions", config, db=db, clock=local_time, **options)
+        opened.append(store)
+        return store
+
+    yield open_
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def chats(open_chats):
+    return open_chats()
+
+
+def index_of(chats):
+    chats.flush()
+    return json.loads((chats.sessions_dir / "sessions.json").read_text("utf-8"))
+
+
+def say(chats, session_id, text="x", role="user"):
+    chats.append_to_transcript(session_id, {"role": role, "content": text})
+
+
+# --- chats and their sessions ----------------------------------------------------------------
+
+
+def test_first_message_makes_an_entry_a_session_and_an_index(chats, db):
+    entry = chats.get_or_create_session(DM)
+    assert (entry.outcome, entry.is_new) == ("created", True)
+    row = db.get_session(entry.session_id)
+    assert (row["source"], row["user_id"], row["ended_at"]) == ("telegram", "u1", None)
+    assert row["parent_session_id"] is None
+    index = index_of(chats)
+    assert list(index) == ["agent:main:telegram:dm:100"]
+    assert list(index[entry.session_key]) == [*DEFAULTS, "origin"]
+    assert index[entry.session_key] == entry.to_dict()
+
+
+def test_second_message_is_not_new_and_soon_costs_no_write(chats, local_time):
+    first = chats.get_or_create_session(DM)
+    local_time.passes(seconds=5)
+    second = chats.get_or_create_session(DM)
+    assert (second.session_id, second.is_new) == (first.session_id, False)
+    written = chats.state(first.session_key).route.updated_at
+    local_time.passes(seconds=5)
+    third = chats.get_or_create_session(DM)
+    assert third.updated_at > second.updated_at
+    assert chats.state(first.session_key).route.updated_at == written
+    local_time.passes(seconds=70)
+    chats.get_or_create_session(DM)
+    assert chats.state(first.session_key).route.updated_at > written
+
+
+def test_parallel_first_messages_get_one_session(chats, db):
+    found, barrier = [], threading.Barrier(8)
+
+    def run():
+        barrier.wait()
+        found.append(chats.get_or_create_session(DM).session_id)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+    assert db.session_count() == 1
+
+
+def test_idle_session_is_reset_and_the_chat_says_so(chats, db, local_time):
+    old = chats.get_or_create_session(DM)
+    chats.update_session(old.session_key, 900)
+    local_time.passes(minutes=61)
+    entry = chats.get_or_create_session(DM)
+    assert (entry.outcome, entry.was_auto_reset) == ("reset", True)
+    assert (entry.auto_reset_reason, entry.reset_had_activity) == ("idle", True)
+    row = db.get_session(old.session_id)
+    assert (row["end_reason"], row["ended_at"] is None) == ("idle", False)
+    new = db.get_session(entry.session_id)
+    assert (new["ended_at"], new["parent_session_id"]) == (None, None)
+
+
+def test_a_message_counts_as_use(chats, local_time):
+    entry = chats.get_or_create_session(DM)
+    local_time.passes(minutes=50)
+    say(chats, entry.session_id)
+    local_time.passes(minutes=50)
+    assert chats.get_or_create_session(DM).session_id == entry.session_id
+
+
+def test_a_chat_with_a_background_process_is_kept_everywhere(open_chats, local_time):
+    chats = open_chats(has_active_processes_fn=lambda key: True)
+    entry = chats.get_or_create_session(DM)
+    local_time.passes(days=100)
+    assert chats.get_or_create_session(DM).session_id == entry.session_id
+    local_time.passes(days=100)
+    assert Watcher(chats).round() == []
+    assert chats.prune_old_entries(1) == 0
+
+
+def test_a_callback_that_fails_counts_as_a_process(open_chats, local_time):
+    chats = open_chats(has_active_processes_fn=lambda key: 1 / 0)
+    entry = chats.get_or_create_session(DM)
+    local_time.passes(days=2)
+    assert chats.get_or_create_session(DM).session_id == entry.session_id
+
+
+def test_suspended_wins_over_resume_pending(chats):
+    entry = chats.get_or_create_session(DM)
+    assert chats.mark_resume_pending(entry.session_key)
+    assert chats.suspend_session(entry.session_key)
+    assert not chats.mark_resume_pending(entry.session_key)
+    assert chats.get_or_create_session(DM).auto_reset_reason == "suspended"
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("idle", False), ("none", True)])
+def test_an_interrupted_chat_goes_on_while_it_is_fresh(open_chats, local_time, mode, kept):
+    policy = SessionResetPolicy(mode=mode, idle_minutes=1440)
+    chats = open_chats(GatewayConfig(default_reset_policy=policy, write_jsonl=False))
+    entry = chats.get_or_create_session(DM)
+    chats.mark_resume_pending(entry.session_key)
+    local_time.passes(minutes=30)
+    assert chats.get_or_create_session(DM).session_id == entry.session_id
+    local_time.passes(hours=2)
+    again = chats.get_or_create_session(DM)
+    assert (again.session_id == entry.session_id) is kept
+    assert again.auto_reset_reason == (None if kept else "resume_pending_expired")
+    assert not kept or chats.clear_resume_pending(entry.session_key)
+    assert not chats.clear_resume_pending(entry.session_key)
+
+
+def test_reset_and_switch(chats, db, local_time):
+    first = chats.get_or_create_session(DM)
+    local_time.passes(seconds=2)
+    second = chats.reset_session(first.session_key)
+    assert second.is_fresh_reset
+    assert second.origin == first.origin
+    assert db.get_session(first.session_id)["end_reason"] == "session_reset"
+    local_time.passes(seconds=2)
+    back = chats.switch_session(first.session_key, first.session_id)
+    assert back.session_id == first.session_id
+    assert db.get_session(second.session_id)["end_reason"] == "session_switch"
+    assert db.get_session(first.session_id)["ended_at"] is None
+    assert chats.switch_session(first.session_key, first.session_id) == back
+    with pytest.raises(UnknownSession):
+        chats.switch_session(first.session_key, "nowhere")
+    assert chats.peek_session_id(first.session_key) == first.session_id
+
+
+def test_unknown_chats_change_nothing(chats):
+    assert chats.reset_session("k") is None
+    assert chats.switch_session("k", "s") is None
+    assert not chats.suspend_session("k")
+    assert not chats.mark_resume_pending("k")
+    assert not chats.clear_resume_pending("k")
+    chats.update_session("k", 5)
+    assert chats.list_sessions() == []
+
+
+def test_force_new_starts_one_session_for_each_state_that_was_seen(chats, db):
+    first = chats.get_or_create_session(DM)
+    second = chats.get_or_create_session(DM, force_new=True)
+    assert second.session_id != first.session_id
+    assert not second.was_auto_reset
+    assert db.get_session(first.session_id)["end_reason"] == "session_reset"
+
+
+def test_an_end_by_accident_goes_on_and_a_decision_does_not(chats, db, local_time):
+    entry = chats.get_or_create_session(DM)
+    say(chats, entry.session_id)
+    db.end_session(entry.session_id, "agent_close")
+    assert chats.get_or_create_session(DM).session_id == entry.session_id
+    assert db.get_session(entry.session_id)["ended_at"] is None
+    db.end_session(entry.session_id, "new_session")
+    other = chats.get_or_create_session(DM)
+    assert (other.outcome, other.was_auto_reset) == ("created", False)
+    assert other.session_id != entry.session_id
+
+
+def test_a_route_to_a_missing_session_gets_its_row(chats, db):
+    """Left by other programs that die between their two writes."""
+    entry = chats.get_or_create_session(DM)
+    db.delete_session(entry.session_id)
+    again = chats.get_or_create_session(DM)
+    assert again.session_id == entry.session_id
+    say(chats, again.session_id)
+    assert db.message_count(again.session_id) == 1
+
+
+def test_compression_moves_the_chat(chats, db):
+    entry = chats.get_or_create_session(DM)
+    child = db.continue_session(entry.session_id)
+    assert chats.peek_session_id(entry.session_key) == child
+    assert chats.get_or_create_session(DM).session_id == child
+    assert chats.lookup_by_session_id(child).session_key == entry.session_key
+    assert child in handle(chats, DM, f"/resume {child}").text
+
+
+def test_a_session_without_a_route_is_found_again_by_its_last_message(chats, db, local_time):
+    entry = chats.get_or_create_session(DM)
+    say(chats, entry.session_id)
+    for hours, outcome in ((0.5, "recovered"), (2, "created")):
+        drop = ops.RoutesWrite(scope=chats.scope, now=1.0, drop=[entry.session_key])
+        assert db._submit(drop) == []
+        local_time.passes(hours=hours)
+        again = chats.get_or_create_session(DM)
+        assert again.outcome == outcome
+        assert (again.session_id == entry.session_id) is (outcome == "recovered")
+    assert db.get_session(entry.session_id)["end_reason"] == "idle"
+
+
+def test_recently_used_chats_are_marked_once(chats, local_time):
+    old = SessionSource(platform="telegram", chat_id="1")
+    chats.get_or_create_session(old)
+    local_time.passes(seconds=540)
+    entry = chats.get_or_create_session(DM)
+    local_time.passes(seconds=60)
+    assert chats.suspend_recently_active() == 1
+    assert chats.suspend_recently_active() == 0
+    assert chats.lookup_by_session_id(entry.session_id).resume_reason == "restart_interrupted"
+
+
+def test_old_chats_are_forgotten_but_their_sessions_stay(chats, db, local_time):
+    kept = chats.get_or_create_session(SessionSource(platform="telegram", chat_id="1"))
+    chats.suspend_session(kept.session_key)
+    chats.get_or_create_session(DM)
+    local_time.passes(days=3)
+    new = chats.get_or_create_session(SessionSource(platform="telegram", chat_id="2"))
+    assert chats.prune_old_entries(0) == 0
+    assert chats.prune_old_entries(2) == 1
+    assert {one.session_id for one in chats.list_sessions()} == {kept.session_id, new.session_id}
+    assert [one.session_id for one in chats.list_sessions(5)] == [new.session_id]
+    assert db.session_count() == 3
+
+
+def test_has_any_sessions_and_overrides(chats):
+    entry = chats.get_or_create_session(DM)
+    assert not chats.has_any_sessions()
+    chats.get_or_create_session(SessionSource(platform="x", chat_id="1"))
+    assert chats.has_any_sessions()
+    chats.set_model_override(entry.session_key, {"model": "m", "api_key": "secret"})
+    assert chats.get_model_override(entry.session_key) == {"model": "m"}
+
+
+# --- messages, turns ---------------------------------------------------------------------------
+
+
+def test_a_turn_stores_a_message_once_and_clears_marks(chats, db, local_time):
+    with chats.begin_turn(DM, "hello", message_key="m1") as turn:
+        assert not turn.is_repeated
+        turn.append("assistant", "hi")
+        assert [one["role"] for one in turn.history] == ["user", "assistant"]
+    with chats.begin_turn(DM, "hello", message_key="m1") as turn:
+        assert turn.is_repeated
+    assert db.message_count(turn.session_id) == 2
+    assert db.list_turns() == []
+
+
+def test_notice_after_a_reset_comes_once(chats, local_time):
+    with chats.begin_turn(DM, "x") as turn:
+        pass
+    chats.update_session(turn.entry.session_key, 10)
+    local_time.passes(hours=2)
+    with chats.begin_turn(DM, "y") as turn:
+        assert "inactive for 1h" in turn.notice
+        assert "no prior context" in turn.context_note
+    with chats.begin_turn(DM, "z") as turn:
+        assert turn.notice is None
+        assert turn.context_note is None
+
+
+def test_no_notice_for_an_excluded_platform(chats, local_time):
+    api = SessionSource(platform="api_server", chat_id="1")
+    chats.update_session(chats.get_or_create_session(api).session_key, 10)
+    local_time.passes(hours=2)
+    with chats.begin_turn(api, "y") as turn:
+        assert turn.entry.was_auto_reset
+        assert turn.notice is None
+
+
+def test_an_error_in_a_turn_marks_the_chat(chats):
+    with pytest.raises(ZeroDivisionError), chats.begin_turn(DM, "x") as turn:
+        _ = 1 / 0
+    assert chats.lookup_by_session_id(turn.session_id).resume_pending
+    with chats.begin_turn(DM, "y"):
+        pass
+    assert not chats.lookup_by_session_id(turn.session_id).resume_pending
+
+
+def test_one_conversation_has_one_turn(db):
+    db.create_session("s", "cli")
+    with db.turn("s", holder="first") as turn:
+        with pytest.raises(TurnBusy, match="first"):
+            db.turn("s")
+        db.append_message("s", "user", "x", turn=turn)
+        assert [held.token for held in db.list_turns()] == [turn.token]
+    with db.turn("s") as later:
+        assert later.token > turn.token
+        with pytest.raises(TurnLost):
+            db.append_message("s", "user", "y", turn=turn)
+        with pytest.raises(TurnLost):
+            db.replace_messages("s", [{"role": "user", "content": "y"}], turn=turn)
+        with pytest.raises(TurnLost):
+            db.end_session("s", "x", turn=turn)
+        with pytest.raises(TurnLost):
+            db.continue_session("s", turn=turn)
+        with pytest.raises(TurnLost):
+            turn.renew()
+    assert [one["content"] for one in db.get_messages("s")] == ["x"]
+    assert db.get_session("s")["ended_at"] is None
+
+
+def test_a_turn_is_waited_for(db):
+    db.create_session("s", "cli")
+    turn = db.turn("s")
+    threading.Timer(0.2, turn.release).start()
+    with db.turn("s", wait=30) as second:
+        assert second.token > turn.token
+
+
+def test_a_turn_covers_the_continuation_and_no_other_conversation(db):
+    db.create_session("s", "cli")
+    db.create_session("other", "cli")
+    with db.turn("s") as turn:
+        child = db.continue_session("s", turn=turn)
+        db.append_message(child, "user", "x", turn=turn)
+        db.append_message("s", "user", "late", turn=turn)
+        with pytest.raises(TurnLost, match="not for 'other'"):
+            db.append_message("other", "user", "x", turn=turn)
+        with pytest.raises(TurnBusy):
+            db.turn(child)
+    with db.turn("s") as turn:
+        assert turn.session_id == child
+
+
+def test_a_turn_ends_with_its_time(db):
+    db.create_session("s", "cli")
+    turn = db.turn("s", seconds=0.05)
+    time.sleep(0.06)
+    with pytest.raises(TurnLost):
+        db.append_message("s", "user", "late", turn=turn)
+    with db.turn("s"):
+        assert db.get_messages("s") == []
+
+
+def test_an_operator_ends_a_turn(db):
+    db.create_session("s", "cli")
+    turn = db.turn("s")
+    assert db.steal_turn("s")
+    assert not db.steal_turn("s")
+    assert not turn.release()
+
+
+def test_a_chat_with_a_turn_is_not_reset(chats, local_time):
+    turn = chats.begin_turn(DM, "x")
+    local_time.passes(days=2)
+    assert chats.get_or_create_session(DM).session_id == turn.session_id
+    assert Watcher(chats).round() == []
+    assert "Another process" in handle(chats, DM, "/new").text
+    turn.finish()
+
+
+# --- expiry ------------------------------------------------------------------------------------
+
+
+def test_expired_sessions_are_finished_once_after_the_memory_hook(open_chats, db, local_time):
+    called, hooks = [], Hooks(entry_points=False)
+    hooks.add("before_reset", lambda **given: called.append((given["reason"], "before")))
+    hooks.add("before_reset", lambda **given: 1 / 0)
+    hooks.add("session_finalize", lambda **given: called.append(given["session_id"]))
+    chats = open_chats(hooks=hooks)
+    entry = chats.get_or_create_session(DM)
+    for number in range(4):
+        say(chats, entry.session_id, str(number))
+    local_time.passes(hours=2)
+    watchers = [Watcher(chats), Watcher(chats)]
+    assert [one.round() for one in watchers] == [[entry.session_id], []]
+    assert called == [("idle", "before"), entry.session_id]
+    assert db.get_session(entry.session_id)["end_reason"] == "idle"
+    assert index_of(chats)[entry.session_key]["expiry_finalized"]
+    again = chats.get_or_create_session(DM)
+    assert (again.auto_reset_reason, again.expiry_finalized) == ("idle", False)
+    assert len(called) == 2
+
+
+@pytest.mark.parametrize(("messages", "calls"), [(3, 0), (4, 1)])
+def test_memory_hook_comes_before_a_reset_that_the_watcher_missed(
+    open_chats, local_time, messages, calls
+):
+    called, hooks = [], Hooks(entry_points=False)
+    hooks.add("before_reset", lambda **given: called.append(len(given["transcript"])))
+    chats = open_chats(hooks=hooks)
+    entry = chats.get_or_create_session(DM)
+    for number in range(messages):
+        say(chats, entry.session_id, str(number))
+    local_time.passes(hours=2)
+    assert chats.get_or_create_session(DM).was_auto_reset
+    assert called == [messages] * calls
+
+
+def test_a_hook_that_hangs_is_not_waited_for(open_chats, local_time):
+    waits, hooks = threading.Event(), Hooks(entry_points=False, seconds=0.1)
+    hooks.add("before_reset", lambda **given: waits.wait(60))
+    chats = open_chats(hooks=hooks)
+    entry = chats.get_or_create_session(DM)
+    for number in range(4):
+        say(chats, entry.session_id, str(number))
+    local_time.passes(hours=2)
+    assert Watcher(chats).round() == [entry.session_id]
+    waits.set()
+
+
+# --- commands inside a chat ----------------------------------------------------------------------
+
+
+def test_title_new_and_sessions(chats, db, local_time):
+    assert handle(chats, DM, "hello") is None
+    assert "has no title" in handle(chats, DM, "/title").text
+    first = chats.get_or_create_session(DM).session_id
+    assert "My Research" in handle(chats, DM, "/title  My Research ").text
+    local_time.passes(seconds=2)
+    reply = handle(chats, DM, "/new My Research")
+    assert reply.changed
+    assert "without a title" in reply.text
+    listed = handle(chats, DM, "/sessions").text.splitlines()
+    assert listed[1] == "2. My Research (0 messages)"
+    assert handle(chats, DM, "/resume My Research").changed
+    assert chats.get_or_create_session(DM).session_id == first
+    assert not handle(chats, DM, "/resume 2").changed
+
+
+def test_sessions_of_other_people_do_not_exist(chats, db, local_time):
+    mallory = SessionSource(platform="telegram", chat_id="200", user_id="u2")
+    secret = chats.get_or_create_session(DM)
+    db.set_session_title(secret.session_id, "salary")
+    own = chats.get_or_create_session(mallory).session_id
+    nothing = handle(chats, mallory, "/resume nothing").text
+    for given in ("salary", secret.session_id, secret.session_id[:-2]):
+        reply = handle(chats, mallory, f"/resume {given}")
+        assert reply.text == nothing.replace("'nothing'", repr(given))
+        assert not reply.changed
+    assert "salary" not in handle(chats, mallory, "/sessions").text
+    assert chats.get_or_create_session(mallory).session_id == own
+
+
+def test_a_shared_room_sees_its_own_sessions_only(open_chats, db):
+    config = GatewayConfig(group_sessions_per_user=False, write_jsonl=False)
+    chats = open_chats(config)
+    room = SessionSource(platform="telegram", chat_type="group", chat_id="-5", user_id="u1")
+    private = chats.get_or_create_session(DM)
+    shared = chats.get_or_create_session(room)
+    text = handle(chats, room, "/sessions").text
+    assert shared.session_id in text
+    assert private.session_id not in text
+
+
+# --- derived files -------------------------------------------------------------------------------
+
+
+def lines_of(chats, session_id):
+    text = chats.get_transcript_path(session_id).read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def kept(open_chats):
+    return open_chats(GatewayConfig())
+
+
+def test_a_transcript_follows_its_session(kept, db):
+    with kept.begin_turn(DM, "grüße") as turn:
+        turn.append("assistant", "北京")
+    path = kept.get_transcript_path(turn.session_id)
+    assert "grüße" in path.read_text("utf-8")
+    meta, *rest = lines_of(kept, turn.session_id)
+    assert (meta["role"], meta["platform"]) == ("session_meta", "telegram")
+    assert [(one["role"], one["content"]) for one in rest] == [
+        ("user", "grüße"), ("assistant", "北京"),
+    ]  # fmt: skip
+    assert kept.load_transcript(turn.session_id) == rest
+    assert kept.transcripts.catch_up() == 0
+    db.append_message(turn.session_id, "user", "more")
+    assert kept.transcripts.catch_up() == 1
+    assert [one["content"] for one in lines_of(kept, turn.session_id)[1:]] == [
+        "grüße", "北京", "more",
+    ]  # fmt: skip
+    kept.rewrite_transcript(turn.session_id, [{"role": "user", "content": "only"}])
+    assert [one["content"] for one in lines_of(kept, turn.session_id)[1:]] == ["only"]
+
+
+def test_what_a_dead_follower_left_is_cut_off(kept, db):
+    with kept.begin_turn(DM, "x") as turn:
+        pass
+    path = kept.get_transcript_path(turn.session_id)
+    good = path.read_bytes()
+    for torn in (b'{"role": "us', b'{"role": "user", "content": "not marked"}\n'):
+        path.write_bytes(good + torn)
+        db.append_message(turn.session_id, "user", "y")
+        assert kept.transcripts.follow(turn.session_id)
+        rows = [one["content"] for one in db.get_messages(turn.session_id)]
+        assert [one["content"] for one in lines_of(kept, turn.session_id)[1:]] == rows
+        good = path.read_bytes()
+
+
+def test_files_of_other_programs_are_read_and_never_written(kept, db):
+    entry = kept.get_or_create_session(DM)
+    path = kept.get_transcript_path(entry.session_id)
+    kept.sessions_dir.mkdir(exist_ok=True)
+    theirs = [{"role": "user", "content": str(number)} for number in range(3)]
+    text = (
+        "\n".join(map(json.dumps, theirs[:1]))
+        + "\nbroken {\n"
+        + "\n".join(map(json.dumps, theirs[1:]))
+    )
+    path.write_text(text + "\n")
+    db.append_message(entry.session_id, "user", "stored")
+    assert kept.load_transcript(entry.session_id) == theirs
+    assert not kept.transcripts.follow(entry.session_id)
+    assert path.read_text() == text + "\n"
+    for _ in range(2):
+        db.append_message(entry.session_id, "user", "stored")
+    assert [one["content"] for one in kept.load_transcript(entry.session_id)] == ["stored"] * 3
+
+
+def test_append_with_skip_db_grows_the_file_alone(kept, db):
+    entry = kept.get_or_create_session(DM)
+    kept.append_to_transcript(entry.session_id, {"role": "user", "content": "x"}, skip_db=True)
+    assert [one["content"] for one in lines_of(kept, entry.session_id)] == ["x"]
+    assert db.message_count(entry.session_id) == 0
+    with pytest.raises(ValueError, match="name of a file"):
+        kept.get_transcript_path("../x")
+
+
+def test_index_of_another_program_is_imported_once(open_chats, db, tmp_path, local_time, caplog):
+    first = open_chats()
+    entry = first.get_or_create_session(DM)
+    index = index_of(first)
+    broken = {"session_key": "bad", "session_id": "../x"}
+    index |= {"_README": "note", "bad": broken, "worse": 5, "k2": {**entry.to_dict()}}
+    index["k2"] |= {"session_key": "k2", "session_id": "theirs"}
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "sessions.json").write_text(json.dumps(index))
+    other = SessionStore(folder, IDLE, db=db, clock=local_time, hooks=Hooks(entry_points=False))
+    assert {one.session_key for one in other.list_sessions()} == {entry.session_key, "k2"}
+    assert "'bad'" in caplog.text
+    assert "'worse'" in caplog.text
+    (folder / "sessions.json").write_text("{}")
+    again = SessionStore(folder, IDLE, db=db, clock=local_time, hooks=Hooks(entry_points=False))
+    assert len(again.list_sessions()) == 2
+    for store in (other, again):
+        store.close()
+
+
+def test_index_equals_the_routes(chats, db):
+    for number in range(5):
+        chats.get_or_create_session(SessionSource(platform="telegram", chat_id=str(number)))
+    index = index_of(chats)
+    routes = db._query(queries.all_routes, chats.scope)
+    assert index == {route.key: route.entry for route in routes}
+    assert not list(chats.sessions_dir.glob(".sessions_*.tmp"))
+
+
+def test_transcripts_of_other_programs_are_migrated(kept, db):
+    from hermes_actor.gateway.migration import migrate_transcripts
+
+    kept.sessions_dir.mkdir(exist_ok=True)
+    lines = [{"role": "session_meta", "platform": "discord", "model": "m"}]
+    lines += [{"role": "user", "content": str(one)} for one in range(3)]
+    (kept.sessions_dir / "old.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    with kept.begin_turn(DM, "ours"):
+        pass
+    arguments = (db, kept.sessions_dir, kept.scope)
+    assert migrate_transcripts(*arguments, dry_run=True) == (1, 3, 1)
+    assert db.get_session("old") is None
+    assert migrate_transcripts(*arguments) == (1, 3, 1)
+    assert db.get_session("old")["source"] == "discord"
+    assert [one["content"] for one in db.get_messages("old")] == ["0", "1", "2"]
+    assert (kept.sessions_dir / "old.jsonl.migrated").exists()
+    assert migrate_transcripts(*arguments) == (0, 0, 1)
