@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from harness.hostile_clients import VISITS, deaf, silent
+from harness.hostile_clients import VISITS, Say, deaf, silent
 from harness.job import Job, run
 from harness.sandbox import Sandbox
 from harness.workload import new_sandbox, run_clients
@@ -57,7 +57,7 @@ def visit_all(job: Job, sandbox: Sandbox) -> None:
                     return
             visit = rng.choice(VISITS)
             try:
-                visit(sandbox.path, rng)
+                visit(sandbox.path, rng, Say.on(job.kind))
             except (AssertionError, OSError) as error:
                 job.violation(f"{visit.__name__}: {type(error).__name__}: {error}")
             with lock:

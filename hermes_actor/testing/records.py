@@ -28,7 +28,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hermes_actor.store.inspection import recorded_kind
 from hermes_actor.testing.history import NEVER, Answer, Read, Row, Violation, Write, check
+from hermes_protocol.features import PLAIN
 
 __all__ = [
     "SOURCE", "Final", "Look", "Recorded", "Recorder", "RecordReader", "checksum", "final_state",
@@ -170,15 +172,17 @@ def load(folder: Path) -> Recorded:
 def final_state(conn: Any) -> Final:
     """Return the state of a file, read through *conn*. Changes of others are left out.
 
-    A receipt of an appended message has its id as the result; that is how the two are matched.
+    A receipt of an appended message has its id as the result; that is how the two are matched. On
+    a plain file every change appends one row, whose id is its place.
     """
     receipts: dict[int, tuple[int, bytes]] = {}
     places, rows, ours = [], [], set()
+    is_plain = recorded_kind(conn) == PLAIN
     for client, place, result in conn.execute(
         "SELECT client, commit_no, result FROM hermes_actor_receipts"
     ):
         places.append(place)
-        decoded = msgspec.msgpack.decode(result)
+        decoded = place if is_plain else msgspec.msgpack.decode(result)
         if isinstance(decoded, int) and not isinstance(decoded, bool):
             receipts[decoded] = place, client
     for ident, session, text, source in conn.execute(

@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 import random
 import resource
+import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hermes_actor.errors import HermesActorError
 from hermes_actor.testing.records import SOURCE, Recorder, checksum
 from hermes_actor.testing.worker import Worker
 
@@ -63,6 +66,8 @@ class Options(NamedTuple):
     """While this file is there, exceptions strike writers, see :mod:`harness.strikes`."""
     largest: int = 0
     """Texts of keepers have up to so many bytes; 0: a few words."""
+    kind: str = "sessions"
+    """The kind of the file: on plain ones writers and readers are programs with ``connect()``."""
 
 
 def prepare() -> None:
@@ -127,8 +132,12 @@ _opened: list[Any] = []
 """Stores on servers, for as long as this process lives."""
 
 
-def _channel(db: str, timeout: float = OPEN_SECONDS) -> Any:
+def _channel(db: str, timeout: float = OPEN_SECONDS, kind: str = "sessions") -> Any:
     """The way to the writer of a file, or to a server if *db* is a URL."""
+    if kind == "plain":
+        from harness.plain_client import open_program
+
+        return open_program(db, timeout)
     if "://" in db:
         from hermes_actor import SessionDB
 
@@ -164,7 +173,7 @@ class Writer:
         self._operations = operations
         self._number = 0
         self._forks = 0
-        self._channel = _channel(worker.store)
+        self._channel = _channel(worker.store, kind=options.kind)
 
     def create(self) -> None:
         """The session; it leaves no line: only its messages are rows of a history."""
@@ -251,7 +260,6 @@ class Writer:
 
 def visit(worker: Worker) -> None:
     """Open a new connection for each change. A line ``k`` for each call."""
-    from hermes_actor.errors import HermesActorError
     from hermes_protocol.operations import MetaSet
 
     options = Options(**worker.options)
@@ -277,32 +285,39 @@ def visit(worker: Worker) -> None:
 
 def read(worker: Worker) -> None:
     """Take snapshots, one after the other: how far the order of changes is, and what is there."""
-    from hermes_actor.client.reader import Reader
-    from hermes_actor.errors import HermesActorError
-    from hermes_actor.paths import resolve_paths
-
     path, options = Path(worker.store), Options(**worker.options)
-    reader = Reader(resolve_paths(path))
+    snapshot = _snapshots(worker.store, options.kind)
     worker.ready()
     while not worker.over(options.look):
         began = time.monotonic()
         try:
-            seen = reader.snapshot(look) if path.exists() else None
-        except HermesActorError as error:
+            seen = snapshot(look) if path.exists() else None
+        except (HermesActorError, sqlite3.Error) as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             worker.record("e", time.monotonic(), text[:300])
             continue
         if seen is not None:
             worker.record("r", began, time.monotonic(), *seen)
-    reader.close()
+
+
+def _snapshots(db: str, kind: str) -> Callable[..., Any]:
+    """Return what reads a file of a kind in one snapshot."""
+    if kind == "plain":
+        from harness.plain_client import snapshots
+
+        return snapshots(db)
+    from hermes_actor.client.reader import Reader
+    from hermes_actor.paths import resolve_paths
+
+    return Reader(resolve_paths(Path(db))).snapshot
 
 
 def look(conn: Any) -> tuple[int, int, int, int] | None:
     """Return the newest place, number of rows, length and digest of a window of the newest rows."""
     from hermes_actor.testing.history import digest_of
 
-    own = conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'hermes_actor_meta'").fetchall()
-    if not own:
+    wanted = "SELECT COUNT(*) FROM sqlite_master WHERE name IN ('hermes_actor_meta', 'messages')"
+    if conn.execute(wanted).fetchone() != (2,):
         return None
     ((place,),) = conn.execute("SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'")
     ((rows,),) = conn.execute(

@@ -88,6 +88,11 @@ class Job:
         return self.form == "long"
 
     @property
+    def kind(self) -> str:
+        """The kind of files that it works on: ``--set kind=plain``, by default ``sessions``."""
+        return self.options.get("kind", "sessions")
+
+    @property
     def done(self) -> int:
         return self.counts[self.unit]
 

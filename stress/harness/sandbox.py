@@ -31,9 +31,9 @@ class Sandbox:
     that stand at that moment: variables of the environment for that process alone.
     """
 
-    def __init__(self, folder: Path, **orders: str) -> None:
+    def __init__(self, folder: Path, kind: str = "sessions", **orders: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
+        self.folder, self.kind = folder, kind
         self.path = folder / "state.db"
         self.paths = resolve_paths(self.path)
         self.python = folder / "python"

@@ -26,7 +26,11 @@ __all__ = ["OUT_OF_TIME", "Workload", "judge", "new_sandbox", "run_clients"]
 
 _CHECK = ROOT / "stress" / "check_history.py"
 
-OUT_OF_TIME = ("DeadlineExceeded", "LeaseLost", "OutcomeUnknown", "SpawnFailed")
+OUT_OF_TIME = (
+    "DeadlineExceeded", "LeaseLost", "OutcomeUnknown", "SpawnFailed",
+    "OperationalError: database is locked", "OperationalError: outcome unknown",
+    "OperationalError: unable to open database file",
+)  # fmt: skip
 """What a change may end with while there are faults; each says whether it was executed."""
 
 
@@ -40,6 +44,7 @@ class Workload:
         self._name, self._records = name, sandbox.folder / "history"
         counts = {"writers": 1, **options}
         options = {key: value for key, value in options.items() if key not in WORK}
+        options["kind"] = sandbox.kind
         Options(**options)  # refuses an option that there is not
         self._pool = WriterPool(
             sandbox.path,
@@ -210,6 +215,6 @@ def run_clients(sandbox: Sandbox, rng: random.Random, **options: Any) -> Iterato
 
 
 def new_sandbox(job: Job, **orders: str) -> Sandbox:
-    """Another sandbox in the scratch folder of a job."""
+    """Another sandbox in the scratch folder of a job, of the kind that the job is run for."""
     number = len(list(Path(job.folder).glob("sandbox-*"))) + 1
-    return Sandbox(job.folder / f"sandbox-{number}", **orders)
+    return Sandbox(job.folder / f"sandbox-{number}", job.kind, **orders)

@@ -54,6 +54,12 @@ def append(session: str, content: str, **columns: Any) -> dict[str, Any]:
     return {"op": "message.append", "session_id": session, "message": message}
 
 
+def insert(session: str, content: str) -> dict[str, Any]:
+    """Return the change of a program that appends a row to a plain file of a history."""
+    sql = "INSERT INTO messages (session_id, content, source) VALUES (?, ?, 'cli')"
+    return {"op": "sql.run", "steps": [{"sql": sql, "parameters": [session, content]}]}
+
+
 def select(sql: str) -> dict[str, Any]:
     return {"op": "sql.statement", "sql": sql}
 
