@@ -51,6 +51,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     verdicts = []
     for name in asked.suites or SUITES:
+        console.print(f"{name}: on sqlite3, and through hermes_actor.dbapi", markup=False)
         verdicts.append(both_sides(SUITES[name]))
         for fault in verdicts[-1].faults:
             console.print(f"{name}: {fault}", style="red", markup=False)

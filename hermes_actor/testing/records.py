@@ -28,9 +28,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hermes_actor.store.inspection import recorded_kind
 from hermes_actor.testing.history import NEVER, Answer, Read, Row, Violation, Write, check
-from hermes_protocol.features import PLAIN
 
 __all__ = [
     "SOURCE", "Final", "Look", "Recorded", "Recorder", "RecordReader", "checksum", "final_state",
@@ -169,6 +167,9 @@ def load(folder: Path) -> Recorded:
     return reader.recorded
 
 
+_IS_PLAIN = "SELECT 1 FROM hermes_actor_meta WHERE key = 'kind' AND value = 'plain'"
+
+
 def final_state(conn: Any) -> Final:
     """Return the state of a file, read through *conn*. Changes of others are left out.
 
@@ -177,7 +178,7 @@ def final_state(conn: Any) -> Final:
     """
     receipts: dict[int, tuple[int, bytes]] = {}
     places, rows, ours = [], [], set()
-    is_plain = recorded_kind(conn) == PLAIN
+    is_plain = bool(conn.execute(_IS_PLAIN).fetchall())
     for client, place, result in conn.execute(
         "SELECT client, commit_no, result FROM hermes_actor_receipts"
     ):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import shutil
 from typing import Any
 
 import pytest
@@ -11,6 +13,25 @@ from conformance.outcomes import note
 from conformance.stand_in import scratch_files
 
 _ended: dict[str, tuple[str, str]] = {}
+
+_TRIES = 100
+"""Of removing a folder, each of which takes all files that are there."""
+
+_rmtree: Any = shutil.rmtree
+
+
+def _remove(path: Any, *words: Any, **more: Any) -> None:
+    """Remove a folder in which an actor that has just started may still create its files."""
+    for left in reversed(range(_TRIES)):
+        try:
+            _rmtree(path, *words, **more)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not left:
+                raise
+
+
+shutil.rmtree = _remove
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
