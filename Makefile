@@ -21,7 +21,7 @@ PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
-.PHONY: bench-connect bench-stalls conformance stats
+.PHONY: bench-connect bench-gateway bench-stalls conformance stats
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
@@ -70,6 +70,9 @@ bench-stalls: $(BSTAMP)  ## how long one process keeps the writes of another wai
 bench-connect: $(BSTAMP)  ## programs on connect() beside the same programs on sqlite3
 	@$(BENCH)/bin/python stress/bench_connect.py
 	@$(BENCH)/bin/python stress/bench_connect.py --slow-disk --programs append --rounds 1
+
+bench-gateway: $(STAMP) $(PSTAMP)  ## the cost of a message by the number of chats, beside the peer
+	@$(BIN)/python stress/bench_gateway.py
 
 bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; moving a store; searches on each
 	@$(BENCH)/bin/python stress/bench_providers.py
