@@ -21,6 +21,7 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / ".venv" / "peer"
@@ -28,6 +29,7 @@ PEER = ROOT / ".venv" / "peer"
 _PEER = """
 import json, statistics, sys, time
 from pathlib import Path
+from typing import Any
 from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.session import SessionSource, SessionStore
 
@@ -88,29 +90,29 @@ def of_ours(folder: Path, chats: int, calls: int) -> tuple[float, float]:
     return steady, statistics.median(spent)
 
 
-def _fill(store: object, db: object, sources: list[object]) -> None:
+def _fill(store: Any, db: Any, sources: list[Any]) -> None:
     """Write the routes in a few operations; each chat by itself would take minutes."""
     from dataclasses import replace
 
     import hermes_protocol.operations as ops
     from hermes_actor.store.gateway.entries import dumps
 
-    first = store.get_or_create_session(sources[0])  # type: ignore[attr-defined]
+    first = store.get_or_create_session(sources[0])
     now = time.time()
     for begin in range(1, len(sources), 1000):
         put = {}
         for source in sources[begin : begin + 1000]:
-            key = store.session_key(source)  # type: ignore[attr-defined]
+            key = store.session_key(source)
             entry = replace(first, session_key=key, session_id=f"s{key}", origin=source)
             put[key] = dumps(entry.to_dict())
-        db._submit(ops.RoutesWrite(scope=store.scope, now=now, put=put))  # type: ignore[attr-defined]
+        db._submit(ops.RoutesWrite(scope=store.scope, now=now, put=put))
 
 
-def _median(store: object, asked: list[object]) -> float:
+def _median(store: Any, asked: list[Any]) -> float:
     spent = []
     for source in asked:
         begun = time.perf_counter()
-        store.get_or_create_session(source)  # type: ignore[attr-defined]
+        store.get_or_create_session(source)
         spent.append(time.perf_counter() - begun)
     return 1e3 * statistics.median(spent)
 
