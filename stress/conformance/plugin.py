@@ -31,7 +31,7 @@ def _remove(path: Any, *words: Any, **more: Any) -> None:
                 raise
 
 
-shutil.rmtree = _remove
+shutil.rmtree = _remove  # type: ignore[assignment]
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
