@@ -133,11 +133,11 @@ class Exchange:
         _, data = self.protocol.request(operation, actor_timeout(deadline - reply.began), reply)
         self._queue(reply, data)
 
-    def commit_lease(self, number: int, deadline: float) -> PendingReply:
-        """Queue the commit of a lease."""
-        reply, data = self.protocol.commit_lease(number, _reply(deadline))
+    def commit_lease(self, number: int, deadline: float, sent: list[PendingReply]) -> None:
+        """Queue the commit of a lease, whose reply is appended to *sent* first."""
+        sent.append(reply := _reply(deadline))
+        _, data = self.protocol.commit_lease(number, reply)
         self._queue(reply, data)
-        return reply
 
     def ask(self, make: Any, deadline: float) -> PendingReply:
         """Queue an ask: ``make(number)`` gives its message."""

@@ -146,6 +146,10 @@ class SqlLease(Protocol):
         """Undo the transaction. Harmless if it has ended already."""
         ...
 
+    def give_up(self) -> None:
+        """Undo what is not committed, without waiting for the writer."""
+        ...
+
 
 class SqlPort(Protocol):
     """The writer, as connections of programs use it. Safe to use from any thread.
@@ -168,11 +172,13 @@ class SqlPort(Protocol):
         *,
         first: SqlRun | None = None,
         seconds: float | None = None,
+        begun: list[SqlLease] | None = None,
     ) -> SqlLease:
         """Begin a transaction, and run *first* in it at once.
 
         Raises :class:`DeadlineExceeded` if the writer was not free in time. *seconds* asks for a
-        long transaction.
+        long transaction. It is appended to *begun* first: whatever is raised, also on the way back,
+        the caller can give it up.
         """
         ...
 

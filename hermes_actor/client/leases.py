@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import socket
 import threading
@@ -9,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -18,11 +19,12 @@ from hermes_actor import limits
 from hermes_actor.client.exchange import actor_timeout
 from hermes_actor.client.protocol import encode, stages
 from hermes_actor.errors import DeadlineExceeded, LeaseLost, NotAllowed
-from hermes_protocol.client import decode_result
+from hermes_protocol.client import PendingReply, decode_result
 from hermes_protocol.operations import SqlReply, result_type
 
 if TYPE_CHECKING:
     from hermes_actor.client.connection import ActorConnection
+    from hermes_actor.client.interfaces import SqlLease
     from hermes_protocol.operations import Operation, SqlResult, SqlRun, SqlStatement
 
 __all__ = ["ActorSqlLease", "Leases"]
@@ -35,8 +37,8 @@ class Leases:
 
     def __init__(self, connection: ActorConnection) -> None:
         self._connection = connection
-        # Thread, lease and its number. An exception can lose a lease on the way to its holder.
-        self._holder: tuple[int, weakref.ref[_Lease], int] | None = None
+        # Thread and lease. An exception can lose a lease on the way to its holder.
+        self._holder: tuple[int, weakref.ref[_Lease]] | None = None
 
     def refuse_inside(self) -> None:
         """Raises in a thread that holds a lease: the call would wait for its own transaction."""
@@ -53,16 +55,15 @@ class Leases:
         is not granted in time. *timeout* bounds all of its steps together.
         """
         self.refuse_inside()
-        if self._holder is not None and self._holder[1]() is None:
-            self._unreserve(self._holder[2])  # it was lost; ended in order, it has none any more
         deadline = time.monotonic() + timeout
+        lease = _Lease(self._connection, deadline)
         try:
-            grant = self._grant(deadline, timeout)
-            lease = _Lease(self._connection, grant.number, deadline, grant.sock)
-            self._holder = (threading.get_ident(), weakref.ref(lease), grant.number)
+            lease.open(timeout)
+            self._holder = (threading.get_ident(), weakref.ref(lease))
             return lease
         except BaseException:
             self._holder = None  # if it is another thread's, that one is not warned any more
+            lease.give_up()
             raise
 
     def open_sql(
@@ -71,79 +72,59 @@ class Leases:
         timeout: float,
         first: SqlRun | None,
         seconds: float | None,
+        begun: list[SqlLease] | None,
     ) -> ActorSqlLease:
         """Begin the transaction of a program's connection; see :class:`SqlPort`."""
-        encoded = None if first is None else encode(first)
-        grant = self._grant(
-            time.monotonic() + timeout,
-            timeout,
-            settings=dict(settings),
-            seconds=seconds,
-            first=wire.NIL if encoded is None else msgspec.Raw(encoded),
-        )
-        lease = ActorSqlLease(self._connection, grant, seconds)
-        if encoded is not None:
-            lease.reply = decode_result(grant.result, SqlReply)
-        elif first is not None:
-            # Too large for the frame that opens the lease.
-            try:
-                lease.reply = lease.run(first)
-            except BaseException:
-                lease.give_up()
-                raise
-        return lease
-
-    def _grant(self, deadline: float, timeout: float, **terms: Any) -> _Grant:
-        """Ask for a lease until it is granted, on whatever connection."""
-        connection = self._connection
-        taken: list[int] = []
+        lease = ActorSqlLease(self._connection, seconds)
+        if begun is not None:
+            begun.append(lease)
         try:
-            while True:
-                connection.ensure_connected(deadline)
-                with connection.lock:
-                    # Number and question go in one step: what is sent later is numbered later.
-                    number = connection.protocol.reserve(taken)
-                    message = partial(
-                        wire.LeaseOpen, lease=number, timeout=actor_timeout(timeout), **terms
-                    )
-                    # Under the same lock as the question: the lease belongs to the connection that
-                    # carries it.
-                    sock = connection.exchange.sock
-                    reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
-                try:
-                    return _Grant(number, sock, connection.wait([reply]))
-                except (ConnectionResetError, LeaseLost):
-                    # Another number for the next try: the actor may have granted this one before it
-                    # was lost.
-                    self._unreserve(number)
+            lease.open(timeout, settings, first)
         except BaseException:
-            for number in taken:
-                self._unreserve(number)
+            lease.give_up()
             raise
-
-    def _unreserve(self, number: int) -> None:
-        with self._connection.lock:
-            self._connection.protocol.unreserve(number)
-
-
-class _Grant(NamedTuple):
-    """A lease that was granted: its number, the connection it lives on, the first result."""
-
-    number: int
-    sock: socket.socket | None
-    result: bytes
+        return lease
 
 
 class _Steps:
     """The steps of a lease. It lives and dies with the connection on which it was opened; only its
-    commit outlives it."""
+    commit outlives it.
 
-    def __init__(
-        self, connection: ActorConnection, number: int, sock: socket.socket | None
-    ) -> None:
+    One that is dropped on the way, by an exception of a signal handler or with the object that held
+    it, is given up: the actor would keep others waiting for it until its limit.
+    """
+
+    def __init__(self, connection: ActorConnection) -> None:
         self._connection = connection
-        self._number = number
-        self._sock = sock
+        self._number = 0
+        self._sock: socket.socket | None = None
+        # Before anything is sent: whatever is raised, every number is given back.
+        self._taken: list[int] = []
+
+    def open(self, deadline: float, timeout: float, **terms: Any) -> bytes:
+        """Ask for the lease until it is granted, on whatever connection; return the first result.
+
+        Raises :class:`DeadlineExceeded` if it is not granted in time.
+        """
+        connection = self._connection
+        while True:
+            connection.ensure_connected(deadline)
+            with connection.lock:
+                # Number and question go in one step: what is sent later is numbered later.
+                self._number = connection.protocol.reserve(self._taken)
+                message = partial(
+                    wire.LeaseOpen, lease=self._number, timeout=actor_timeout(timeout), **terms
+                )
+                # Under the same lock as the question: the lease belongs to the connection that
+                # carries it.
+                self._sock = connection.exchange.sock
+                reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
+            try:
+                return connection.wait([reply])
+            except (ConnectionResetError, LeaseLost):
+                # Another number for the next try: the actor may have granted this one before it
+                # was lost.
+                self.unreserve()
 
     def run(self, operation: Operation[R], deadline: float) -> R:
         """Run *operation* in the transaction. Raises :class:`LeaseLost` and its typed error."""
@@ -162,31 +143,54 @@ class _Steps:
 
     def commit(self, deadline: float) -> None:
         """Commit, on whatever connection: the actor knows by the number whether it has."""
-        connection = self._connection
-        with connection.lock:
-            reply = connection.exchange.commit_lease(self._number, deadline)
-        connection.wait([reply])  # which sends it
+        connection, sent = self._connection, list[PendingReply]()
+        try:
+            with connection.lock:
+                connection.exchange.commit_lease(self._number, deadline, sent)
+            connection.wait(sent)  # which sends it
+        except BaseException:
+            # Of one that has left only a reply says more. One that has not is taken back.
+            if not sent or connection.withdraw(sent):
+                self.leave(deadline)
+            raise
+        self._taken.clear()
 
     def rollback(self, deadline: float) -> None:
         """End the transaction. Raises :class:`LeaseLost` if it has ended with its connection."""
-        try:
-            self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number), deadline)
-        finally:
-            self.unreserve()
+        self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number), deadline)
+        self.unreserve()
 
     def unreserve(self) -> None:
         """Give the number of the commit back: there will be none."""
         with self._connection.lock:
-            self._connection.protocol.unreserve(self._number)
+            for number in self._taken:
+                self._connection.protocol.unreserve(number)
+            self._taken.clear()
 
     def leave(self, deadline: float) -> None:
-        """Have the actor roll back, if it can be reached, without waiting for it."""
+        """Have the actor roll back, if it has not, without waiting for it."""
         connection = self._connection
         with connection.lock:
-            connection.protocol.unreserve(self._number)
-            if connection.exchange.sock is self._sock and self._sock is not None:
-                message = partial(wire.LeaseRollback, lease=self._number)
+            is_there = connection.exchange.sock is self._sock and self._sock is not None
+            if self._taken and is_there:
+                message = partial(wire.LeaseRollback, lease=self._taken[-1])
                 connection.ask(lambda ask: message(ask=ask), deadline)
+            self.unreserve()
+
+    def __del__(self) -> None:
+        if getattr(self, "_taken", ()):  # interrupted in its first instruction, it has none
+            # In a thread of its own: a collection can strike a thread that holds the lock. Not of
+            # the module threading, which waits for locks when it starts one.
+            left = _Steps(self._connection)
+            left._sock, left._taken, self._taken = self._sock, self._taken, []
+            with contextlib.suppress(RuntimeError):  # the process ends, and with it the lease
+                _thread.start_new_thread(left._leave_at_last, ())
+
+    def _leave_at_last(self) -> None:
+        try:
+            self.leave(time.monotonic() + limits.DEFAULT_TIMEOUT_SECONDS)
+        finally:
+            self._taken.clear()
 
     def _ask(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
         connection = self._connection
@@ -209,11 +213,13 @@ def _lost() -> LeaseLost:
 class _Lease:
     """The interactive transaction of a SessionDB. One deadline bounds all of its steps."""
 
-    def __init__(
-        self, connection: ActorConnection, number: int, deadline: float, sock: socket.socket | None
-    ) -> None:
-        self._steps = _Steps(connection, number, sock)
+    def __init__(self, connection: ActorConnection, deadline: float) -> None:
+        self._steps = _Steps(connection)
         self._deadline = deadline
+        self.lives_until = 0.0
+
+    def open(self, timeout: float) -> None:
+        self._steps.open(self._deadline, timeout)
         # At the latest then the actor has ended it, also if its holder was interrupted.
         self.lives_until = time.monotonic() + limits.LEASE_TOTAL_SECONDS
 
@@ -227,18 +233,41 @@ class _Lease:
 
     def rollback(self) -> None:
         self.lives_until = 0.0
-        self._steps.rollback(self._deadline)
+        try:
+            self._steps.rollback(self._deadline)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def give_up(self) -> None:
+        self._steps.leave(self._deadline)
 
 
 class ActorSqlLease:
     """The transaction of a program's connection. Each step has a time of its own: the limits of the
     lease are the actor's matter."""
 
-    def __init__(self, connection: ActorConnection, grant: _Grant, seconds: float | None) -> None:
+    def __init__(self, connection: ActorConnection, seconds: float | None) -> None:
         self.reply: SqlReply | None = None
         """The reply to the first run, if the lease was opened with one."""
-        self._steps = _Steps(connection, grant.number, grant.sock)
+        self._steps = _Steps(connection)
+        self._seconds = seconds
         self._step_seconds = max(limits.DEFAULT_TIMEOUT_SECONDS, seconds or 0.0)
+
+    def open(self, timeout: float, settings: Mapping[str, int | str], first: SqlRun | None) -> None:
+        """Begin it with *first*; see :class:`SqlPort`."""
+        encoded = None if first is None else encode(first)
+        result = self._steps.open(
+            time.monotonic() + timeout,
+            timeout,
+            settings=dict(settings),
+            seconds=self._seconds,
+            first=wire.NIL if encoded is None else msgspec.Raw(encoded),
+        )
+        if encoded is not None:
+            self.reply = decode_result(result, SqlReply)
+        elif first is not None:
+            self.reply = self.run(first)  # too large for the frame that opens the lease
 
     def run(self, run: SqlRun) -> SqlReply:
         """Run statements in the transaction; an error of their own is in the reply.
@@ -253,8 +282,13 @@ class ActorSqlLease:
 
     def rollback(self) -> None:
         """Undo the transaction; one that has ended was undone."""
-        with contextlib.suppress(DeadlineExceeded):  # it broke a limit, or went with a connection
+        try:
             self._steps.rollback(self._deadline())
+        except DeadlineExceeded:
+            self.give_up()  # it broke a limit, or went with a connection
+        except BaseException:
+            self.give_up()
+            raise
 
     def give_up(self) -> None:
         """Undo it without waiting for the actor."""

@@ -12,14 +12,13 @@ from hermes_actor.dbapi.errors import as_sqlite3
 from hermes_actor.errors import HermesActorError
 
 if TYPE_CHECKING:
-    from hermes_actor.dbapi.transaction import WriteTransaction
     from hermes_actor.paths import StorePaths
 
 __all__ = ["abandon", "end_abandoned", "open_port"]
 
-_abandoned: queue.SimpleQueue[tuple[ActorClient, WriteTransaction | None]] = queue.SimpleQueue()
+_abandoned: queue.SimpleQueue[ActorClient] = queue.SimpleQueue()
 """Uses of clients whose connection was collected: ended later, because a collection can strike a
-thread that holds the locks of the client."""
+thread that holds the locks of the client. Their leases end by themselves."""
 
 
 def open_port(paths: StorePaths, timeout: float) -> ActorClient:
@@ -32,17 +31,15 @@ def open_port(paths: StorePaths, timeout: float) -> ActorClient:
         return acquire(paths, max(timeout, limits.DEFAULT_TIMEOUT_SECONDS), kind="plain")
 
 
-def abandon(client: ActorClient, transaction: WriteTransaction | None) -> None:
-    """End a use and its transaction at the next opportunity. Takes no lock."""
-    _abandoned.put((client, transaction))
+def abandon(client: ActorClient) -> None:
+    """End a use at the next opportunity. Takes no lock."""
+    _abandoned.put(client)
 
 
 def end_abandoned() -> None:
     """End what was abandoned."""
     with contextlib.suppress(queue.Empty):
         while True:
-            client, transaction = _abandoned.get_nowait()
+            client = _abandoned.get_nowait()
             with contextlib.suppress(HermesActorError, OSError):
-                if transaction is not None:
-                    transaction.rollback()
                 client.release()

@@ -73,7 +73,7 @@ class Connection(RoutedConnection):
 
     Belongs to the process that has opened it: in a forked child every use raises
     ``ProgrammingError``, and closing it does nothing. Without ``close`` nothing is lost but the
-    open transaction; the actor rolls that back within its limit.
+    open transaction, which ends with the object.
     """
 
     def cursor(self, factory: Any = Cursor) -> Any:
@@ -154,8 +154,8 @@ class Connection(RoutedConnection):
 
     def __del__(self) -> None:
         if self._client is not None and self._pid == os.getpid():
-            actor_port.abandon(self._client, self._transaction)
-            self._client = self._transaction = None
+            actor_port.abandon(self._client)
+            self._client = None
         super().__del__()
 
     @property

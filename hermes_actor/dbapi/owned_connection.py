@@ -134,11 +134,11 @@ class OwnedConnection(BaseConnection):
         transaction = self._new_transaction()
         try:
             transaction.open()
+            self._transaction = transaction
         except BaseException:
-            inside(_Native.rollback, self)
-            self._note_end()
+            transaction.give_up()
+            self._lose()
             raise
-        self._transaction = transaction
 
     def _send(self, steps: list[SqlStep]) -> SqlReply:
         """Run *steps* in the actor: alone, or as a part of the open transaction."""
@@ -173,12 +173,16 @@ class OwnedConnection(BaseConnection):
         if self._has_snapshot:
             prefix.insert(0, SqlStep(sql=_COMMIT_NO))
         transaction = self._new_transaction()
-        reply = transaction.open(self._run_of([*prefix, *steps]))
-        assert reply is not None
-        if self._has_snapshot and [[seen]] != reply.results[0].rows:
-            transaction.rollback()
-            raise busy_snapshot()
-        self._transaction = transaction
+        try:
+            reply = transaction.open(self._run_of([*prefix, *steps]))
+            assert reply is not None
+            if self._has_snapshot and [[seen]] != reply.results[0].rows:
+                transaction.rollback()
+                raise busy_snapshot()
+            self._transaction = transaction
+        except BaseException:
+            transaction.give_up()
+            raise
         if not transaction.is_open:
             self._lose()
         return structs.replace(reply, results=reply.results[len(prefix) :])
@@ -215,24 +219,25 @@ class OwnedConnection(BaseConnection):
 
     def _end_writing(self, *, commit: bool) -> None:
         """End the lease. If it cannot be committed, the transaction is over here, too."""
-        transaction, self._transaction = self._transaction, None
+        transaction = self._transaction
         assert transaction is not None
         self._is_stale = True
-        if not commit:
-            transaction.rollback()
-            return
         try:
-            transaction.commit()
+            if commit:
+                transaction.commit()
+            else:
+                transaction.rollback()
+            self._transaction = None
         except BaseException:
             self._lose()
             raise
 
     def _lose(self) -> None:
         """Roll back here what is rolled back in the actor."""
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
+        if self._transaction is not None:
             # A statement may have ended the transaction; its lease would stay, and others wait.
-            transaction.rollback()
+            self._transaction.give_up()
+            self._transaction = None
         self._is_stale = True
         if self.in_transaction:
             inside(_Native.rollback, self)

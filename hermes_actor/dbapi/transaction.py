@@ -88,7 +88,8 @@ class WriteTransaction:
         self._seconds = seconds
         self._journal = Journal()
         self._may_have_written = False
-        self._lease: SqlLease | None = None
+        # The lease, if there is one. A list, which has it before anything is sent.
+        self._leases: list[SqlLease] = []
 
     def open(self, first: SqlRun | None = None) -> SqlReply | None:
         """Take the write lock, and run *first* in the same request.
@@ -98,8 +99,8 @@ class WriteTransaction:
         if first is not None:
             self._note_writes(first)
         with as_sqlite3():
-            self._lease = self._open_lease(self._timeout, first)
-        reply = self._lease.reply
+            lease = self._open_lease(self._timeout, first)
+        reply = lease.reply
         self.is_open = reply is None or reply.open
         if first is not None and reply is not None:
             self._journal.add(first, reply)
@@ -111,15 +112,14 @@ class WriteTransaction:
         try:
             with as_sqlite3():
                 while True:
-                    assert self._lease is not None
                     try:
-                        reply = self._lease.run(run)
+                        reply = self._leases[-1].run(run)
                         break
                     except LeaseLost as error:
                         self._repeat(error)
         except BaseException:
             # Of an interrupted statement the answer is lost, so whether it ran is not known here.
-            self.rollback()
+            self.give_up()
             raise
         self.is_open = reply.open
         self._journal.add(run, reply)
@@ -136,30 +136,42 @@ class WriteTransaction:
         try:
             with as_sqlite3():
                 while True:
-                    assert self._lease is not None
                     try:
-                        self._lease.commit()
+                        self._leases[-1].commit()
                         break
                     except LeaseLost as error:
                         # Not committed: a commit whose answer was lost is answered by its receipt.
                         self._repeat(error)
-        finally:
-            self.is_open = False
-            self._lease = None
+        except BaseException:
+            self.give_up()
+            raise
+        self.is_open = False
+        self._leases.clear()
 
     def rollback(self) -> None:
         """Undo everything. Never raises: what the actor cannot be asked for it does by itself."""
-        lease, self._lease, self.is_open = self._lease, None, False
-        if lease is not None:
+        self.is_open = False
+        for lease in self._leases:
             with contextlib.suppress(HermesActorError, OSError):
                 lease.rollback()
+        self._leases.clear()
+
+    def give_up(self) -> None:
+        """Undo everything that is not committed, without waiting for the actor."""
+        self.is_open = False
+        for lease in self._leases:
+            lease.give_up()
+        self._leases.clear()
 
     def _note_writes(self, run: SqlRun) -> None:
         if any(words(step.sql)[0] not in READS for step in run.steps):
             self._may_have_written = True
 
     def _open_lease(self, timeout: float, first: SqlRun | None) -> SqlLease:
-        return self._port.open_lease(self._settings, timeout, first=first, seconds=self._seconds)
+        self._leases.clear()
+        return self._port.open_lease(
+            self._settings, timeout, first=first, seconds=self._seconds, begun=self._leases
+        )
 
     def _repeat(self, lost: LeaseLost) -> None:
         """Run everything again in a new lease. Raises "database is locked" if that differs."""
@@ -179,7 +191,7 @@ class WriteTransaction:
 
     def _repeat_once(self, timeout: float) -> None:
         entries = self._journal.entries
-        lease = self._lease = self._open_lease(timeout, entries[0][0] if entries else None)
+        lease = self._open_lease(timeout, entries[0][0] if entries else None)
         for position, (run, seen) in enumerate(entries):
             reply = lease.reply if position == 0 else lease.run(run)
             if reply is None or digest(reply) != seen:

@@ -19,11 +19,9 @@ __all__ = ["EmbeddedLease"]
 class EmbeddedLease:
     """The caller's end of a lease, of a SessionDB or of a program's connection."""
 
-    def __init__(
-        self, writer: EmbeddedWriter, job: jobs.Lease, reply: SqlReply | None = None
-    ) -> None:
-        """*reply* is that to the first run of its terms."""
-        self.reply = reply
+    def __init__(self, writer: EmbeddedWriter, job: jobs.Lease) -> None:
+        self.reply: SqlReply | None = None
+        """The reply to the first run of its terms."""
         self._writer = writer
         self._job = job
 
@@ -58,6 +56,10 @@ class EmbeddedLease:
     def rollback(self) -> None:
         """End the lease, keep nothing of it. Raises :class:`DeadlineExceeded` if it had ended."""
         self._end(None)
+
+    def give_up(self) -> None:
+        """End the lease, keep nothing of it, and wait for nothing. Harmless if it had ended."""
+        self._job.put(jobs.LeaseStep(None, None, lambda _outcome: None))
 
     def _end(self, commit: Request | None) -> None:
         try:

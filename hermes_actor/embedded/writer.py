@@ -162,17 +162,23 @@ class EmbeddedWriter:
         *,
         first: SqlRun | None = None,
         seconds: float | None = None,
+        begun: list[SqlLease] | None = None,
     ) -> SqlLease:
         """Begin the transaction of a connection, and run *first* in it.
 
-        Raises :class:`DeadlineExceeded` if the writer could not begin within *timeout*.
+        Raises :class:`DeadlineExceeded` if the writer could not begin within *timeout*. It is
+        appended to *begun* before it is asked for.
         """
         self.check_process()
         completion = Completion()
         terms = jobs.LeaseTerms(first, settings, seconds)
         job = jobs.Lease(completion.finish, time.monotonic() + timeout, terms=terms)
+        lease = EmbeddedLease(self, job)
+        if begun is not None:
+            begun.append(lease)
         self._queue.put(job)
-        return EmbeddedLease(self, job, self.result_of(completion, job))
+        lease.reply = self.result_of(completion, job)
+        return lease
 
     def statistics(self) -> dict[str, Any]:
         """Return what describes this writer, for people."""

@@ -289,8 +289,8 @@ class Lease(Job):
     """
 
     __slots__ = (
-        "_granted", "_leads", "_on_granted", "ended", "has_commit", "holder", "is_abandoned",
-        "reason", "since", "steps", "terms",
+        "_granted", "_is_left", "_leads", "_on_granted", "ended", "has_commit", "holder",
+        "is_abandoned", "is_running", "reason", "since", "steps", "terms",
     )  # fmt: skip
 
     def __init__(
@@ -313,6 +313,9 @@ class Lease(Job):
         self.steps: queue.SimpleQueue[LeaseStep | None] = queue.SimpleQueue()
         self.ended = False
         self.is_abandoned = False
+        self.is_running = False
+        """True while a statement of it runs."""
+        self._is_left = False
         self.has_commit = False
         """True if its commit was brought: from then on only a receipt says what became of it."""
         self._on_granted = on_done
@@ -331,10 +334,17 @@ class Lease(Job):
 
     def put(self, step: LeaseStep) -> None:
         """Bring a step. After the end it is refused, by the side that sees it."""
+        if step.statement is None and step.commit is None:
+            self._is_left = True
         self.steps.put(step)
         # Checked after the put: either this side sees the end, or end() sees the step.
         if self.ended:
             self._refuse_steps()
+
+    @property
+    def is_gone(self) -> bool:
+        """True if its holder has left, or wants a rollback and no result of what runs."""
+        return self.is_abandoned or (self._is_left and self.is_running)
 
     def end(self) -> None:
         """Mark the end and refuse what came too late."""

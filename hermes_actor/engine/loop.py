@@ -383,12 +383,12 @@ class _Loop:
         leases = writer.leases.limits(job.terms.seconds)
         writer.leases.begin(job.deadline, job.terms.settings)
         # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
-        limit = writer.leases.limit(leases, lambda: job.is_abandoned)
+        limit = writer.leases.limit(leases, lambda: job.is_gone)
         job.since, writer.lease = time.time(), job
         try:
             first = None
             if job.terms.first is not None:
-                first = writer.leases.run(job.terms.first, limit)
+                first = self._run_statement(job, job.terms.first, limit)
             self._finish(job, Outcome(first))
             self._sent()
             self._running = 0
@@ -418,7 +418,7 @@ class _Loop:
                 # A step that was sent ahead of the end of its client: others need not wait for it.
                 raise job.why_over()
             else:
-                outcome = Outcome(self._writer.leases.run(step.statement, limit))
+                outcome = Outcome(self._run_statement(job, step.statement, limit))
         except DeadlineExceeded as error:
             # Over its limit: nothing of it is kept, so no later statement may run either.
             job.reason = self._reason(job, limit.cause or str(error))
@@ -432,6 +432,13 @@ class _Loop:
         self._answer(step, outcome)
         self._sent()
         return goes_on
+
+    def _run_statement(self, job: Lease, statement: Any, limit: StatementLimit) -> Any:
+        job.is_running = True
+        try:
+            return self._writer.leases.run(statement, limit)
+        finally:
+            job.is_running = False
 
     def _next_step(self, job: Lease, limit: StatementLimit, idle: float) -> LeaseStep | None:
         """Return the next step; ``None`` if the holder pauses for too long, or its time is over.
