@@ -60,15 +60,14 @@ class SessionDB(SessionDBProvider):
 
     Example::
 
-        db = SessionDB(Path("state.db"))
-        db.create_session("s1", source="cli", model="m")
-        db.append_message("s1", "user", "Where do walruses live?")
-        print([hit["snippet"] for hit in db.search_messages("walrus*")])
-        db.close()
+        with SessionDB("state.db") as db:
+            db.create_session("s1", source="cli", model="m")
+            db.append_message("s1", "user", "Where do walruses live?")
+            print([hit["snippet"] for hit in db.search_messages("walrus*")])
 
     Args:
-        db_path: The database file, as a ``Path``, or the URL of a store, as a text; default: what
-            ``sessiondb`` in ``config.yaml`` says, else ``HERMES_HOME/state.db``.
+        db_path: The path of the database file, or the URL of a store, which has ``://`` in it;
+            default: what ``sessiondb`` in ``config.yaml`` says, else ``HERMES_HOME/state.db``.
         mode: ``"actor"`` sends changes to the actor of the file, which is started if there is
             none; ``"embedded"`` runs the writer as a thread of this process.
         timeout: Seconds that a call waits, for an actor to start and for its turn, before it raises
@@ -113,9 +112,10 @@ class SessionDB(SessionDBProvider):
     ) -> None:
         if hasattr(self, "_reader"):
             return  # the URL of a file: it is open already
-        if isinstance(db_path, str):
-            raise TypeError(f"{type(self).__name__} takes a Path; from_url() takes a URL")
-        self.db_path = db_path or _default_path()
+        if db_path == "":
+            # Mostly a variable that is not set: it must not lead to the store of the home.
+            raise ValueError("an empty text names no store; None is the store of HERMES_HOME")
+        self.db_path = _default_path() if db_path is None else Path(db_path)
         self.db_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._timeout = timeout
         self._lock = threading.RLock()
@@ -231,13 +231,12 @@ def _provider_for(target: Path | str | None) -> StoreSpec | None:
     # Most programs never leave the file: without a URL and without settings nothing is imported.
     if target is None and not (_default_path().parent / "config.yaml").exists():
         return None
-    from hermes_actor.providers.resolve import choose_by_settings, choose_by_url, is_url
+    if target is not None and "://" not in target:
+        return None
+    from hermes_actor.providers.resolve import choose_by_settings, choose_by_url
 
     if target is None:
         return choose_by_settings(_default_path().parent)
-    if not is_url(target):
-        # AttributeError: the class that hermes_state raised for a text.
-        raise AttributeError("a text must be the URL of a store; give the path of a file as a Path")
     return choose_by_url(target)
 
 

@@ -96,6 +96,13 @@ class SessionDBProvider(StoreMethods, ABC):
         Later calls raise :class:`Closed`.
         """
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Close the store."""
+        self.close()
+
     def pipeline(self) -> Pipeline:
         """Send several changes in one round trip; see :mod:`hermes_actor.pipeline`."""
         from hermes_actor.pipeline import Pipeline

@@ -6,12 +6,13 @@ import logging
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from hermes_actor import AsyncSessionDB, SessionDB
 from hermes_actor.api.provider import SessionDBProvider
-from hermes_actor.errors import BadConfig, MissingDriver, OpenError, UnknownProvider
+from hermes_actor.errors import BadConfig, Closed, MissingDriver, OpenError, UnknownProvider
 from hermes_actor.providers import resolve
 from hermes_actor.providers.mysql import MySQLSessionDBProvider
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
@@ -76,9 +77,14 @@ def test_an_unknown_scheme_lists_what_there_is():
         SessionDB("oracle://host/db")
 
 
-def test_a_text_that_is_no_url_is_not_taken_for_a_path():
-    with pytest.raises(AttributeError, match="Path"):
-        SessionDB("state.db")
+def test_a_text_that_is_no_url_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with SessionDB("demo.db", mode="embedded") as db:
+        db.create_session("s", "cli")
+        assert db.db_path == Path("demo.db")
+    assert (tmp_path / "demo.db").exists()
+    with pytest.raises(Closed):
+        db.get_session("s")
 
 
 # --- by the settings of the home -------------------------------------------------------------

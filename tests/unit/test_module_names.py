@@ -337,8 +337,8 @@ def test_failed_open_is_recorded_and_success_does_not_clear_it(mode, tmp_path):
 
 def test_failure_before_connecting_is_not_recorded(mode, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(AttributeError):
-        SessionDB(str(tmp_path / "state.db"), mode=mode)
+    with pytest.raises(ValueError, match="empty"):
+        SessionDB("", mode=mode)
     with pytest.raises(OSError):  # noqa: PT011
         SessionDB(tmp_path / "file" / "state.db", mode=mode)
     assert hermes_state.get_last_init_error() is None

@@ -71,10 +71,9 @@ def test_new_file_keeps_sqlite_defaults(open_store, path):
         assert query(path, f"PRAGMA {pragma}") == [(value,)], pragma
 
 
-def test_str_path_is_refused_before_anything_is_opened(mode, path):
-    with pytest.raises(AttributeError):
-        SessionDB(str(path), mode=mode)
-    assert list(path.parent.iterdir()) == []
+def test_a_path_may_be_a_text(mode, path):
+    with SessionDB(str(path), mode=mode) as db:
+        assert db.db_path == path
 
 
 def test_db_path_is_the_given_path(open_store, path):
