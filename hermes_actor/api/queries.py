@@ -44,7 +44,7 @@ class QueryMethods(Methods):
             queries.list_sessions,
             Page(source, exclude_sources, limit, offset, include_children),
             project_compression_tips,
-            order_by_last_active,
+            "active" if order_by_last_active else "started",
         )
 
     def _get_session_rich_row(self, session_id: str) -> Row | None:

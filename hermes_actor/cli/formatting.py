@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ import click
 from hermes_actor.tools.timestamps import in_words
 
 __all__ = [
-    "clock_time", "coloured", "count", "cut", "fit", "json_text", "page", "plain", "print_json",
-    "relative_time", "short_duration", "sparkline", "styled", "width",
+    "clip", "clock_time", "coloured", "count", "cut", "fit", "json_text", "page", "plain",
+    "print_json", "relative_time", "short_duration", "sparkline", "styled", "terminal_width",
+    "width",
 ]  # fmt: skip
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -82,6 +84,24 @@ def width(text: str) -> int:
     return cell_len(text)
 
 
+_NO_TERMINAL = 120
+"""Columns of output that a program or a file gets: room for whole ids."""
+
+_LEAST_WIDTH = 40
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, which ``COLUMNS`` overrides."""
+    return max(_LEAST_WIDTH, shutil.get_terminal_size((_NO_TERMINAL, 24)).columns)
+
+
+def clip(text: str, cells: int) -> str:
+    """The beginning of a text that fits, with ``…`` if it is not all of it."""
+    if width(text) <= cells:
+        return text
+    return cut(text, cells - 1).rstrip() + "…" if cells > 0 else ""
+
+
 def cut(text: str, cells: int) -> str:
     """The beginning of a text that fits."""
     if width(text) <= cells:
@@ -101,7 +121,7 @@ def fit(text: object, pad_to: int, cut_to: int | None = None) -> str:
     """*text* on one line, cut, then padded with blanks to a width in terminal cells."""
     shown = plain(text)
     if cut_to is not None:
-        shown = cut(shown, cut_to)
+        shown = clip(shown, cut_to)
     return shown + " " * max(0, pad_to - width(shown))
 
 
@@ -133,14 +153,11 @@ def styled(text: str, **style: Any) -> str:
 
 def page(text: str) -> None:
     """Print *text*, through the pager if it is longer than the terminal."""
-    if sys.stdout.isatty():
-        import shutil
-
-        if text.count("\n") + 1 >= shutil.get_terminal_size().lines:
-            # Without it less clears the screen at its end and shows colours as letters.
-            os.environ.setdefault("LESS", "FRX")
-            click.echo_via_pager(text, color=coloured())
-            return
+    if sys.stdout.isatty() and text.count("\n") + 1 >= shutil.get_terminal_size().lines:
+        # Without it less clears the screen at its end and shows colours as letters.
+        os.environ.setdefault("LESS", "FRX")
+        click.echo_via_pager(text, color=coloured())
+        return
     print(text)
 
 

@@ -15,12 +15,14 @@ from hermes_actor.cli.formatting import (
     plain,
     print_json,
     short_duration,
+    sparkline,
     styled,
     width,
 )
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.store import open_read_only
-from hermes_actor.sqlite import Connection
+from hermes_actor.store import queries
+from hermes_actor.store.insights import Window
 from hermes_actor.tools.insights import insights as report_of
 
 __all__ = ["bars", "insights"]
@@ -31,6 +33,7 @@ _BAR = 15
 _TOOLS = 15
 _SKILLS = 10
 _PEAKS = 5
+_TREND_DAYS = 30
 
 Row = dict[str, Any]
 
@@ -62,11 +65,14 @@ def insights(days: int, source: str | None, top: int, as_json: bool, db: Path | 
       hermes-actor insights --days 365 --top 10 --json | jq .models
     """
 
-    def read(conn: Connection) -> Row:
-        return report_of(conn, now=time.time(), days=days, source=source, top=top)
-
+    now = time.time()
+    window = Window(now - days * 86_400, source)
     with open_read_only(db) as store:
-        report = store.read(read)
+        report = store.query(
+            queries.usage,
+            window,
+            lambda usage: report_of(usage, now=now, days=days, source=source, top=top),
+        )
     if as_json:
         print_json(report)
     else:
@@ -91,6 +97,7 @@ def _lines(report: Row) -> list[str]:
         _platforms(report["platforms"]),
         _tools(report["tools"]),
         _skills(report["skills"]),
+        _trend(report["trend"]),
         _activity(report["activity"]),
         _notable(report["top_sessions"]),
         _largest(report.get("sessions_by_tokens", [])),
@@ -147,7 +154,7 @@ def _costs(models: list[Row]) -> list[str]:
     lines = [*_head("💰 Cost"), f"{'Model':<30} {'Cost':>12}  Status"]
     lines += [
         f"{fit(row['model'], 30, 28)} {'$' + format(row['cost'], ',.4f'):>12}  {row['cost_status']}"
-        for row in priced
+        for row in sorted(priced, key=lambda row: -row["cost"])
     ]
     total = sum(row["cost"] for row in priced)
     return [*lines, f"{'Total':<30} {'$' + format(total, ',.4f'):>12}"]
@@ -194,6 +201,22 @@ def bars(counts: list[int]) -> list[str]:
     """A bar of blocks for each number; the largest fills the room."""
     peak = max(counts, default=0)
     return ["█" * max(1, count * _BAR // peak) if count else "" for count in counts]
+
+
+def _trend(days: list[Row]) -> list[str]:
+    """Return a bar for each day that is shown, of sessions, tokens and cost."""
+    shown = days[-_TREND_DAYS:]
+    if len(shown) < 2:
+        return []
+    lines = [*_head("📈 Trend by Day")]
+    for name, key, form in (
+        ("Sessions", "sessions", "{:,}"), ("Tokens", "tokens", "{:,}"), ("Cost", "cost", "${:,.2f}")
+    ):  # fmt: skip
+        values = [day[key] for day in shown]
+        if any(values):
+            most = form.format(max(values))
+            lines.append(f"{name:<9} {sparkline(values)}  at most {most} a day")
+    return [*lines, f"{shown[0]['date']} to {shown[-1]['date']}"]
 
 
 def _activity(activity: Row) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.command_store import open_store
+from hermes_actor.cli.command_store import open_file
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import count
 from hermes_actor.cli.options import db_option, json_option, yes_option
@@ -216,7 +216,7 @@ def _saved(paths: StorePaths, target: Path, kind: str) -> Iterator[SalvageReport
 def _import_orphans(paths: StorePaths, *, only_check: bool, yes: bool, as_json: bool) -> int:
     done: list[dict[str, Any]] = []
     left = False
-    with open_store(paths.db) as store:
+    with open_file(paths.db) as store:
         for log in list_orphans(paths):
             with waiting(lambda log=log: f"reading {log.name}"):  # type: ignore[misc]
                 missing = find_missing(store, log)

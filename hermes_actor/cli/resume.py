@@ -14,8 +14,7 @@ from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import coloured, count, plain, print_json, styled
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.config import Config, load
-from hermes_actor.sqlite import Connection
-from hermes_actor.store.counts import conversation_counts
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.tools.recap import Limits, recap_entries, recap_lines
 from hermes_actor.tools.resume import Ambiguous, Target, latest, resolve, split_words, target
@@ -87,7 +86,7 @@ def resume(
             fail(f"Session not found: {value}", prefix="")
         given, _ = split_words([*filter(None, [name or value]), *words], _COMMANDS)
         asked = _asked(store, given, sources or ("cli",), by_name=value is None)
-        found = store.read(target, asked)
+        found = target(store, asked)
         messages = store.get_messages_as_conversation(found.id, include_ancestors=False)
         row = store.get_session(found.id)
         assert row is not None
@@ -102,12 +101,12 @@ def resume(
 
 def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name: bool) -> str:
     if not given:
-        found = store.read(latest, sources)
+        found = latest(store, sources)
         if found is None:
             fail(f"No session of source {', '.join(sources)} to continue.", prefix="")
         return found
     try:
-        found = store.read(resolve, given)
+        found = resolve(store, given)
     except Ambiguous as error:
         listed = "".join(f"\n  {candidate}" for candidate in error.candidates)
         fail(f"Several sessions begin with '{given}':{listed}", prefix="")
@@ -130,7 +129,7 @@ def _show(store: CommandStore, found: Target, row: Row, messages: list[Row], min
         return
     counts = f"{count(users, 'user message')}, {len(total)} total messages"
     print(f"↻ Resumed session {plain(found.id)}{title} ({counts})")
-    config = load(store.path.parent, "display")
+    config = load(store.home, "display")
     if minimal or config.read(settings.RESUME_DISPLAY) == "minimal":
         return
     _print_panel(recap_lines(recap_entries(messages, _limits(config))))
@@ -180,8 +179,8 @@ def resume_command(home: Path, session_id: str) -> list[str]:
 def _hint(store: CommandStore, session_id: str, as_json: bool) -> None:
     row = store.get_session(session_id)
     assert row is not None
-    facts: dict[str, Any] = store.read(_counted, row)
-    command = shlex.join(resume_command(store.path.parent, session_id))
+    facts: dict[str, Any] = _counted(store, row)
+    command = shlex.join(resume_command(store.home, session_id))
     if as_json:
         print_json({"session_id": session_id, "title": row["title"], "command": command, **facts})
         return
@@ -202,8 +201,8 @@ def _quoted(title: str) -> str:
     return shlex.quote(title) if set(title) & set('"$`\\!') else f'"{title}"'
 
 
-def _counted(conn: Connection, row: Row) -> dict[str, Any]:
-    counts = conversation_counts(conn, row["id"])
+def _counted(store: CommandStore, row: Row) -> dict[str, Any]:
+    counts = store.query(queries.conversation_counts, row["id"])
     end = row["ended_at"] or counts.last or row["started_at"]
     return {
         "messages": counts.messages,

@@ -1,4 +1,4 @@
-"""``hermes-actor search``: messages that match, highlighted."""
+"""``hermes-actor search``: messages that match, by session, with the words found marked."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ import click
 
 from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.formatting import (
+    clip,
     clock_time,
     coloured,
-    cut,
+    count,
     page,
     plain,
     print_json,
-    relative_time,
     styled,
+    terminal_width,
+    width,
 )
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
+from hermes_actor.store.search.matches import Filters
 from hermes_actor.tools.summaries import query_terms
 
 __all__ = ["search"]
 
 _HIDDEN = ["tool"]
-_LINE = 200
+_BOTH_SIDES = 3
+_LEAST_TEXT = 20
 
 
 @click.command()
@@ -60,7 +65,8 @@ def search(
 
     Words are joined by AND. OR, NOT, "exact phrases" and begin* work as in SQLite's full-text
     search; Chinese, Japanese and Korean need no blanks between words. Every message that was
-    stored before is looked at: an index that is behind is brought up to date first.
+    stored before is looked at: an index that is behind is brought up to date first. Hits are
+    grouped by session, the best session first; of equal hits, the newest comes first.
 
     Exit codes: 0, also if nothing was found; 1 the store or its index cannot be read.
 
@@ -72,10 +78,9 @@ def search(
     """
     query = " ".join(words)
     hidden = list(excluded) or (None if everything or sources else _HIDDEN)
+    filters = Filters(list(sources) or None, hidden, list(roles) or None, newest_first=True)
     with open_store(db) as store:
-        hits = store.search_messages(
-            query, list(sources) or None, hidden, list(roles) or None, limit=limit, offset=offset
-        )
+        hits = store.query(queries.search_messages, query, filters, limit, offset)
         if as_json:
             print_json(hits)
             return
@@ -83,45 +88,92 @@ def search(
             print(f"Nothing found for: {plain(query)}")
             return
         titles = {hit["session_id"]: store.get_session_title(hit["session_id"]) for hit in hits}
+        total = offset + len(hits)
+        if len(hits) == limit:
+            total = store.query(queries.count_matches, query, filters)
     lines: list[str] = []
-    for hit in hits:
-        lines += [*_shown(hit, titles[hit["session_id"]], query, context), ""]
-    page("\n".join(lines[:-1]))
+    for session_id, title in titles.items():
+        found = [hit for hit in hits if hit["session_id"] == session_id]
+        lines += [*_session(found, title, query, context), ""]
+    shown = f"{len(hits)} of {count(total, 'hit')}"
+    if offset + len(hits) < total:
+        shown += f"; more: --offset {offset + len(hits)}"
+    page("\n".join([*lines, styled(shown, dim=True)]))
 
 
-def _shown(hit: Row, title: str | None, query: str, context: bool) -> list[str]:
-    head = styled(plain(hit["session_id"]), fg="cyan", bold=True)
-    named = f"  {plain(title)}" if title else ""
-    moment = f"{clock_time(hit['timestamp'])}, {relative_time(hit['timestamp'])}"
-    where = styled(plain(f"({hit['source']}, {hit['role']}, {moment})"), dim=True)
-    lines = [f"{head}{named}  {where}"]
-    if not context:
-        return [*lines, f"  {_marked(hit['snippet'] or '')}"]
-    for neighbour in hit["context"]:
-        text = cut(plain(" ".join(neighbour["content"].split())), _LINE)
-        lines.append(f"  {plain(neighbour['role'])}: {_highlighted(text, query)}")
+def _session(hits: list[Row], title: str | None, query: str, context: bool) -> list[str]:
+    """Return a heading, and the hits of one session, newest first."""
+    identity, source = plain(hits[0]["session_id"]), plain(hits[0]["source"])
+    rest = clip(f"  {source}" + (f"  {plain(title)}" if title else ""),
+                max(0, terminal_width() - width(identity)))  # fmt: skip
+    lines = [styled(identity, fg="cyan", bold=True) + rest]
+    for hit in sorted(hits, key=lambda hit: -hit["timestamp"]):
+        place = _place_of(hit)
+        for number, neighbour in enumerate(hit["context"] if context else ()):
+            if number == place:
+                lines.append(_hit_line(hit, query))
+            else:
+                text = plain(" ".join(neighbour["content"].split()))
+                line = clip(f"    {plain(neighbour['role'])}: {text}", terminal_width())
+                lines.append(styled(line, dim=True))
+        if not context or not hit["context"]:
+            lines.append(_hit_line(hit, query))
     return lines
 
 
-def _marked(snippet: str) -> str:
-    """A snippet as the index makes it: hits stand between ``>>>`` and ``<<<``."""
-    text = plain(" ".join(snippet.split()))
-    if not coloured():
-        return text
-    return re.sub(
-        r">>>(.*?)<<<", lambda found: click.style(found.group(1), fg="yellow", bold=True), text
-    )
+def _place_of(hit: Row) -> int:
+    """Return the place of the hit among its neighbours: before it, itself, after it."""
+    near, found = hit["context"], re.findall(r">>>(.*?)<<<", hit["snippet"] or "")
+    if len(near) == _BOTH_SIDES:
+        return 1
+    places = [n for n, one in enumerate(near) if found and found[0] in one["content"]]
+    return places[0] if places else 0
 
 
-def _highlighted(text: str, query: str) -> str:
-    if not coloured():
-        return text
+def _hit_line(hit: Row, query: str) -> str:
+    """Return time, role and text of a hit on one line, cut on both sides of the words found."""
+    head = f"  {clock_time(hit['timestamp'])}  {plain(hit['role'])}: "
+    text, spans = _spans(plain(" ".join((hit["snippet"] or "").split())), query)
+    first = spans[0][0] if spans else 0
+    signs = 0 if coloured() else len(">>><<<") * len(spans)
+    room = max(_LEAST_TEXT, terminal_width() - width(head) - signs)
+    begin = 0 if width(text) <= room else _begin(text, first, room // 3)
+    shown, end = [], begin
+    dots = "…" if begin else ""
+    cells = room - len(dots)
+    for start, stop in spans:
+        if start < end or width(text[begin:stop]) > cells - 1:
+            continue
+        shown += [text[end:start], _found(text[start:stop])]
+        end = stop
+    rest = clip(text[end:], max(0, cells - width(text[begin:end])))
+    return styled(head, dim=True) + dots + "".join(shown) + rest
+
+
+def _begin(text: str, first: int, before: int) -> int:
+    """Return where to begin so that at most *before* cells stand before the first word found."""
+    begin = first
+    while begin > 0 and width(text[begin - 1 : first]) <= before:
+        begin -= 1
+    return begin
+
+
+def _spans(snippet: str, query: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text without marks, and where the words found stand in it.
+
+    The index marks them with ``>>>`` and ``<<<``; of short CJK terms it does not.
+    """
+    pieces, spans, place = re.split(r">>>(.*?)<<<", snippet), [], 0
+    for number, piece in enumerate(pieces):
+        if number % 2:
+            spans.append((place, place + len(piece)))
+        place += len(piece)
+    text = "".join(pieces)
     terms = [re.escape(term.rstrip("*")) for term in query_terms(query) if term.rstrip("*")]
-    if not terms:
-        return text
-    return re.sub(
-        "|".join(terms),
-        lambda found: click.style(found.group(0), fg="yellow", bold=True),
-        text,
-        flags=re.IGNORECASE,
-    )
+    if not spans and terms:
+        spans = [found.span() for found in re.finditer("|".join(terms), text, re.IGNORECASE)]
+    return text, spans
+
+
+def _found(text: str) -> str:
+    return click.style(text, fg="yellow", bold=True) if coloured() else f">>>{text}<<<"

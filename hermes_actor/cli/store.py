@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, Protocol, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.cli.errors import fail
@@ -28,15 +28,21 @@ from hermes_actor.errors import (
 from hermes_actor.paths import StorePaths, check_not_hijacked, default_db_path, resolve_paths
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 from hermes_actor.store.inspection import Identity, create_schema, identify
+from hermes_actor.store.queries import Query
+from hermes_actor.store.registry import ANSWER
 from hermes_protocol.features import PLAIN, SESSIONS
 
+if TYPE_CHECKING:
+    from hermes_actor.providers.resolve import StoreSpec
+
 __all__ = [
-    "ReadOnlyStore", "closing_store", "creatable_paths", "database_file", "existing_file",
-    "existing_paths", "fail_no_store", "open_read_only", "paths_for",
+    "ReadOnlyStore", "ReadableStore", "closing_store", "creatable_paths", "database_file",
+    "existing_file", "existing_paths", "fail_no_store", "open_read_only", "paths_for", "server_of",
 ]  # fmt: skip
 
+P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="ReadOnlyStore")
+S = TypeVar("S", bound="ReadableStore")
 
 
 # --- which file ----------------------------------------------------------------------------------
@@ -50,20 +56,30 @@ def database_file(db: Path | None) -> Path:
     """
     if db is not None:
         return db
-    file = default_db_path()
-    if not (file.parent / "config.yaml").exists():
-        return file
-    from hermes_actor.providers.resolve import choose_by_settings
-
-    chosen = choose_by_settings(file.parent)
+    chosen = _chosen()
     if chosen is None:
-        return file
+        return default_db_path()
     if chosen.file is None:
         fail(
             f"the sessions of this home are on a server ({chosen.address}), but this command needs"
             f" a file. Name one with --db, or create one with: hermes-actor migrate --to FILE"
         )
     return chosen.file
+
+
+def server_of(db: Path | None) -> StoreSpec | None:
+    """Return the server that has the sessions of this home; ``None`` if they are in a file."""
+    chosen = _chosen() if db is None else None
+    return chosen if chosen is not None and chosen.file is None else None
+
+
+def _chosen() -> StoreSpec | None:
+    home = default_db_path().parent
+    if not (home / "config.yaml").exists():
+        return None
+    from hermes_actor.providers.resolve import choose_by_settings
+
+    return choose_by_settings(home)
 
 
 def paths_for(db: Path | None) -> StorePaths:
@@ -160,8 +176,30 @@ def _checked(
 # --- reading it ----------------------------------------------------------------------------------
 
 
+class ReadableStore(Protocol):
+    """A store of any kind, as a command that only reads sees it."""
+
+    @property
+    def address(self) -> str:
+        """The store for people: a path, or a URL without its password."""
+
+    @property
+    def home(self) -> Path:
+        """Folder of the settings."""
+
+    @property
+    def file(self) -> StorePaths | None:
+        """Paths of the file, unless the store is on a server."""
+
+    def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Answer *query*."""
+
+    def close(self) -> None:
+        """End the use of the store."""
+
+
 class ReadOnlyStore:
-    """A store that is only read."""
+    """A file that is only read."""
 
     _reader: Reader
 
@@ -172,8 +210,8 @@ class ReadOnlyStore:
         *,
         may_be_new: bool = False,
     ) -> None:
-        self.path = database_file(db)
-        self.paths = resolve_paths(self.path)
+        path = database_file(db)
+        self.address, self.home, self.paths = str(path), path.parent, resolve_paths(path)
         check_not_hijacked(self.paths)
         if _is_file(self.paths):
             self._reader = Reader(self.paths)
@@ -195,18 +233,29 @@ class ReadOnlyStore:
         # The actor migrates the file before it welcomes a client.
         acquire(self.paths, timeout).release()
 
-    def read(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Return ``function(connection, *arguments)``, run in one snapshot."""
-        return self._reader.snapshot(function, *arguments)
+    @property
+    def file(self) -> StorePaths:
+        """Paths of the file."""
+        return self.paths
+
+    def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Answer *query* in one snapshot. The command imports the module with the answer."""
+        answer: Callable[..., R] = ANSWER[query]
+        return self._reader.snapshot(answer, *args)
 
     def close(self) -> None:
         """Close the connections of the reader."""
         self._reader.close()
 
 
-def open_read_only(db: Path | None) -> contextlib.AbstractContextManager[ReadOnlyStore]:
+def open_read_only(db: Path | None) -> contextlib.AbstractContextManager[ReadableStore]:
     """Open the store for one command; fail with one line if it cannot be opened."""
-    return closing_store(lambda: ReadOnlyStore(db))
+    server = server_of(db)
+    if server is None:
+        return closing_store(lambda: ReadOnlyStore(db))
+    from hermes_actor.cli.command_store import ServerStore
+
+    return closing_store(lambda: ServerStore(server))
 
 
 @contextlib.contextmanager

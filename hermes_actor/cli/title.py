@@ -15,8 +15,8 @@ from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output import print_result
 from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import TitleInUse
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions import ids_with_prefix
 from hermes_actor.store.titles import sanitize_title
 from hermes_actor.tools.titles import default_title, may_auto_title, post_process
 
@@ -70,7 +70,7 @@ def _found(store: CommandStore, given: str) -> str | None:
     if not given.strip():
         _fail_not_found(given)
     found = store.resolve_session_id(given)
-    if found is None and store.read(ids_with_prefix, given, 1):
+    if found is None and store.query(queries.ids_with_prefix, given, 1):
         fail(f"Several sessions begin with '{given}'.", prefix="")
     return found
 

@@ -59,7 +59,7 @@ def session_search_command(
         return _failed(given)
     try:
         with open_store(db) as store:
-            config = load(store.path.parent, "auxiliary")
+            config = load(store.home, "auxiliary")
             workers = config.read(SEARCH_MAX_CONCURRENCY)
             seconds = config.read(SEARCH_TIMEOUT)
             answer = session_search(

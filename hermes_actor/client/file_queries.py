@@ -16,12 +16,17 @@ from hermes_actor.sqlite import sqlite3
 
 # Imported for their answers.
 from hermes_actor.store import (
+    archive,
+    counts,
     deletion,
+    filters,
+    insights,
     lineage,
     listing,
     messages,
     meta,
     replay,
+    session_tree,
     sessions,
     telegram_topics,
     titles,
@@ -39,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["FileQueries"]
 
 _SUBJECTS = (
-    deletion, lineage, listing, matches, merge, messages, meta, replay, sessions, telegram_topics,
-    titles,
+    archive, counts, deletion, filters, insights, lineage, listing, matches, merge, messages, meta,
+    replay, session_tree, sessions, telegram_topics, titles,
 )  # fmt: skip
 
 P = ParamSpec("P")

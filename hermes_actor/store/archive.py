@@ -7,15 +7,18 @@ import msgspec
 import hermes_protocol.operations as ops
 from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import Connection
+from hermes_actor.store import queries
+from hermes_actor.store.counts import last_active
 from hermes_actor.store.deletion import removable, remove_slice
 from hermes_actor.store.lineage import compression_lineage
-from hermes_actor.store.messages import insert_all
-from hermes_actor.store.registry import applies
-from hermes_actor.store.rows import chunks, is_there, placeholders, scalar
+from hermes_actor.store.messages import get_messages, insert_all
+from hermes_actor.store.registry import answers, applies
+from hermes_actor.store.rows import Row, chunks, is_there, placeholders, scalar
 from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.sessions import get_session
 from hermes_actor.store.titles import claim_title, free_title
 
-__all__ = ["is_archived"]
+__all__ = ["is_archived", "session_record"]
 
 _COLUMNS = ops.SessionRow.__struct_fields__
 _INSERT = f"INSERT INTO sessions ({', '.join(_COLUMNS)}) VALUES {placeholders(len(_COLUMNS))}"
@@ -34,11 +37,29 @@ def archive(conn: Connection, op: ops.SessionArchive) -> list[str]:
     return [one for one in chain if _mark(conn, one, op.archived, op.now)]
 
 
+@answers(queries.is_archived)
 def is_archived(conn: Connection, session_id: str) -> bool:
     """Return True if a session is archived, by the column of the file or by our own mark."""
     marked = features_of(conn).is_archived
     sql = f"SELECT 1 FROM sessions s WHERE s.id = ? AND {marked}"
     return scalar(conn, sql, (session_id,)) is not None
+
+
+@answers(queries.session_record)
+def session_record(conn: Connection, session_id: str) -> Row | None:
+    """Return a session as an export writes it; ``None`` if it was removed meanwhile.
+
+    The key ``archived`` is there if the file has a column for it, or the mark is set.
+    """
+    row = get_session(conn, session_id)
+    if row is None:
+        return None
+    if "archived" not in row and is_archived(conn, session_id):
+        # The mark is in a table of ours where the file has no column for it.
+        row["archived"] = 1
+    latest = last_active(conn, session_id)
+    row["last_active"] = row["started_at"] if latest is None else latest
+    return {**row, "messages": get_messages(conn, session_id)}
 
 
 def _mark(conn: Connection, session_id: str, archived: bool, now: float) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hermes_actor.sqlite import Connection
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 
@@ -52,6 +54,7 @@ def plain_counts(conn: Connection) -> PlainCounts:
     return PlainCounts(scalar(conn, sql))
 
 
+@answers(queries.visible_counts)
 def visible_counts(conn: Connection) -> tuple[dict[str, int], int]:
     """Return sessions by source, most frequent first, and messages; neither counts archived ones.
 
@@ -72,6 +75,7 @@ def visible_counts(conn: Connection) -> tuple[dict[str, int], int]:
     return dict(sources), messages
 
 
+@answers(queries.conversation_counts)
 def conversation_counts(conn: Connection, session_id: str) -> ConversationCounts:
     """Count the messages of a session, without its ``session_meta`` rows."""
     rows = conn.execute(

@@ -59,6 +59,7 @@ def delegates_of(conn: Connection, session_id: Any) -> list[Any]:
     return found[1:]
 
 
+@answers(queries.with_delegates)
 def with_delegates(conn: Connection, rows: list[Row]) -> list[Row]:
     """Return what goes if *rows* are removed as ended sessions.
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, dicts
 from hermes_actor.store.schema_features import features_of
 
@@ -77,9 +79,8 @@ class MissingColumn(Exception):
         self.column = column
 
 
-def matching(
-    conn: Connection, given: Mapping[str, Any], *, archived: bool | None = None
-) -> list[Row]:
+@answers(queries.matching_sessions)
+def matching(conn: Connection, given: Mapping[str, Any], archived: bool | None = None) -> list[Row]:
     """Return ended sessions that meet every condition in *given*, oldest first.
 
     *archived*: only archived ones, only others, or (``None``) both. Raises :class:`MissingColumn`

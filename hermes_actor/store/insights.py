@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
+from hermes_actor.store import queries
+from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, scalar
 
-__all__ = ["Window", "message_counts", "sessions_in", "skill_calls", "tool_calls"]
+__all__ = ["USAGE_COLUMNS", "Usage", "Window", "usage"]
 
-_COLUMNS = (
+USAGE_COLUMNS = (
     "id", "source", "model", "title", "started_at", "ended_at", "message_count",
     "tool_call_count", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
     "estimated_cost_usd", "actual_cost_usd", "cost_status",
 )  # fmt: skip
-_COUNTED = frozenset(_COLUMNS[6:12])
+_COUNTED = frozenset(USAGE_COLUMNS[6:12])
 """Their columns take NULL from other programs; it counts as nothing."""
 
 _NEVER = 253_402_300_800
@@ -41,9 +44,35 @@ class Window(NamedTuple):
         return (self.since, self.source) if self.source else (self.since,)
 
 
+class Usage(NamedTuple):
+    """Figures of a window, each read when it is asked for, all from one state of the store."""
+
+    sessions: Callable[[], Iterator[Row]]
+    """Sessions in the order of their start."""
+    message_counts: Callable[[], list[tuple[str, str | None, int]]]
+    """Role, tool name (of tool messages only), number of messages."""
+    tool_calls: Callable[[], list[tuple[str, int]]]
+    """Tool and number of calls, as assistants made them."""
+    skill_calls: Callable[[], list[tuple[str, str, int, float]]]
+    """``skill_view`` or ``skill_manage``, skill, number of calls, time of the latest."""
+
+
+@answers(queries.usage)
+def usage(conn: Connection, window: Window, report: Callable[[Usage], Row]) -> Row:
+    """Return what *report* makes of the figures of a window."""
+    return report(
+        Usage(
+            partial(sessions_in, conn, window),
+            partial(message_counts, conn, window),
+            partial(tool_calls, conn, window),
+            partial(skill_calls, conn, window),
+        )
+    )
+
+
 def sessions_in(conn: Connection, window: Window) -> Iterator[Row]:
     """Yield the sessions of the window. A caller that stops early closes the iterator."""
-    columns = [f"COALESCE(s.{c}, 0)" if c in _COUNTED else f"s.{c}" for c in _COLUMNS]
+    columns = [f"COALESCE(s.{c}, 0)" if c in _COUNTED else f"s.{c}" for c in USAGE_COLUMNS]
     with closing(conn.cursor()) as cursor:
         cursor.execute(
             f"SELECT {', '.join(columns)} FROM sessions s"
@@ -51,7 +80,7 @@ def sessions_in(conn: Connection, window: Window) -> Iterator[Row]:
             window.parameters,
         )
         for row in cursor:
-            yield dict(zip(_COLUMNS, row))  # noqa: B905
+            yield dict(zip(USAGE_COLUMNS, row))  # noqa: B905
 
 
 class _Scope(NamedTuple):

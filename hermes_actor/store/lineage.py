@@ -95,6 +95,7 @@ _NEWEST_CHILD = """
 """
 
 
+@answers(queries.compression_lineage)
 def compression_lineage(conn: Connection, session_id: str) -> list[str]:
     """Return the whole chain of continuations that *session_id* belongs to, root first."""
     return walk_lineage(

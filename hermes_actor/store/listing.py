@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.activity import Listed, by_activity
+from hermes_actor.store.inspection import has_column
 from hermes_actor.store.lineage import activity_of, compression_tip
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, chunks, dicts, placeholders
@@ -19,8 +21,8 @@ from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.telegram_topics import has_topics
 
 __all__ = [
-    "PREVIEW_CUT", "Page", "list_rich", "projected", "rich_row", "search_sessions", "shortened",
-    "unlinked_telegram_sessions",
+    "PREVIEW_CUT", "Order", "Page", "list_sessions", "no_workspaces", "projected", "rich_row",
+    "search_sessions", "shortened", "unlinked_telegram_sessions",
 ]  # fmt: skip
 
 PREVIEW_CUT = 63
@@ -48,6 +50,10 @@ _WORKSPACE = (
 )
 
 
+Order = Literal["started", "active", "messages"]
+"""Order of a list: latest start, latest activity, or most messages first."""
+
+
 class Page(NamedTuple):
     """Selection and page of a list of sessions."""
 
@@ -56,47 +62,40 @@ class Page(NamedTuple):
     limit: int
     offset: int
     include_children: bool
+    archived: bool = False
+    """Archived sessions, and no others."""
+    workspace: str | None = None
+    """Only sessions whose repository or working directory contains it, ignoring case."""
 
 
 @answers(queries.list_sessions)
-def list_sessions(
-    conn: Connection, page: Page, project_tips: bool, order_by_last_active: bool
-) -> list[Row]:
-    """Return one page of sessions, of every workspace: see :func:`list_rich`."""
-    return list_rich(conn, page, project_tips, order_by_last_active)
-
-
-def list_rich(
-    conn: Connection,
-    page: Page,
-    project_tips: bool,
-    order_by_last_active: bool,
-    workspace: str | None = None,
-) -> list[Row]:
+def list_sessions(conn: Connection, page: Page, project_tips: bool, order: Order) -> list[Row]:
     """Return one page of listed sessions with preview and activity.
 
-    Top-level ones, unless the page includes children; newest or latest active first. *workspace*:
-    only sessions whose repository or working directory contains it, ignoring case. With
-    *project_tips* a compressed root shows the newest facts of its tip.
+    Top-level ones, unless the page includes children. With *project_tips* a compressed root shows
+    the newest facts of its tip. Raises :class:`Unsupported` if workspaces are not recorded.
     """
     features = features_of(conn)
-    listed = _listed(features, page.source, page.exclude_sources, page.include_children)
-    if workspace is not None:
+    listed = _listed(features, page)
+    if page.workspace is not None:
+        if not has_column(conn, "sessions", "git_repo_root"):
+            raise no_workspaces()
         listed = Listed(
-            f"{listed.where} AND {_WORKSPACE}", (*listed.parameters, workspace), listed.source
+            f"{listed.where} AND {_WORKSPACE}", (*listed.parameters, page.workspace), listed.source
         )
-    if order_by_last_active:
+    if order == "active":
         ids = by_activity(conn, listed, limit=page.limit, offset=page.offset, through_lineage=True)
         rows = _rich_by_id(conn, features, ids)
     else:
+        first = "s.message_count DESC, " if order == "messages" else ""
         rows = dicts(
             conn,
             f"""
             SELECT s.*, {_LAST_ACTIVE} AS last_active, {_preview(features)} AS preview
             FROM (SELECT s.rowid AS place, s.id FROM sessions s WHERE {listed.where}
-                  ORDER BY s.started_at DESC, s.rowid LIMIT ? OFFSET ?) page
+                  ORDER BY {first}s.started_at DESC, s.rowid LIMIT ? OFFSET ?) page
             JOIN sessions s ON s.rowid = page.place
-            ORDER BY s.started_at DESC, s.rowid
+            ORDER BY {first}s.started_at DESC, s.rowid
             """,
             (*listed.parameters, page.limit, page.offset),
         )
@@ -117,12 +116,19 @@ def rich_row(conn: Connection, session_id: str) -> Row | None:
 @answers(queries.search_sessions)
 def search_sessions(conn: Connection, source: str | None, limit: int, offset: int) -> list[Row]:
     """Return one page of sessions, children included, latest active first."""
-    where, parameters = ("s.source = ?", (source,)) if source else ("1", ())
-    page = by_activity(
-        conn, Listed(where, parameters, source or None), limit=limit, offset=offset,
-        through_lineage=False,
-    )  # fmt: skip
+    page = by_activity(conn, _of_source(source), limit=limit, offset=offset, through_lineage=False)
     return _by_id(conn, f"SELECT s.*, {_LAST_ACTIVE} AS last_active FROM sessions s", page)
+
+
+@answers(queries.ids_by_activity)
+def ids_by_activity(conn: Connection, source: str | None, limit: int) -> list[str]:
+    """Return the ids of sessions, children included, latest active first."""
+    return by_activity(conn, _of_source(source), limit=limit, offset=0, through_lineage=False)
+
+
+def _of_source(source: str | None) -> Listed:
+    where, parameters = ("s.source = ?", (source,)) if source else ("1", ())
+    return Listed(where, parameters, source or None)
 
 
 @answers(queries.unlinked_telegram_sessions)
@@ -141,22 +147,25 @@ def unlinked_telegram_sessions(conn: Connection, user_id: str, limit: int) -> li
     return _rich_by_id(conn, features_of(conn), [session_id for (session_id,) in ids])
 
 
-def _listed(
-    features: SchemaFeatures,
-    source: str | None,
-    exclude: Sequence[str] | None,
-    include_children: bool,
-) -> Listed:
-    conditions, parameters = [features.is_listable], []
-    if not include_children:
+def no_workspaces() -> Unsupported:
+    """Return the error for a list by workspace of a store that does not record them."""
+    return Unsupported(
+        "the store does not record workspaces (it has no column git_repo_root);"
+        " list without --workspace"
+    )
+
+
+def _listed(features: SchemaFeatures, page: Page) -> Listed:
+    conditions, parameters = [features.is_archived if page.archived else features.is_listable], []
+    if not page.include_children:
         conditions.append(features.is_top_level)
-    if source:
+    if page.source:
         conditions.append("s.source = ?")
-        parameters.append(source)
-    if exclude:
-        conditions.append(f"s.source NOT IN {placeholders(len(exclude))}")
-        parameters.extend(exclude)
-    return Listed(" AND ".join(conditions), tuple(parameters), source or None)
+        parameters.append(page.source)
+    if page.exclude_sources:
+        conditions.append(f"s.source NOT IN {placeholders(len(page.exclude_sources))}")
+        parameters.extend(page.exclude_sources)
+    return Listed(" AND ".join(conditions), tuple(parameters), page.source or None)
 
 
 def _preview(features: SchemaFeatures) -> str:

@@ -7,15 +7,19 @@ SQLite connection (here, in the module of its subject) or from a server (in
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
+    from hermes_actor.store.counts import ConversationCounts
     from hermes_actor.store.gateway.tables import Held, RouteState, StoredRoute, TranscriptState
-    from hermes_actor.store.listing import Page
+    from hermes_actor.store.insights import Usage, Window
+    from hermes_actor.store.listing import Order, Page
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
     from hermes_actor.store.search.matches import Filters
+    from hermes_actor.store.session_tree import TreeNode
 
 __all__ = ["Query"]
 
@@ -64,12 +68,31 @@ message_count: Query[[str | None], int] = Query()
 
 # --- lists and search --------------------------------------------------------------------------
 
-list_sessions: Query[[Page, bool, bool], list[Row]] = Query("snapshot")
-"""One page; with compression tips in the place of their roots; by last activity."""
+list_sessions: Query[[Page, bool, Order], list[Row]] = Query("snapshot")
+"""One page; with compression tips in the place of their roots; in an order."""
 listed_session: Query[[str], Row | None] = Query()
 search_sessions: Query[[str | None, int, int], list[Row]] = Query("snapshot")
 search_messages: Query[[str | None, Filters, int, int], list[Row]] = Query("index")
+count_matches: Query[[str | None, Filters], int] = Query("index")
 fulltext_tables: Query[[], list[str]] = Query()
+
+# --- what the command line shows ---------------------------------------------------------------
+
+visible_counts: Query[[], tuple[dict[str, int], int]] = Query("snapshot")
+matching_sessions: Query[[Mapping[str, Any], bool | None], list[Row]] = Query("snapshot")
+"""Ended sessions that meet every condition; archived ones only, others only, or both."""
+with_delegates: Query[[list[Row]], list[Row]] = Query("snapshot")
+ids_by_activity: Query[[str | None, int], list[str]] = Query("snapshot")
+"""Sessions of a source, children included, latest active first; a negative limit is none."""
+ids_with_prefix: Query[[str, int], list[str]] = Query()
+session_family: Query[[str], list[TreeNode]] = Query("snapshot")
+compression_lineage: Query[[str], list[str]] = Query("snapshot")
+session_record: Query[[str], Row | None] = Query("snapshot")
+"""A session as an export writes it, with ``archived``, ``last_active`` and ``messages``."""
+is_archived: Query[[str], bool] = Query()
+conversation_counts: Query[[str], ConversationCounts] = Query()
+usage: Query[[Window, Callable[[Usage], Row]], Row] = Query("snapshot")
+"""The result of a function of the figures of a window of time."""
 
 # --- key and value pairs, hand-off, Telegram topics --------------------------------------------
 

@@ -170,6 +170,7 @@ def resolve_id(conn: Connection, id_or_prefix: str) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
+@answers(queries.ids_with_prefix)
 def ids_with_prefix(conn: Connection, prefix: str, limit: int) -> list[str]:
     """Return up to *limit* ids with the literal *prefix*, in no particular order."""
     rows = conn.execute(

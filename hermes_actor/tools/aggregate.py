@@ -19,7 +19,7 @@ PriceFunction = Callable[[Row], "float | None"]
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _RECORDS = ("Longest session", "Most messages", "Most tokens", "Most tool calls")
-_ID_CUT = 16
+_BY_DAY = ("sessions", "tokens", "cost")
 
 
 class Tally:
@@ -38,7 +38,7 @@ class Tally:
         self._models: dict[str, Row] = {}
         self._platforms: dict[str, Row] = {}
         self._weekdays, self._hours = [0] * 7, [0] * 24
-        self._dates: set[date] = set()
+        self._dates: dict[date, Row] = {}
         self._best: dict[str, tuple[float, Row]] = {}
         self._heap: list[tuple[int, str, Row]] = []
 
@@ -54,7 +54,7 @@ class Tally:
         self._last = session["started_at"]
         self._add_cost(session, total)
         self._add_platform(session, total)
-        self._add_time(session)
+        self._add_time(session, total)
         self._add_notable(session)
         if self._top:
             heapq.heappush(self._heap, (total, session["id"], session))
@@ -91,11 +91,17 @@ class Tally:
         row["messages"] += session["message_count"]
         _add_totals(row, session, total)
 
-    def _add_time(self, session: Row) -> None:
+    def _add_time(self, session: Row, total: int) -> None:
         local = time.localtime(session["started_at"])
         self._weekdays[local.tm_wday] += 1
         self._hours[local.tm_hour] += 1
-        self._dates.add(date(local.tm_year, local.tm_mon, local.tm_mday))
+        day = self._dates.setdefault(
+            date(local.tm_year, local.tm_mon, local.tm_mday), dict.fromkeys(_BY_DAY, 0)
+        )
+        day["sessions"] += 1
+        day["tokens"] += total
+        actual = session["actual_cost_usd"]
+        day["cost"] += (session["estimated_cost_usd"] if actual is None else actual) or 0
         if session["ended_at"] and session["ended_at"] > session["started_at"]:
             self._seconds += session["ended_at"] - session["started_at"]
             self._timed += 1
@@ -159,13 +165,24 @@ class Tally:
             "busiest_day": {"day": _DAYS[busiest_day], "count": self._weekdays[busiest_day]},
             "busiest_hour": {"hour": busiest_hour, "count": self._hours[busiest_hour]},
             "active_days": len(self._dates),
-            "max_streak": _streak(self._dates),
+            "max_streak": _streak({*self._dates}),
         }
 
+    def trend(self, now: float, days: int) -> list[Row]:
+        """Return sessions, tokens and cost of each day since the first with a session."""
+        today = date.fromtimestamp(now)
+        first = max(min(self._dates, default=today), today - timedelta(days=days))
+        rows = []
+        for number in range((today - first).days + 1):
+            day = first + timedelta(days=number)
+            counted = self._dates.get(day, dict.fromkeys(_BY_DAY, 0))
+            rows.append({"date": day.isoformat(), **counted})
+        return rows
+
     def notable(self) -> list[Row]:
-        """Return the record session of each kind, kinds without one left out; ids are shortened."""
+        """Return the record session of each kind, kinds without one left out."""
         return [
-            {"label": label, "session_id": session["id"][:_ID_CUT], "value": value,
+            {"label": label, "session_id": session["id"], "value": value,
              "date": in_words(session["started_at"], "%b %d")}
             for label in _RECORDS
             if label in self._best

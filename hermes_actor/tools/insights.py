@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hermes_actor.sqlite import Connection
-from hermes_actor.store.insights import Window, message_counts, sessions_in, skill_calls, tool_calls
+from hermes_actor.store.insights import Usage
 from hermes_actor.tools.aggregate import PriceFunction, Row, Tally
 
 __all__ = ["insights"]
 
 
 def insights(
-    conn: Connection,
+    usage: Usage,
     *,
     now: float,
     days: int = 30,
@@ -21,18 +20,17 @@ def insights(
     top: int = 0,
     price_fn: PriceFunction | None = None,
 ) -> Row:
-    """Return the report on the sessions that started in the last *days* days.
+    """Return the report on *usage*, the sessions that started in the last *days* days.
 
     Costs are those that the sessions carry; *price_fn* may estimate a session that has none.
     """
-    window = Window(now - days * 86_400, source)
     report: Row = {"days": days, "source_filter": source, "empty": False, "generated_at": now}
     tally = Tally(price_fn, top)
-    for session in sessions_in(conn, window):
+    for session in usage.sessions():
         tally.add(session)
     if not tally.sessions:
         return _empty(days, source)
-    counts = message_counts(conn, window)
+    counts = usage.message_counts()
     roles: Counter[str] = Counter()
     for role, _, number in counts:
         roles[role] += number
@@ -40,10 +38,11 @@ def insights(
     report["overview"] = tally.overview(roles)
     report["models"] = tally.model_rows()
     report["platforms"] = tally.platform_rows()
-    by_calls = dict(tool_calls(conn, window))
+    by_calls = dict(usage.tool_calls())
     report["tools"] = _tools(by_rows, by_calls)
     has_skills = any(tool.startswith("skill_") for tool in by_calls)
-    report["skills"] = _skills(skill_calls(conn, window) if has_skills else [])
+    report["skills"] = _skills(usage.skill_calls() if has_skills else [])
+    report["trend"] = tally.trend(now, days)
     report["activity"] = tally.activity()
     report["top_sessions"] = tally.notable()
     if top:
@@ -54,7 +53,8 @@ def insights(
 def _empty(days: int, source: str | None) -> Row:
     return {
         "days": days, "source_filter": source, "empty": True, "overview": {}, "models": [],
-        "platforms": [], "tools": [], "skills": _skills([]), "activity": {}, "top_sessions": [],
+        "platforms": [], "tools": [], "skills": _skills([]), "trend": [], "activity": {},
+        "top_sessions": [],
     }  # fmt: skip
 
 

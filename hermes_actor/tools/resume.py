@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hermes_actor.sqlite import Connection
-from hermes_actor.store import activity, lineage, sessions, titles
+from hermes_actor.store import queries
+
+if TYPE_CHECKING:
+    from hermes_actor.client.interfaces import ReaderPort
 
 __all__ = ["Ambiguous", "Target", "latest", "resolve", "split_words", "target"]
 
@@ -39,35 +41,33 @@ def split_words(words: Sequence[str], commands: Collection[str] = ()) -> tuple[s
     return " ".join(words), []
 
 
-def latest(conn: Connection, sources: Sequence[str]) -> str | None:
+def latest(store: ReaderPort, sources: Sequence[str]) -> str | None:
     """Return the latest active session of the first source that has one, or ``None``."""
     for source in sources:
-        listed = activity.Listed("s.source = ?", (source,), source)
-        found = activity.by_activity(conn, listed, limit=1, offset=0, through_lineage=False)
-        if found:
+        if found := store.query(queries.ids_by_activity, source, 1):
             return found[0]
     return None
 
 
-def resolve(conn: Connection, given: str) -> str | None:
+def resolve(store: ReaderPort, given: str) -> str | None:
     """Return the session of an id, a title, or a prefix of one id; ``None`` if there is none.
 
     Raises :class:`Ambiguous` if several ids have the prefix.
     """
     if not given:
         return None
-    if sessions.get_session(conn, given) is not None:
+    if store.query(queries.get_session, given) is not None:
         return given
-    titled = titles.resolve_title(conn, given)
+    titled = store.query(queries.resolve_title, given)
     if titled is not None:
         return titled
-    begin = sessions.ids_with_prefix(conn, given, _CANDIDATES)
+    begin = store.query(queries.ids_with_prefix, given, _CANDIDATES)
     if len(begin) > 1:
         raise Ambiguous(given, begin)
     return begin[0] if begin else None
 
 
-def target(conn: Connection, session_id: str) -> Target:
+def target(store: ReaderPort, session_id: str) -> Target:
     """Return the session to resume: the tip of the chain, or one below it that has messages."""
-    tip = lineage.compression_tip(conn, session_id) or session_id
-    return Target(session_id, lineage.resume_target(conn, tip))
+    tip = store.query(queries.compression_tip, session_id) or session_id
+    return Target(session_id, store.query(queries.resume_target, tip))

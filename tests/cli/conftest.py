@@ -19,6 +19,7 @@ def home(
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
     monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "5")
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("NO_COLOR", raising=False)
     time.tzset()
     clock.at(NOW)

@@ -28,14 +28,14 @@ def sessions(home):
 def test_picker_whole_screen(sessions):
     with terminal(sessions.path, "sessions", "browse", "--print") as screen:
         shown = screen.wait_for("3 sessions").splitlines()
-        keys = "↑↓ move  Enter open  Tab preview  ^R rename  ^D delete  type: filter  Esc quit"
+        keys = "Enter open  Tab preview  Esc quit  type: filter  ^U clear  ^R rename  ^D delete"
         assert [line.rstrip() for line in shown] == [
-            f"  Browse sessions — {keys}",
-            "   Title / Preview                                          Active      Src   ID",
+            f"  {keys}",
+            "   Title / Preview                                  Active      Src       ID",
             "",
-            " → Plan the reading list                                 2026-03-02  cli   20260301_101010_aa",
-            "   parser fix                                            2026-03-02  cli   20260301_090000_bb",
-            "   日本語 🚀                                             2026-03-02  telegr 20260228_200000_cc",
+            " → Plan the reading list                            2026-03-02  cli       20260301_101010_aaaaaa",
+            "   parser fix                                       2026-03-02  cli       20260301_090000_bbbbbb",
+            "   日本語 🚀                                        2026-03-02  telegram  20260228_200000_cccccccc",
             *[""] * 7,
             "  1/3 sessions",
         ]  # fmt: skip

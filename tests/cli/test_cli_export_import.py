@@ -95,7 +95,12 @@ def test_export_refuses_an_ambiguous_prefix(home):
     home.add("2026b")
     file = home.path / "x"
     found = home("sessions", "export", file, "--session-id", "2026")
-    assert found == (1, "", "Session '2026' not found.\n")
+    assert found == (
+        1,
+        "",
+        "Session '2026' is the beginning of several ids. Give more of it:"
+        " hermes-actor sessions list\n",
+    )
     assert not file.exists()
 
 
@@ -243,13 +248,13 @@ def test_prune_shows_and_counts_the_delegates_that_go_along(home):
     for name in ("s", "d", "e"):
         (home.path / "sessions" / f"{name}.json").touch()
     shown = home("sessions", "prune", "--older-than", "30", "--dry-run")
-    assert shown.lines[0].startswith("3 session(s) match")
+    assert shown.lines[0].startswith("3 sessions match")
     assert sum("delegate of s" in line for line in shown.lines) == 2
     assert home("sessions", "delete", "s", answer="n\n").err.startswith(
         "Delete session 's' and all its messages, with the 2 delegate(s) that worked for it?"
     )
     done = home("sessions", "prune", "--older-than", "30", "--yes")
-    assert done.out == "Pruned 3 session(s).\n"
+    assert done.out == "Pruned 3 sessions.\n"
     assert home.ids() == set()
     assert list((home.path / "sessions").iterdir()) == []
 
@@ -275,7 +280,7 @@ def test_user_prompts_redacted(home):
 def test_export_dry_run_names_what_a_filter_selects(home):
     home.add("s", ended=0)
     found = home("sessions", "export", "--dry-run", "--source", "cli")
-    assert found.lines == ["1 session(s) match (source 'cli'):", "  s  cli"]
+    assert found.lines == ["1 session matches (source 'cli'):", "  s  cli"]
     assert home("sessions", "export", "--dry-run").code == 1
 
 
@@ -476,13 +481,13 @@ def three(home):
 
 def test_prune_deletes_old_ended_sessions(home):
     three(home)
-    assert home("sessions", "prune", "--yes").out == "Pruned 1 session(s).\n"
+    assert home("sessions", "prune", "--yes").out == "Pruned 1 session.\n"
     assert home.ids() == {"live", "new"}
 
 
 def test_prune_older_than_a_number_of_days(home):
     three(home)
-    assert home("sessions", "prune", "--older-than", "5", "--yes").out == "Pruned 2 session(s).\n"
+    assert home("sessions", "prune", "--older-than", "5", "--yes").out == "Pruned 2 sessions.\n"
     assert home.ids() == {"live"}
 
 
@@ -500,10 +505,11 @@ def test_prune_dry_run_lists_what_would_go(home):
              ended=99 * DAY, source="telegram", model="anthropic/claude-sonnet-4.6", title="old talk")  # fmt: skip
     found = home("sessions", "prune", "--source", "telegram", "--dry-run")
     assert found.out == (
-        "1 session(s) match (started before 2025-12-02 10:00, source 'telegram';"
+        "1 session matches (started before 2025-12-02 10:00, source 'telegram';"
         " oldest 2025-11-22 10:00, newest 2025-11-22 10:00):\n"
-        "  20251101_200000_ffffff  2025-11-22 10:00  telegram   claude-sonnet-4.6           2 msgs"
-        "  old talk\n"
+        "ID                      Started           Src       Model              Msgs  Title\n"
+        f"{'─' * 85}\n"
+        "20251101_200000_ffffff  2025-11-22 10:00  telegram  claude-sonnet-4.6     2  old talk\n"
         "Dry run — nothing deleted.\n"
     )
     assert home.ids() == {"20251101_200000_ffffff"}
@@ -528,7 +534,7 @@ def test_prune_refuses_an_empty_window(home):
 def test_archive_needs_a_filter(home):
     found = home("sessions", "archive", "--yes")
     assert found.code == 1
-    assert "needs at least one filter" in found.err
+    assert "needs ids, or at least one filter" in found.err
 
 
 def test_archive_takes_the_whole_lineage(home):
@@ -536,7 +542,7 @@ def test_archive_takes_the_whole_lineage(home):
     home.add("tip", "y", started=90, parent="root", title="importer #2")
     home.add("else", "z", started=300)
     found = home("sessions", "archive", "--title", "IMPORT", "--yes")
-    assert found.out == "Archived 2 session(s).\n"
+    assert found.out == "Archived 2 sessions.\n"
     assert [row["id"] for row in home("sessions", "list", "--json").json] == ["else"]
     assert home.ids() == {"root", "tip", "else"}
     assert home("sessions", "stats").lines[:2] == ["Total sessions: 1", "Total messages: 1"]
@@ -551,7 +557,7 @@ def test_prune_leaves_archived_sessions(home, version):
     home("sessions", "prune", "--source", "web", "--yes")
     assert "s" in home.ids()
     found = home("sessions", "prune", "--source", "web", "--include-archived", "--yes")
-    assert found.out == "Pruned 1 session(s).\n"
+    assert found.out == "Pruned 1 session.\n"
     assert "s" not in home.ids()
 
 
@@ -560,7 +566,7 @@ def test_filter_on_a_column_that_the_file_lacks(home, flag):
     home.add("s", started=100 * DAY, ended=99 * DAY)
     found = home("sessions", "prune", flag, "x", "--yes")
     assert found.code == 1
-    assert f"Error: {flag} cannot be used on {home.db_path}: the file has no column" in found.err
+    assert f"Error: {flag} cannot be used on {home.db_path}: it has no column" in found.err
     assert home.ids() == {"s"}
 
 
@@ -611,9 +617,9 @@ def test_prune_asks_and_shows_at_most_fifteen(home):
     found = home("sessions", "prune", answer="n\n")
     assert (found.code, found.out) == (1, "")
     asked = found.err.splitlines()
-    assert len([line for line in asked if line.startswith("  s")]) == 15
+    assert len([line for line in asked if line.startswith("s")]) == 15
     assert "  … and 5 more" in asked
-    assert "Delete 20 session(s), oldest" in found.err
+    assert "Delete 20 sessions, oldest" in found.err
     assert found.err.endswith("Cancelled.\n")
     assert len(home.ids()) == 20
 

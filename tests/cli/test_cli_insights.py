@@ -126,6 +126,13 @@ def test_report_whole(home):
   pdf                                1       0      Mar 01
   1 skills, 1 loads, 0 edits
 
+  📈 Trend by Day
+  ────────────────────────────────────────────────────────
+  Sessions  ██  at most 1 a day
+  Tokens    █▁  at most 7,500 a day
+  Cost      █▁  at most $1.25 a day
+  2026-03-01 to 2026-03-02
+
   📅 Activity Patterns
   ────────────────────────────────────────────────────────
   Mon  ███████████████ 1
@@ -142,10 +149,10 @@ def test_report_whole(home):
 
   🏆 Notable Sessions
   ────────────────────────────────────────────────────────
-  Longest session      1h                 (Mar 01, 20260301_090000_)
-  Most messages        4 msgs             (Mar 01, 20260301_090000_)
-  Most tokens          7,000 tokens       (Mar 01, 20260301_090000_)
-  Most tool calls      2 calls            (Mar 01, 20260301_090000_)
+  Longest session      1h                 (Mar 01, 20260301_090000_bbbbbb)
+  Most messages        4 msgs             (Mar 01, 20260301_090000_bbbbbb)
+  Most tokens          7,000 tokens       (Mar 01, 20260301_090000_bbbbbb)
+  Most tool calls      2 calls            (Mar 01, 20260301_090000_bbbbbb)
 
   📈 Sessions by Tokens
   ────────────────────────────────────────────────────────

@@ -53,7 +53,7 @@ WITHOUT_END = {"serve"}
 
 GIVEN = {
     "session_id": "x", "words": ["word"], "query": "word", "arguments": '{"query": "word"}',
-    "file": os.devnull, "command": ["true"], "output": "-", "to": "$new",
+    "file": os.devnull, "command": ["true"], "output": "-", "to": "$new", "key": "chat",
 }  # fmt: skip
 """Values of arguments and of options that a command cannot do without."""
 
@@ -61,7 +61,9 @@ MORE = {
     "top": ["--json", "--count", "1"],
     "repair": ["--check"],
     "service install": ["--dry-run"],
+    "gateway watch": ["--once"],
     "sessions archive": ["--older-than", "0"],
+    "sessions unarchive": ["--older-than", "0"],
     "sessions export": ["--force"],
     "migrate": ["--dry-run"],
 }

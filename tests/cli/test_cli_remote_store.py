@@ -17,9 +17,7 @@ def settle(home, **settings):
 @pytest.mark.parametrize(
     "words",
     [
-        ("sessions", "list"), ("sessions", "list", "--json"), ("sessions", "stats"),
-        ("sessions", "delete", "s", "--yes"), ("search", "walrus"), ("insights",), ("resume", "-c"),
-        ("title", "s", "t"), ("backup",), ("repair", "--check"), ("vacuum",), ("serve",),
+        ("backup",), ("repair", "--check"), ("vacuum",), ("serve",),
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -31,6 +29,24 @@ def test_a_file_beside_a_server_is_not_taken_for_the_store(home, words):
     assert "are on a server (postgresql://agent:***@db.example/hermes)" in told
     assert "--db" in told
     assert "swordfish" not in told
+    assert not home.db_path.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sessions", "list"), ("sessions", "list", "--json"), ("sessions", "stats"),
+        ("sessions", "delete", "s", "--yes"), ("search", "walrus"), ("insights",), ("resume", "-c"),
+        ("title", "s", "t"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_server_that_does_not_answer_is_named_and_no_file_is_made(home, words):
+    settle(home, provider="postgresql", dsn="postgresql://agent:swordfish@127.0.0.1:1/hermes")
+    done = home(*words)
+    assert done.code == exit_codes.REFUSED
+    assert "the server does not answer" in done.err
+    assert "swordfish" not in done.out + done.err
     assert not home.db_path.exists()
 
 

@@ -330,11 +330,16 @@ def test_search_whole(home):
     home.add("20260301_101010_aaaaaa", "before", "Fix the parser", "after", started=3700,
              title="parser fix")  # fmt: skip
     assert home("search", "parser").out == (
-        "20260301_101010_aaaaaa  parser fix  (cli, user, 2026-03-02 08:58, 1h ago)\n"
-        "  Fix the >>>parser<<<\n"
+        "20260301_101010_aaaaaa  cli  parser fix\n"
+        "  2026-03-02 08:58  user: Fix the >>>parser<<<\n"
+        "\n"
+        "1 of 1 hit\n"
     )
-    assert home("search", "parser", "--context").lines[1:] == [
-        "  user: before", "  user: Fix the parser", "  user: after"]  # fmt: skip
+    assert home("search", "parser", "--context").lines[1:-2] == [
+        "    user: before",
+        "  2026-03-02 08:58  user: Fix the >>>parser<<<",
+        "    user: after",
+    ]
 
 
 def test_search_filters(home):

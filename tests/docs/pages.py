@@ -63,7 +63,8 @@ def table_rows(page: str | Path) -> list[list[str]]:
 def environment(home: Path) -> dict[str, str]:
     """As a reader of the pages has it: the commands on the path, a home of one's own."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PATH": path, "HERMES_HOME": str(home), "PYTHONUTF8": "1"}
+    terminal = {"PYTHONUTF8": "1", "COLUMNS": "80"}
+    return {**os.environ, "PATH": path, "HERMES_HOME": str(home), **terminal}
 
 
 def run(arguments: list[str], home: Path) -> subprocess.CompletedProcess[str]:

@@ -16,11 +16,12 @@ COMMANDS = {
         "stats": "Count sessions and messages, and show the file size.",
     },
     "Tidy up": {
-        "archive": "Hide ended sessions from lists.",
+        "archive": "Hide sessions from lists.",
         "delete": "Delete a session and its messages.",
         "optimize": "Merge the full-text indexes and shrink the file.",
         "prune": "Delete old ended sessions.",
         "rename": "Give a session a title.",
+        "unarchive": "Show archived sessions in lists again.",
     },
     "Move": {
         "export": "Write sessions to a file.",

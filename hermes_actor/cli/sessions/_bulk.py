@@ -1,19 +1,37 @@
-"""Preview and confirmation of commands that change many sessions."""
+"""Commands that change many sessions: preview, confirmation, and the archive mark."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from hermes_actor.cli.formatting import clock_time, cut, fit, plain, print_json
-from hermes_actor.cli.output import confirm
-from hermes_actor.cli.sessions._filters import summary
+from hermes_actor.cli._table import Column, table
+from hermes_actor.cli.command_store import CommandStore, open_store
+from hermes_actor.cli.errors import fail
+from hermes_actor.cli.formatting import clock_time, count, plain, print_json
+from hermes_actor.cli.output import confirm, print_result, progress
+from hermes_actor.cli.sessions._filters import filters_of, find, headline, summary
 from hermes_actor.store.rows import Row
 
-__all__ = ["confirm_bulk", "preview"]
+__all__ = ["confirm_bulk", "mark_sessions"]
 
 
 _SHOWN = 15
+
+
+def _title(row: Row) -> str:
+    return f"delegate of {row['delegate_of']}" if "delegate_of" in row else row["title"] or ""
+
+
+_COLUMNS = (
+    Column("ID", lambda row: row["id"], 12, 1),
+    Column("Started", lambda row: clock_time(row["started_at"]), 10, 2),
+    Column("Src", lambda row: row["source"], 4, 3),
+    Column("Model", lambda row: str(row["model"] or "—").rpartition("/")[2], 8, 5, optional=True),
+    Column("Msgs", lambda row: row["message_count"] or 0, right=True),
+    Column("Title", _title, 8, 4),
+)
 
 
 def confirm_bulk(
@@ -39,22 +57,44 @@ def confirm_bulk(
         return False
     if not yes:
         print("\n".join(preview(rows, asked, _SHOWN)), file=sys.stderr)
-    confirm(f"{verb} {len(rows)} session(s), {_span(rows)}?", yes)
+    confirm(f"{verb} {count(len(rows), 'session')}, {_span(rows)}?", yes)
     return True
+
+
+def mark_sessions(ids: Sequence[str], given: dict[str, Any], *, archived: bool) -> None:
+    """Archive sessions, or show them again: those of *ids*, or those that filters select."""
+    dry_run, yes, as_json = (given.pop(name) for name in ("dry_run", "yes", "as_json"))
+    db, asked = given.pop("db"), filters_of(given)
+    verb, done = ("Archive", "archived") if archived else ("Unarchive", "unarchived")
+    if bool(ids) == bool(asked):
+        fail(f"{verb.lower()} needs ids, or at least one filter, such as --older-than 30")
+    with open_store(db) as store:
+        if ids:
+            found = [store.find_session(one) for one in ids]
+        else:
+            rows = find(store, asked, archived=not archived)
+            if not confirm_bulk(rows, asked, verb, done, dry_run=dry_run, yes=yes, as_json=as_json):
+                return
+            found = [row["id"] for row in rows]
+        if dry_run:
+            print_result({"matched": found, "dry_run": True}, "\n".join(map(plain, found)), as_json)
+            return
+        marked = _mark(store, found, archived)
+    print_result({done: marked}, f"{done.capitalize()} {count(len(marked), 'session')}.", as_json)
+
+
+def _mark(store: CommandStore, ids: list[str], archived: bool) -> list[str]:
+    marked: list[str] = []
+    with progress("marking") as tell:
+        for session_id in ids:
+            marked += store.archive_session(session_id, archived)
+            tell(len(marked), len(ids))
+    return marked
 
 
 def preview(rows: list[Row], asked: dict[str, Any], shown: int) -> list[str]:
     """Return lines with the matching sessions, oldest first, each with its delegates."""
-    lines = [f"{len(rows)} session(s) match ({plain(summary(asked))}; {_span(rows)}):"]
-    for row in rows[:shown]:
-        model = str(row["model"] or "-").rpartition("/")[2]
-        count, title = row["message_count"] or 0, cut(plain(row["title"] or ""), 36)
-        if "delegate_of" in row:
-            title = f"delegate of {plain(row['delegate_of'])}"
-        lines.append(
-            f"  {plain(row['id'])}  {clock_time(row['started_at']):<17} {fit(row['source'], 10)}"
-            f" {fit(model, 24, 24)} {count:>4} msgs  {title}"
-        )
+    lines = [headline(rows, asked, f"; {_span(rows)}"), *table(_COLUMNS, rows[:shown])]
     if len(rows) > shown:
         lines.append(f"  … and {len(rows) - shown} more")
     return lines

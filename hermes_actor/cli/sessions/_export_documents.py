@@ -15,13 +15,8 @@ from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.output import confirm
 from hermes_actor.cli.output_files import Output, checked_folder, checked_output
 from hermes_actor.cli.sessions import _markdown as markdown
-from hermes_actor.sqlite import Connection
-from hermes_actor.store import lineage
-from hermes_actor.store import messages as stored
-from hermes_actor.store.archive import is_archived
-from hermes_actor.store.counts import last_active
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions import get_session
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
@@ -40,32 +35,23 @@ class Written(NamedTuple):
     what: str
 
 
-def read_session(conn: Connection, session_id: str) -> Row | None:
+def read_session(store: CommandStore, session_id: str) -> Row | None:
     """A session with its messages in one state; ``None`` if it was removed meanwhile."""
-    row = get_session(conn, session_id)
-    if row is None:
-        return None
-    if "archived" not in row and is_archived(conn, session_id):
-        # The mark is in a table of ours where the file has no column for it.
-        row["archived"] = 1
-    return {**row, "messages": stored.get_messages(conn, session_id)}
-
-
-def with_activity(conn: Connection, session_id: str) -> Row | None:
-    row = read_session(conn, session_id)
-    if row is None:
-        return None
-    texts = row.pop("messages")
-    latest = last_active(conn, session_id)
-    row["last_active"] = row["started_at"] if latest is None else latest
-    row["messages"] = texts
+    row = with_activity(store, session_id)
+    if row is not None:
+        del row["last_active"]
     return row
+
+
+def with_activity(store: CommandStore, session_id: str) -> Row | None:
+    """A session with its messages and the time of the latest."""
+    return store.query(queries.session_record, session_id)
 
 
 def parts_of(store: CommandStore, session_id: str, parts: str) -> list[str]:
     if parts == "single":
         return [session_id]
-    return store.read(lineage.compression_lineage, session_id)
+    return store.query(queries.compression_lineage, session_id)
 
 
 class Document(NamedTuple):
@@ -83,7 +69,7 @@ def write_prompts(
     count = 0
     with output.writing() as file:
         for session_id in ids:
-            record = store.read(read_session, session_id)
+            record = read_session(store, session_id)
             prompts = _prompts_of(record) if record is not None else []
             prompts = redact_all(prompts) if redact else prompts
             count += len(prompts)
@@ -125,14 +111,14 @@ def write_documents(
     """Write one file per session, and a line of the manifest for each."""
     written: list[Document] = []
     if folder is not None:
-        folder = checked_folder(folder, store.paths)
+        folder = checked_folder(folder, *store.protected)
         # Before the first file: it is added to, not replaced.
-        manifest = checked_output(folder / _MANIFEST, store.paths, force=True).path
+        manifest = checked_output(folder / _MANIFEST, *store.protected, force=True).path
     for session_id in ids:
         segments = [
             markdown.Segment(record, record.pop("messages"))
             for part in parts_of(store, session_id, parts)
-            if (record := store.read(read_session, part)) is not None
+            if (record := read_session(store, part)) is not None
         ]
         if not segments:
             continue
@@ -143,7 +129,7 @@ def write_documents(
             sys.stdout.write(text)
             continue
         path = folder / markdown.file_name(segments[-1].row, kind)
-        with checked_output(path, store.paths, force=force).writing() as file:
+        with checked_output(path, *store.protected, force=force).writing() as file:
             file.write(text.encode("utf-8", "replace"))
         _note(manifest, path, segments, kind, text)
         ids_written = [message["id"] for segment in segments for message in segment.messages]

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import clock_time
-from hermes_actor.store.filters import FILTERS, MissingColumn, matching
+from hermes_actor.cli.formatting import clock_time, count, plain
+from hermes_actor.store import queries
+from hermes_actor.store.filters import FILTERS, MissingColumn
 from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
     from hermes_actor.cli.command_store import CommandStore
 
-__all__ = ["TIME_FLAGS", "filter_options", "filters_of", "find", "summary"]
+__all__ = ["TIME_FLAGS", "filter_options", "filters_of", "find", "headline", "summary"]
 
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
@@ -122,10 +123,16 @@ def summary(asked: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
+def headline(rows: list[Row], asked: Mapping[str, Any], more: str = "") -> str:
+    """Return how many sessions match, and what was asked for."""
+    verb = "matches" if len(rows) == 1 else "match"
+    return f"{count(len(rows), 'session')} {verb} ({plain(summary(asked))}{more}):"
+
+
 def find(store: CommandStore, asked: Mapping[str, Any], *, archived: bool | None) -> list[Row]:
     """The sessions that the filters select, oldest first; refuses what the file cannot tell."""
     try:
-        return store.read(lambda conn: matching(conn, asked, archived=archived))
+        return store.query(queries.matching_sessions, asked, archived)
     except MissingColumn as error:
         flag = "--" + error.name.replace("_", "-")
-        fail(f"{flag} cannot be used on {store.path}: the file has no column {error.column}")
+        fail(f"{flag} cannot be used on {store.address}: it has no column {error.column}")

@@ -5,16 +5,20 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from hermes_actor.cli.formatting import fit, plain, relative_time
+from hermes_actor.cli.formatting import clip, fit, plain, relative_time, width
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
 
 __all__ = ["HELP", "Action", "Picker", "label"]
 
-HELP = "↑↓ move  Enter open  Tab preview  ^R rename  ^D delete  type: filter  Esc quit"
+HELP = "Enter open  Tab preview  Esc quit  type: filter  ^U clear  ^R rename  ^D delete"
+"""The keys, most important first: a narrow screen shows the beginning."""
 
-_ENTER, _BACKSPACE, _ESCAPE = ("\n", "\r"), ("\x7f", "\b"), "\x1b"
+_ARROW, _ACTIVE = 3, 10
+_LEAST_LABEL, _LEAST_ID = 16, 12
+
+_ENTER, _BACKSPACE, _ESCAPE, _CLEAR = ("\n", "\r"), ("\x7f", "\b"), "\x1b", "\x15"
 
 
 class Action(Enum):
@@ -57,7 +61,7 @@ class Picker:
             return Action.OPEN if self.shown else Action.QUIT
         elif key == _ESCAPE and not self.filter:
             return Action.QUIT
-        elif key == _ESCAPE:
+        elif key in (_ESCAPE, _CLEAR):
             self._filter("")
         elif key in _BACKSPACE or key == "backspace":
             self._filter(self.filter[:-1])
@@ -96,19 +100,26 @@ class Picker:
     def header(self) -> str:
         if self.filter:
             return f"  Browse sessions — filter: {self.filter}█"
-        return f"  Browse sessions — {HELP}"
+        return f"  {HELP}"
 
-    @staticmethod
-    def heads(columns: int) -> str:
-        room = max(20, columns - 45)
-        return f"   {fit('Title / Preview', room)}  {'Active':<10}  {'Src':<5} ID"
+    def heads(self, columns: int) -> str:
+        room, source, _ = self._widths(columns)
+        return f"   {fit('Title / Preview', room)}  {'Active':<10}  {fit('Src', source)}  ID"
 
     def line(self, row: Row, columns: int, now: float) -> str:
         """A row without its arrow."""
-        room = max(20, columns - 3 - 45)
+        room, source, identity = self._widths(columns)
         active = relative_time(row["last_active"], now)
-        source = fit(row["source"], 5, 6)
-        return f"{fit(label(row), room, room)}  {active:<10}  {source} {plain(row['id'])[:18]}"
+        shown = f"{fit(label(row), room, room)}  {active:<10}  {fit(row['source'], source, source)}"
+        return f"{shown}  {clip(plain(row['id']), identity)}"
+
+    def _widths(self, columns: int) -> tuple[int, int, int]:
+        """Return the cells of label, source and id; the label is cut first, the id last."""
+        source = min(max((width(plain(row["source"])) for row in self.rows), default=4), 8)
+        identity = max((width(plain(row["id"])) for row in self.rows), default=2)
+        room = columns - 4 - _ARROW - _ACTIVE - 4 - source
+        identity = min(identity, max(_LEAST_ID, room - _LEAST_LABEL))
+        return max(_LEAST_LABEL, room - identity), source, identity
 
     def footer(self) -> str:
         if self.filter and not self.shown:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.cli.formatting import cut, plain, width
+from hermes_actor.cli.formatting import clip, cut, plain, width
 from hermes_actor.cli.sessions._picker import Action, Picker
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class _Screen:
         # An error means that the terminal has just become smaller. The last cell stays free:
         # writing it would move the cursor off the screen.
         with contextlib.suppress(curses.error):
-            self._window.addstr(line, 0, cut(text, columns - 1), style)
+            self._window.addstr(line, 0, clip(text, columns - 1), style)
 
     def _show(self, text: list[str]) -> None:
         lines, columns = self._window.getmaxyx()

@@ -19,9 +19,10 @@ from hermes_actor.cli.formatting import clock_time, fit, plain, relative_time, w
 from hermes_actor.cli.options import db_option
 from hermes_actor.cli.resume import resume_command
 from hermes_actor.cli.sessions._picker import label
-from hermes_actor.cli.sessions.list import rows_of
+from hermes_actor.cli.sessions.list import listed_page
 from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import HermesActorError
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.tools.recap import recap_entries, recap_lines
 
@@ -53,14 +54,15 @@ def browse(source: str | None, limit: int, only_print: bool, db: Path | None) ->
       hermes-actor resume -r "$(hermes-actor sessions browse --print)"
     """
     with open_store(db) as store:
-        rows = rows_of(store, source, limit or _LIMIT)
+        page = listed_page(source, limit or _LIMIT)
+        rows = store.query(queries.list_sessions, page, True, "active")
         # With --print a program may read standard output; people look at the other one.
         talk = sys.stderr if only_print else sys.stdout
         if not rows:
-            print(f"No sessions found in {store.path}.", file=talk)
+            print(f"No sessions found in {store.address}.", file=talk)
             return
         found = _on_screen(store, rows) if _has_screen() else _by_number(rows, talk)
-        command = resume_command(store.path.parent, found["id"]) if found else []
+        command = resume_command(store.home, found["id"]) if found else []
     if found is None:
         print("Cancelled.", file=talk)
     elif only_print:

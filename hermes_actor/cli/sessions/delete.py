@@ -11,7 +11,7 @@ from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output import confirm, print_result
-from hermes_actor.store.deletion import delegates_of
+from hermes_actor.store import queries
 
 __all__ = ["delete"]
 
@@ -44,6 +44,6 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
 
 def _question(store: CommandStore, session_id: str) -> str:
     """Return the question, which names everything that is deleted."""
-    delegates = store.read(delegates_of, session_id)
+    delegates = store.query(queries.delegates_of, session_id)
     more = f", with the {len(delegates)} delegate(s) that worked for it" if delegates else ""
     return f"Delete session '{plain(session_id)}' and all its messages{more}?"

@@ -20,8 +20,8 @@ from hermes_actor.cli.options import (
 from hermes_actor.cli.output import print_result, progress
 from hermes_actor.cli.output_files import Output, checked_output
 from hermes_actor.cli.sessions import _export_documents as documents
-from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, summary
-from hermes_actor.store import activity
+from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, headline
+from hermes_actor.store import queries
 from hermes_actor.store.surrogates import json_bytes
 from hermes_actor.tools.redaction import redact_all
 
@@ -109,16 +109,16 @@ def export(
         target: str | Path = output or "-"
         files: list[documents.Document] = []
         if only is not None:
-            to = checked_output(target, store.paths, force=force)
+            to = checked_output(target, *store.protected, force=force)
             done = documents.write_prompts(store, ids, to, kind, redact)
         elif kind == "jsonl":
-            to = checked_output(target, store.paths, force=force)
+            to = checked_output(target, *store.protected, force=force)
             one = session_id is not None
             done = _json_lines(store, ids, to, redact, one=one, parts=parts)
         else:
             if session_id is None and not asked:
                 fail(f"--format {kind} needs --session-id or a filter")
-            target = output or store.path.parent / "session-exports"
+            target = output or store.home / "session-exports"
             folder = None if output == "-" else Path(target)
             files = documents.write_documents(
                 store, ids, folder, kind, parts, redact=redact, force=force
@@ -137,13 +137,7 @@ def _selected(store: CommandStore, session_id: str | None, asked: dict[str, Any]
     if session_id is not None:
         return [store.find_session(session_id)]
     if set(asked) <= {"source"}:
-        where, parameters = ("s.source = ?", (asked["source"],)) if asked else ("1", ())
-        listed = activity.Listed(where, parameters, asked.get("source"))
-        return store.read(
-            lambda conn: activity.by_activity(
-                conn, listed, limit=-1, offset=0, through_lineage=False
-            )
-        )
+        return store.query(queries.ids_by_activity, asked.get("source"), -1)
     return [row["id"] for row in find(store, asked, archived=None)]
 
 
@@ -151,7 +145,7 @@ def _dry_run(store: CommandStore, asked: dict[str, Any]) -> None:
     if not asked:
         fail("--dry-run needs a filter")
     rows = find(store, asked, archived=None)
-    print(f"{len(rows)} session(s) match ({plain(summary(asked))}):")
+    print(headline(rows, asked))
     for row in rows[:_LISTED]:
         print(f"  {plain(row['id'])}  {plain(row['source'])}")
     if len(rows) > _LISTED:
@@ -165,7 +159,7 @@ def _json_lines(
     with output.writing() as file, progress("exporting") as tell:
         for session_id in ids:
             for part in documents.parts_of(store, session_id, parts):
-                record = store.read(read, part)
+                record = read(store, part)
                 if record is None:
                     continue
                 if redact:

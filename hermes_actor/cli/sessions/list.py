@@ -1,29 +1,29 @@
-"""``sessions list``: the newest sessions as a table."""
+"""``sessions list``: sessions as a table that fits the terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Any
+from typing import get_args
 
 import click
 
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import fit, page, print_json, relative_time, styled
+from hermes_actor.cli._table import Column, table
+from hermes_actor.cli.formatting import page, print_json, relative_time, styled, terminal_width
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.store import ReadOnlyStore, open_read_only
-from hermes_actor.sqlite import Connection
-from hermes_actor.store import listing
-from hermes_actor.store.inspection import has_column
+from hermes_actor.cli.store import open_read_only
+from hermes_actor.store import queries
+from hermes_actor.store.listing import Order, Page
 from hermes_actor.store.rows import Row
 
-__all__ = ["HIDDEN", "list_", "rows_of", "table"]
+__all__ = ["HIDDEN", "list_", "listed_page"]
 
 HIDDEN = ("tool",)
 """Sources that lists leave out unless they are asked for by name."""
 
 _NONE = "—"
+_WIDE = 100
+"""Columns from which on title and preview have a place of their own."""
 
 
 @click.command("list")
@@ -31,88 +31,85 @@ _NONE = "—"
 @click.option(
     "--limit", type=int, default=20, show_default=True, help="Show at most this many sessions."
 )
+@click.option(
+    "--sort", "order", type=click.Choice(get_args(Order)), default="active", show_default=True,
+    help="Latest activity, latest start, or most messages first.",
+)  # fmt: skip
+@click.option("--archived", is_flag=True, help="Show archived sessions, and no others.")
 @click.option("--workspace", help="Show only sessions whose repository or folder contains this.")
 @json_option
 @db_option
 def list_(
-    source: str | None, limit: int, workspace: str | None, as_json: bool, db: Path | None
+    source: str | None,
+    limit: int,
+    order: Order,
+    archived: bool,
+    workspace: str | None,
+    as_json: bool,
+    db: Path | None,
 ) -> None:
     """List the newest sessions.
 
     A compressed conversation is one row, with the id and the title of its latest part. Archived
-    sessions and those of source `tool` are left out.
+    sessions and those of source `tool` are left out. The table takes the width of the terminal.
 
     Exit codes: 0, even if there is none; 1 the store cannot be read.
 
     \b
     Examples:
       hermes-actor sessions list
-      hermes-actor sessions list --source telegram --limit 50
+      hermes-actor sessions list --source telegram --limit 50 --sort messages
+      hermes-actor sessions list --archived
       hermes-actor sessions list --json | jq -r '.[].id'
     """
+    # One more than shown tells whether there are more.
+    asked = listed_page(source, limit + 1 if limit >= 0 else limit, archived, workspace)
     with open_read_only(db) as store:
-        rows = rows_of(store, source, limit, workspace)
+        rows = store.query(queries.list_sessions, asked, True, order)
+        address = store.address
+    shown = rows[:limit] if limit >= 0 else rows
     if as_json:
-        print_json(rows)
-    elif not rows:
-        print(f"No sessions found in {store.path}.")
+        print_json(shown)
+    elif not shown:
+        print(f"No {'archived ' if archived else ''}sessions found in {address}.")
     else:
-        page("\n".join(table(rows, by_workspace=workspace is not None)))
+        lines = table(_columns(shown, workspace is not None), shown)
+        if len(rows) > len(shown):
+            lines.append(styled(f"There are more: --limit {2 * limit} shows them.", dim=True))
+        page("\n".join(lines))
 
 
-def rows_of(
-    store: ReadOnlyStore, source: str | None, limit: int, workspace: str | None = None
-) -> list[Row]:
-    """The rows that a list of sessions shows."""
-
-    def read(conn: Connection) -> list[Row]:
-        if workspace is not None and not has_column(conn, "sessions", "git_repo_root"):
-            fail(
-                f"{store.path} does not record workspaces (it has no column git_repo_root);"
-                " list without --workspace"
-            )
-        shown = listing.Page(source, None if source else HIDDEN, limit, 0, include_children=False)
-        return listing.list_rich(conn, shown, True, False, workspace)
-
-    return store.read(read)
+def listed_page(
+    source: str | None, limit: int, archived: bool = False, workspace: str | None = None
+) -> Page:
+    """Return the selection of a list; without a source the hidden ones are left out."""
+    hidden = None if source else HIDDEN
+    return Page(source, hidden, limit, 0, False, archived=archived, workspace=workspace)
 
 
-def table(rows: list[Row], *, by_workspace: bool = False) -> list[str]:
-    """Header, rule and rows; which columns there are depends on what the rows have."""
+def _columns(rows: list[Row], by_workspace: bool) -> list[Column]:
+    now, wide = time.time(), terminal_width() >= _WIDE
     titled = any(row["title"] for row in rows)
-    by_workspace = by_workspace or any(_workspace(row) for row in rows)
-    columns, rule = _layout(titled, by_workspace)
-    header = " ".join(fit(name, pad) for name, pad, _, _ in columns)
-    lines = [styled(header.rstrip(), bold=True), styled("─" * rule, dim=True)]
-    now = time.time()
-    for row in rows:
-        cells = (fit(value(row, now), pad, cut) for _, pad, cut, value in columns)
-        lines.append(" ".join(cells).rstrip())
-    return lines
-
-
-_Column = tuple[str, int, int | None, Callable[[dict[str, Any], float], object]]
-
-_ACTIVE: _Column = ("Last Active", 13, None, lambda row, at: relative_time(row["last_active"], at))
-_SOURCE: _Column = ("Src", 6, None, lambda row, _: row["source"])
-_IDENTITY: _Column = ("ID", 0, None, lambda row, _: row["id"])
-_PLACE: _Column = ("Workspace", 18, 16, lambda row, _: _workspace(row) or _NONE)
-
-
-def _layout(titled: bool, by_workspace: bool) -> tuple[list[_Column], int]:
-    def title(pad: int) -> _Column:
-        return ("Title", pad, pad - 2, lambda row, _: row["title"] or _NONE)
-
-    def preview(pad: int) -> _Column:
-        return ("Preview", pad, pad - 2, lambda row, _: row["preview"])
-
-    if by_workspace:
-        if titled:
-            return [title(28), _PLACE, _ACTIVE, _IDENTITY], 110
-        return [preview(38), _PLACE, _ACTIVE, _SOURCE, _IDENTITY], 100
-    if titled:
-        return [title(32), preview(40), _ACTIVE, _IDENTITY], 110
-    return [preview(50), _ACTIVE, _SOURCE, _IDENTITY], 95
+    columns = []
+    if wide and titled:
+        columns.append(Column("Title", lambda row: row["title"] or _NONE, 16, 8))
+    if wide:
+        columns.append(
+            Column("Preview", lambda row: row["preview"] or _NONE, 10, 9, optional=titled)
+        )
+    else:
+        # One of both: the title, which a person chose, says more.
+        name = "Title / Preview" if titled else "Preview"
+        columns.append(Column(name, lambda row: row["title"] or row["preview"] or _NONE, 10, 8))
+    if by_workspace or (wide and any(map(_workspace, rows))):
+        columns.append(Column("Workspace", lambda row: _workspace(row) or _NONE, 8, 7))
+    return [
+        *columns,
+        Column("Src", lambda row: row["source"], 4, 6),
+        Column("Msgs", lambda row: row["message_count"] or 0, right=True),
+        Column("Active", lambda row: relative_time(row["last_active"], now)),
+        Column("ID", lambda row: row["id"], 12, 1),
+    ]
 
 
 def _workspace(row: Row) -> str:

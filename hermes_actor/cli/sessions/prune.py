@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from hermes_actor.cli.command_store import open_store
+from hermes_actor.cli.formatting import count
 from hermes_actor.cli.options import db_option, dry_run_option, json_option, yes_option
 from hermes_actor.cli.output import print_result, progress
 from hermes_actor.cli.sessions._bulk import confirm_bulk
 from hermes_actor.cli.sessions._filters import TIME_FLAGS, filter_options, filters_of, find
-from hermes_actor.store.deletion import with_delegates
+from hermes_actor.store import queries
 
 __all__ = ["prune"]
 
@@ -53,7 +54,7 @@ def prune(
     asked = filters_of(given)
     with open_store(db) as store:
         rows = find(store, asked, archived=None if include_archived else False)
-        rows = store.read(with_delegates, rows)
+        rows = store.query(queries.with_delegates, rows)
         if not confirm_bulk(
             rows, asked, "Delete", "deleted", dry_run=dry_run, yes=yes, as_json=as_json
         ):
@@ -63,4 +64,4 @@ def prune(
             removed = store.remove_sessions(
                 ids, store.transcripts, lambda done: tell(done, len(rows))
             )
-    print_result({"pruned": removed}, f"Pruned {len(removed)} session(s).", as_json)
+    print_result({"pruned": removed}, f"Pruned {count(len(removed), 'session')}.", as_json)

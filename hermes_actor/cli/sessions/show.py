@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hermes_actor.cli.command_store import open_store
+from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import (
+    clip,
     clock_time,
     page,
     plain,
@@ -18,23 +21,27 @@ from hermes_actor.cli.formatting import (
     styled,
 )
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.sqlite import Connection
-from hermes_actor.store import messages as stored
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.session_tree import TreeNode, family
-from hermes_actor.store.sessions import get_session
+from hermes_actor.store.session_tree import TreeNode
 from hermes_actor.tools.timestamps import seconds_between
 
 __all__ = ["message_text", "show"]
+
+_TOOL_LINES = 12
+_TOOL_CELLS = 400
 
 
 @click.command()
 @click.argument("session_id", metavar="ID")
 @click.option("--no-messages", is_flag=True, help="Leave out the messages.")
+@click.option("--full", is_flag=True, help="Show long tool results whole.")
 @json_option
 @db_option
-def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> None:
+def show(session_id: str, no_messages: bool, full: bool, as_json: bool, db: Path | None) -> None:
     """Show one session: facts, relatives and messages.
+
+    Results of tools are cut after a few lines, unless --full is given.
 
     Exit codes: 0 shown, 1 not found.
 
@@ -46,21 +53,19 @@ def show(session_id: str, no_messages: bool, as_json: bool, db: Path | None) -> 
     """
     with open_store(db) as store:
         found = store.find_session(session_id)
-
-        def read(conn: Connection) -> tuple[Row, list[TreeNode], list[Row]]:
-            row = get_session(conn, found)
-            assert row is not None
-            texts = [] if no_messages else stored.get_messages(conn, found)
-            return row, family(conn, found), texts
-
-        row, relatives, texts = store.read(read)
+        row = store.get_session(found)
+        if row is None:
+            fail(f"Session '{found}' not found.", prefix="")
+        row["archived"] = store.query(queries.is_archived, found)
+        relatives = store.query(queries.session_family, found)
+        texts = [] if no_messages else store.get_messages(found)
     if as_json:
         tree = [relative._asdict() for relative in relatives]
         print_json({**row, "family": tree, **({} if no_messages else {"messages": texts})})
         return
     lines = [*_facts(row), "", *_tree(relatives, found)]
     for text in texts:
-        lines += ["", *_message(text)]
+        lines += ["", *_message(text, full)]
     page("\n".join(lines))
 
 
@@ -83,6 +88,9 @@ def _facts(row: Row) -> list[str]:
         "Model": row["model"] or "—",
         "Started": f"{clock_time(row['started_at'])} ({relative_time(row['started_at'])})",
         "Ended": ended,
+        "Archived": "yes; show it in lists again: hermes-actor sessions unarchive ID"
+        if row["archived"]
+        else "",
         "Messages": f"{row['message_count'] or 0}, {row['tool_call_count'] or 0} tool calls",
         "Tokens": tokens,
         "Cost": _cost(row),
@@ -98,9 +106,8 @@ def _cost(row: Row) -> str:
         for kind, column in (("actual", "actual_cost_usd"), ("estimated", "estimated_cost_usd"))
         if row[column] is not None
     ]
-    return (", ".join(parts) or "unknown") + (
-        f" ({row['cost_status']})" if row["cost_status"] else ""
-    )
+    known, status = ", ".join(parts) or "unknown", row["cost_status"]
+    return known if not status or status in known else f"{known} ({status})"
 
 
 def _tree(relatives: list[TreeNode], found: str) -> list[str]:
@@ -116,18 +123,37 @@ def _tree(relatives: list[TreeNode], found: str) -> list[str]:
     return lines
 
 
-def _message(row: Row) -> list[str]:
+def _message(row: Row, full: bool) -> list[str]:
     colour = {"user": "yellow", "assistant": "green", "tool": "cyan"}.get(row["role"], "magenta")
     who = plain(f"{row['role']} {row['tool_name']}" if row["tool_name"] else row["role"])
     head = styled(f"── {who} · {clock_time(row['timestamp'], '%Y-%m-%d %H:%M:%S')}", fg=colour)
     lines = [head]
     if row["content"] is not None:
-        lines += message_text(row["content"]).split("\n")
+        texts = message_text(row["content"]).split("\n")
+        lines += texts if full or row["role"] != "tool" else _beginning(texts)
     for call in row["tool_calls"] or ():
         function = call.get("function") if isinstance(call, dict) else None
         function = function if isinstance(function, dict) else {}
-        lines.append(plain(f"→ {function.get('name', '?')}({function.get('arguments', '')})"))
+        lines.append(plain(f"→ {function.get('name', '?')}({_arguments(function)})"))
     return lines
+
+
+def _beginning(lines: list[str]) -> list[str]:
+    """Return the first lines of a result, each cut, and a line that counts the rest."""
+    shown = [clip(line, _TOOL_CELLS) for line in lines[:_TOOL_LINES]]
+    if shown == lines:
+        return lines
+    characters = sum(map(len, lines))
+    return [*shown, styled(f"… {characters:,} characters in all: --full shows them", dim=True)]
+
+
+def _arguments(function: dict[str, Any]) -> str:
+    """Return the arguments of a call as people read them, and not as JSON escapes them."""
+    given = function.get("arguments", "")
+    try:
+        return json.dumps(json.loads(given), ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return str(given)
 
 
 def message_text(content: Any) -> str:

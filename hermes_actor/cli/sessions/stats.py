@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 
-from hermes_actor.cli.formatting import plain
+from hermes_actor.cli.formatting import count, plain
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output import print_result
-from hermes_actor.cli.store import ReadOnlyStore, open_read_only
-from hermes_actor.store.counts import visible_counts
+from hermes_actor.cli.store import ReadableStore, open_read_only
+from hermes_actor.store import counts as visible
+from hermes_actor.store import queries
 
 __all__ = ["MIB", "size_of", "stats"]
 
-_FIRST_SOURCES = ("cli", "telegram", "discord", "whatsapp", "slack")
+_ANSWERED_BY = visible  # imported for its answer
 MIB = 1_048_576
 
 
@@ -25,7 +26,7 @@ MIB = 1_048_576
 def stats(as_json: bool, db: Path | None) -> None:
     """Count sessions and messages, and show the file size.
 
-    Archived sessions and their messages are not counted.
+    Archived sessions and their messages are not counted. A store on a server has no file size.
 
     Exit codes: 0, 1 the store cannot be read.
 
@@ -37,24 +38,20 @@ def stats(as_json: bool, db: Path | None) -> None:
     with open_read_only(db) as store:
         found = _statistics(store)
     lines = [f"Total sessions: {found['sessions']}", f"Total messages: {found['messages']}"]
-    lines += [f"  {plain(source)}: {n} sessions" for source, n in found["by_source"].items()]
-    if found["db_bytes"]:
+    lines += [
+        f"  {plain(source)}: {count(n, 'session')}" for source, n in found["by_source"].items()
+    ]
+    if found.get("db_bytes"):
         lines.append(f"Database size: {found['db_bytes'] / MIB:.1f} MB")
     print_result(found, "\n".join(lines), as_json)
 
 
-def _statistics(store: ReadOnlyStore) -> dict[str, Any]:
-    counts, messages = store.read(visible_counts)
-    return {
-        "sessions": sum(counts.values()),
-        "messages": messages,
-        "by_source": {
-            **{source: counts[source] for source in _FIRST_SOURCES if source in counts},
-            **{source: n for source, n in counts.items() if source not in _FIRST_SOURCES},
-        },
-        "db_bytes": size_of(store.paths.db),
-        "wal_bytes": size_of(store.paths.wal),
-    }
+def _statistics(store: ReadableStore) -> dict[str, Any]:
+    counts, messages = store.query(queries.visible_counts)
+    found = {"sessions": sum(counts.values()), "messages": messages, "by_source": counts}
+    if store.file is not None:
+        found |= {"db_bytes": size_of(store.file.db), "wal_bytes": size_of(store.file.wal)}
+    return found
 
 
 def size_of(path: Path) -> int:

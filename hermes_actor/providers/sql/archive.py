@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 
 import hermes_protocol.operations as ops
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.deletion import remove_slice
 from hermes_actor.providers.sql.lineage import compression_lineage
-from hermes_actor.providers.sql.messages import insert_all
+from hermes_actor.providers.sql.messages import get_messages, insert_all
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import is_there
-from hermes_actor.providers.sql.tables import archived, sessions
+from hermes_actor.providers.sql.session_row import OF_SESSION, is_there
+from hermes_actor.providers.sql.sessions import get_session
+from hermes_actor.providers.sql.tables import archived, messages, sessions
 from hermes_actor.providers.sql.titles import claim_title, free_title
 from hermes_actor.store import queries
-from hermes_actor.store.rows import chunks
+from hermes_actor.store.rows import Row, chunks
 
 __all__: list[str] = []
 
@@ -38,6 +39,28 @@ def _mark(conn: ServerConnection, session_id: str, hidden: bool, now: float) -> 
         return conn.dialect.insert_if_absent(conn, archived, row)
     this = archived.c.session_id == bindparam("key")
     return conn.execute(delete(archived).where(this), {"key": session_id}).rowcount > 0
+
+
+@answers(queries.is_archived)
+def is_archived(conn: ServerConnection, session_id: str) -> bool:
+    """Return True if a session is archived."""
+    mark = select(archived.c.session_id).where(archived.c.session_id == bindparam("key"))
+    return conn.scalar(mark, {"key": session_id}) is not None
+
+
+@answers(queries.session_record)
+def session_record(conn: ServerConnection, session_id: str) -> Row | None:
+    """Return a session as an export writes it; ``None`` if it was removed meanwhile."""
+    row = get_session(conn, session_id)
+    if row is None:
+        return None
+    if is_archived(conn, session_id):
+        row["archived"] = 1
+    latest = conn.scalar(
+        select(func.max(messages.c.timestamp)).where(OF_SESSION), {"session": session_id}
+    )
+    row["last_active"] = row["started_at"] if latest is None else latest
+    return {**row, "messages": get_messages(conn, session_id)}
 
 
 @applies(ops.SessionsRemove)

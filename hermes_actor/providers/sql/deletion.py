@@ -14,7 +14,7 @@ from hermes_actor.providers.sql.registry import answers, applies
 from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, is_there
 from hermes_actor.providers.sql.tables import archived, messages, sessions
 from hermes_actor.store import queries
-from hermes_actor.store.rows import chunks
+from hermes_actor.store.rows import Row, chunks
 
 __all__ = ["remove", "remove_slice"]
 
@@ -25,6 +25,12 @@ _CHUNK = 500
 def delegates_of(conn: ServerConnection, session_id: Any) -> list[Any]:
     """Return an empty list: the tables follow schema version 11, which marks no delegates."""
     return []
+
+
+@answers(queries.with_delegates)
+def with_delegates(_conn: ServerConnection, rows: list[Row]) -> list[Row]:
+    """Return *rows*: there are no delegates that would go with them."""
+    return rows
 
 
 @applies(ops.SessionDelete)

@@ -11,6 +11,7 @@ from hermes_actor.providers.sql.tables import messages, sessions
 from hermes_actor.store import lineage as file_lineage
 from hermes_actor.store import queries, replay
 from hermes_actor.store.rows import Row
+from hermes_actor.store.session_tree import TreeNode, walk_family
 
 __all__ = ["CONTINUES", "child", "compression_lineage", "compression_tip", "parent"]
 
@@ -45,6 +46,7 @@ def compression_tip(conn: ServerConnection, session_id: str | None) -> str | Non
     )
 
 
+@answers(queries.compression_lineage)
 def compression_lineage(conn: ServerConnection, session_id: str) -> list[str]:
     """Return the whole chain of continuations that *session_id* belongs to, root first."""
     return file_lineage.walk_lineage(
@@ -71,6 +73,22 @@ def root_to_tip(conn: ServerConnection, session_id: str) -> list[str]:
     above = select(sessions.c.parent_session_id).where(BY_ID)
     return file_lineage.walk_to_root(
         session_id, lambda current: conn.scalar(above, {"key": current})
+    )
+
+
+@answers(queries.session_family)
+def family(conn: ServerConnection, session_id: str) -> list[TreeNode]:
+    """Return the tree of *session_id* depth first, children by start; at most 1,000 sessions."""
+    facts = select(sessions.c.title, sessions.c.started_at, sessions.c.end_reason).where(BY_ID)
+    children = (
+        select(sessions.c.id)
+        .where(sessions.c.parent_session_id == bindparam("key"))
+        .order_by(sessions.c.started_at.desc(), sessions.c.id.desc())
+    )
+    return walk_family(
+        root_to_tip(conn, session_id)[0],
+        lambda current: next(iter(conn.tuples(facts, {"key": current})), None),
+        lambda current: conn.column(children, {"key": current}),
     )
 
 

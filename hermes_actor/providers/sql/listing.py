@@ -78,7 +78,10 @@ def page_of(statement: Select[Any], limit: int, offset: int) -> Select[Any]:
 
 
 def _listed(page: file_listing.Page) -> ColumnElement[bool]:
-    condition: ColumnElement[bool] = ~exists().where(archived.c.session_id == sessions.c.id)
+    if page.workspace is not None:
+        raise file_listing.no_workspaces()
+    marked = exists().where(archived.c.session_id == sessions.c.id)
+    condition: ColumnElement[bool] = marked if page.archived else ~marked
     if not page.include_children:
         condition &= _ROOT_OR_BRANCH
     if page.source:
@@ -89,20 +92,23 @@ def _listed(page: file_listing.Page) -> ColumnElement[bool]:
 
 
 @answers(queries.list_sessions)
-def list_rich(
-    conn: ServerConnection, page: file_listing.Page, project_tips: bool, order_by_last_active: bool
+def list_sessions(
+    conn: ServerConnection, page: file_listing.Page, project_tips: bool, order: file_listing.Order
 ) -> list[Row]:
     """Return one page of listed sessions with preview and activity.
 
-    Top-level ones, unless the page includes children; newest or latest active first. With
-    *project_tips* a compressed root shows the newest facts of its tip.
+    Top-level ones, unless the page includes children. With *project_tips* a compressed root shows
+    the newest facts of its tip.
     """
     listed = _listed(page)
-    if order_by_last_active:
+    if order == "active":
         ids = conn.column(page_of(_by_lineage_activity(listed), page.limit, page.offset))
         rows = _rich_by_id(conn, ids)
     else:
-        newest = _RICH.where(listed).order_by(sessions.c.started_at.desc(), sessions.c.place)
+        first = [sessions.c.message_count.desc()] if order == "messages" else []
+        newest = _RICH.where(listed).order_by(
+            *first, sessions.c.started_at.desc(), sessions.c.place
+        )
         rows = _finished(conn.rows(page_of(newest, page.limit, page.offset)))
     if project_tips and not page.include_children:
         tip_of, shown = partial(compression_tip, conn), partial(rich_row, conn)
@@ -156,6 +162,17 @@ def search_sessions(
         statement = statement.where(sessions.c.source == source)
     ordered = statement.order_by(active.desc(), sessions.c.started_at.desc(), sessions.c.id.desc())
     return conn.rows(page_of(ordered, limit, offset))
+
+
+@answers(queries.ids_by_activity)
+def ids_by_activity(conn: ServerConnection, source: str | None, limit: int) -> list[str]:
+    """Return the ids of sessions, children included, latest active first."""
+    statement = select(sessions.c.id)
+    if source:
+        statement = statement.where(sessions.c.source == source)
+    latest = _activity(sessions).desc()
+    ordered = statement.order_by(latest, sessions.c.started_at.desc(), sessions.c.id.desc())
+    return conn.column(page_of(ordered, limit, 0))
 
 
 @answers(queries.unlinked_telegram_sessions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, literal, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, literal, or_, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.listing import page_of
@@ -70,7 +70,7 @@ def search_messages(
         tree = parse(plan.match, plan.route)
         if tree is None:
             return []
-        ordered = _matching(conn, statement, plan, tree)
+        ordered = _matching(conn, statement, plan, tree, filters.newest_first)
         hits = conn.rows(page_of(ordered, limit, offset))
         _add_snippets(conn, hits, plan, tree)
     for hit in hits:
@@ -79,14 +79,37 @@ def search_messages(
     return hits
 
 
+@answers(queries.count_matches)
+def count_matches(conn: ServerConnection, query: str | None, filters: file_matches.Filters) -> int:
+    """Return the number of hits on all pages."""
+    plan = plan_query(query)
+    if plan is None:
+        return 0
+    statement = _HIT.with_only_columns(messages.c.id).where(*_passing(filters))
+    if plan.route is Route.LIKE:
+        found = _by_terms(conn, statement, plan)
+    else:
+        tree = parse(plan.match, plan.route)
+        if tree is None:
+            return 0
+        found = _matching(conn, statement, plan, tree)
+    hits = found.order_by(None).subquery()
+    return int(conn.scalar(select(func.count()).select_from(hits)))
+
+
 def _matching(
-    conn: ServerConnection, statement: Select[Any], plan: Plan, tree: Node
+    conn: ServerConnection,
+    statement: Select[Any],
+    plan: Plan,
+    tree: Node,
+    newest_first: bool = False,
 ) -> Select[Any]:
     if plan.route is Route.TRIGRAMS:
         parts = statement.where(conn.dialect.contains_parts(tree))
         return parts.order_by(messages.c.timestamp.desc(), messages.c.id)
     condition, rank = conn.dialect.contains_words(conn, tree)
-    return statement.where(condition).order_by(rank.desc(), messages.c.id)
+    end = messages.c.id.desc() if newest_first else messages.c.id
+    return statement.where(condition).order_by(rank.desc(), end)
 
 
 def _by_terms(conn: ServerConnection, statement: Select[Any], plan: Plan) -> Select[Any]:

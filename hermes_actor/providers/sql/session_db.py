@@ -18,8 +18,11 @@ from hermes_actor.providers.resolve import masked
 # Imported for their registrations.
 from hermes_actor.providers.sql import (
     archive,
+    counts,
     deletion,
+    filters,
     gateway,
+    insights,
     lineage,
     listing,
     messages,
@@ -50,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["ServerSessionDB"]
 
 _SUBJECTS = (
-    archive, deletion, gateway, lineage, listing, messages, meta, search, sessions,
-    telegram_topics, titles, transfer,
+    archive, counts, deletion, filters, gateway, insights, lineage, listing, messages, meta,
+    search, sessions, telegram_topics, titles, transfer,
 )  # fmt: skip
 
 P = ParamSpec("P")

@@ -158,6 +158,13 @@ def resolve_id(conn: ServerConnection, id_or_prefix: str) -> str | None:
     return matches[0]["id"] if len(matches) == 1 else None
 
 
+@answers(queries.ids_with_prefix)
+def ids_with_prefix(conn: ServerConnection, prefix: str, limit: int) -> list[str]:
+    """Return up to *limit* ids with the literal *prefix*, in no particular order."""
+    found = begins_with(conn, select(sessions.c.id), sessions.c.id, prefix)
+    return [row["id"] for row in found[:limit]]
+
+
 @answers(queries.session_count)
 def session_count(conn: ServerConnection, source: str | None) -> int:
     """Count the sessions of *source*; all sessions if it is empty or ``None``."""

@@ -19,11 +19,11 @@ from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.search.cjk_terms import candidates
 from hermes_actor.store.search.coverage import check_usable, covers
 from hermes_actor.store.search.query import Plan, Route, plan_query
-from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank
+from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank, count_hits
 from hermes_actor.store.search.temp_index import unindexed
 from hermes_actor.store.titles import escape_like
 
-__all__ = ["Filters", "index_lag", "search_messages", "short_text", "term_snippet"]
+__all__ = ["Filters", "count_matches", "index_lag", "search_messages", "short_text", "term_snippet"]
 
 _CONTEXT_LENGTH = 200
 _SNIPPET_LENGTH = 120
@@ -37,6 +37,8 @@ class Filters(NamedTuple):
     sources: Sequence[str] | None = None
     excluded: Sequence[str] | None = None
     roles: Sequence[str] | None = None
+    newest_first: bool = False
+    """Hits of equal rank come newest first, and not oldest first."""
 
 
 def _sql(features: SchemaFeatures, filters: Filters) -> Condition:
@@ -93,6 +95,21 @@ def search_messages(
     this time of ``time.monotonic``. Hits among the rest then come first. Raises
     :class:`IndexBehind` if that takes longer.
     """
+    hits, features = _found(conn, query, filters, limit, offset, alone_until), features_of(conn)
+    for hit in hits:
+        hit["context"] = _context(conn, features, hit)
+    return hits
+
+
+def _found(
+    conn: Connection,
+    query: str | None,
+    filters: Filters,
+    limit: int | None,
+    offset: int | None,
+    alone_until: float | None,
+) -> list[Row]:
+    """Return hits without their neighbours."""
     plan = plan_query(query)
     if plan is None:
         return []
@@ -107,7 +124,7 @@ def search_messages(
             table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
             only = _sql(features, filters)
             if alone_until is None:
-                hits = by_rank(conn, table, plan.match, only, limit, offset)
+                hits = by_rank(conn, table, plan.match, only, limit, offset, filters.newest_first)
             else:
                 with unindexed(conn, table, alone_until) as rest:
                     hits = by_rank(conn, rest, plan.match, only, -1, 0)
@@ -120,9 +137,28 @@ def search_messages(
             raise
         check_usable(conn)
         return []
-    for hit in hits:
-        hit["context"] = _context(conn, features, hit)
     return hits
+
+
+@answers(queries.count_matches)
+def count_matches(
+    conn: Connection, query: str | None, filters: Filters, alone_until: float | None = None
+) -> int:
+    """Return the number of hits on all pages; *alone_until*: see :func:`search_messages`."""
+    plan, features = plan_query(query), features_of(conn)
+    if plan is None:
+        return 0
+    indexed = plan.route is Route.WORDS or (plan.route is Route.TRIGRAMS and features.trigrams)
+    if not indexed or alone_until is not None:
+        return len(_found(conn, query, filters, -1, 0, alone_until))
+    table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
+    try:
+        return count_hits(conn, table, plan.match, _sql(features, filters))
+    except sqlite3.OperationalError as error:
+        if primary_code(error) != sqlite3.SQLITE_ERROR:
+            raise
+        check_usable(conn)
+        return 0
 
 
 def _undoubted(features: SchemaFeatures, only: Condition) -> Condition:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import Row, chunks, dicts, lenient_text, placeholders, scalar
 
-__all__ = ["COLUMNS", "Condition", "by_rank"]
+__all__ = ["COLUMNS", "Condition", "by_rank", "count_hits"]
 
 COLUMNS = """
     m.id, m.session_id, m.role, {snippet} AS snippet, m.timestamp, m.tool_name,
@@ -43,15 +43,19 @@ def by_rank(
     only: Condition,
     limit: int | None,
     offset: int | None,
+    newest_first: bool = False,
 ) -> list[Row]:
-    """Return one page of hits in a full-text table, best rank first, equal ranks by id."""
+    """Return one page of hits in a full-text table, best rank first, equal ranks by id.
+
+    *newest_first*: the highest id of equal ranks first.
+    """
     with lenient_text(conn):
         # A prefix is expensive to look up twice: its one statement must do everything.
         cheap = limit is not None and limit > 0 and offset is not None and "*" not in match
-        if cheap and _has_many(conn, table, match):
+        if newest_first or (cheap and _has_many(conn, table, match)):
             assert limit is not None
             assert offset is not None
-            return _page(conn, table, match, only, limit, max(offset, 0))
+            return _page(conn, table, match, only, limit, max(offset, 0), newest_first)
         # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
         # fetched only for the page. Any other order cuts a snippet for every hit.
         return dicts(
@@ -73,23 +77,40 @@ def _has_many(conn: Connection, table: str, match: str) -> bool:
     return bool(scalar(conn, bounded, (match, _MANY)) == _MANY)
 
 
-def _best(conn: Connection, table: str, match: str, count: int) -> list[int]:
+def count_hits(conn: Connection, table: str, match: str, only: Condition) -> int:
+    """Return the number of hits that pass the filter."""
+    hits = (
+        f"{table} CROSS JOIN messages m ON m.id = {table}.rowid"
+        " CROSS JOIN sessions s ON s.id = m.session_id"
+    )
+    sql = f"SELECT COUNT(*) FROM {hits} WHERE {table} MATCH ? AND {only.sql}"
+    return int(scalar(conn, sql, (match, *only.parameters)))
+
+
+def _best(conn: Connection, table: str, match: str, count: int, newest_first: bool) -> list[int]:
     """Return the ids of the *count* best hits (all if negative), best first."""
+    end = "rowid DESC" if newest_first else "rowid"
     rows = conn.execute(
-        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY +rank, rowid LIMIT ?",
+        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY +rank, {end} LIMIT ?",
         (match, count),
     ).fetchall()
     return [message_id for (message_id,) in rows]
 
 
 def _page(
-    conn: Connection, table: str, match: str, only: Condition, limit: int, offset: int
+    conn: Connection,
+    table: str,
+    match: str,
+    only: Condition,
+    limit: int,
+    offset: int,
+    newest_first: bool,
 ) -> list[Row]:
     wanted = offset + limit
     # The best thousand hold a page of what most filters let through.
     first_look = wanted if only.sql == "1" else max(_FIRST_LOOK, wanted)
     for look in (first_look, -1):
-        best = _best(conn, table, match, look)
+        best = _best(conn, table, match, look, newest_first)
         rows = _rows(conn, best, only, wanted)
         if len(rows) == wanted or len(best) < look:
             break
