@@ -1,4 +1,4 @@
-"""Writes a page for every command, and the list of them in reference/commands.md.
+"""Writes a page for every command, the list of them, and the tables of the agent store.
 
 ``python docs/generate.py`` writes what is not current, ``--check`` only names it and fails. The
 text is that of ``--help``: what a command says of itself is written once.
@@ -14,16 +14,21 @@ from pathlib import Path
 
 import click
 
+from hermes_actor.agents.tables import TABLES, Column, Form
 from hermes_actor.cli import main as program
+from hermes_protocol.agents import AGENT_OPERATIONS
 
 __all__ = ["COMMANDS", "generated", "main"]
 
 HERE = Path(__file__).parent
 INDEX = HERE / "reference" / "commands.md"
+AGENTS = HERE / "reference" / "agent-store.md"
 FOLDER = HERE / "reference" / "commands"
 
 _BEGIN = "<!-- commands: generated -->"
 _END = "<!-- end -->"
+_TABLES = "<!-- tables: generated -->"
+_OPERATIONS = "<!-- operations: generated -->"
 
 
 def _commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
@@ -44,8 +49,58 @@ COMMANDS = dict(_commands(program, ()))
 def generated() -> dict[Path, str]:
     """Every file that is written here, with its text."""
     pages = {_file(name): _page(name, command) for name, command in COMMANDS.items()}
-    before, _, rest = INDEX.read_text().partition(_BEGIN)
-    return {**pages, INDEX: f"{before}{_BEGIN}\n{_list()}{_END}{rest.partition(_END)[2]}"}
+    agents = _filled(AGENTS.read_text(), _TABLES, _agent_tables())
+    return {
+        **pages,
+        INDEX: _filled(INDEX.read_text(), _BEGIN, _list()),
+        AGENTS: _filled(agents, _OPERATIONS, _agent_operations()),
+    }
+
+
+def _filled(page: str, begin: str, text: str) -> str:
+    """*page* with *text* in the place that *begin* marks."""
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{text}{_END}{rest.partition(_END)[2]}"
+
+
+def _agent_tables() -> str:
+    parts = []
+    for table in TABLES.values():
+        scope = {"agent": "of one agent", "wildcard": "of one agent, or of all as `*`"}
+        key = ", ".join(f"`{name}`" for name in table.key) or "the agent"
+        order = ", ".join(f"`{n.lstrip('-')}`{' descending' * (n[0] == '-')}" for n in table.order)
+        head = (
+            f"### `{table.name}`\n\n{table.about} {scope.get(table.scope, 'Global').capitalize()};"
+        )
+        rows = "\n".join(_agent_column(one) for one in table.columns if not one.derived)
+        parts.append(
+            f"{head} key: {key}; lists in the order of {order}.\n\n"
+            f"| column | form | default | rules |\n|---|---|---|---|\n{rows}\n"
+        )
+    return "\n" + "\n".join(parts) + "\n"
+
+
+def _agent_column(column: Column) -> str:
+    form = column.form.value + (f", at most {column.length}" if column.length else "")
+    default = "" if column.default is None else f"`{column.default}`"
+    if column.form is Form.FLAG and column.default is not None:
+        default = "yes" if column.default else "no"
+    rules = [
+        "may be missing" * column.null,
+        "set once" * column.once,
+        "ciphertext, never shown" * column.secret,
+        ", ".join(f"`{value}`" for value in column.values),
+    ]
+    return f"| `{column.name}` | {form} | {default} | {'; '.join(filter(None, rules))} |"
+
+
+def _agent_operations() -> str:
+    rows = ["| tag | fields | what it does |", "|---|---|---|"]
+    for operation in AGENT_OPERATIONS:
+        fields = ", ".join(f"`{name}`" for name in operation.__struct_fields__)
+        first = " ".join((operation.__doc__ or "").partition("\n\n")[0].split())
+        rows.append(f"| `{operation.__struct_config__.tag}` | {fields} | {first} |")
+    return "\n".join(rows).replace("``", "`") + "\n"
 
 
 def _file(name: str) -> Path:

@@ -13,18 +13,27 @@ from hermes_actor._version import __version__
 
 if TYPE_CHECKING:
     from hermes_actor import dbapi
+    from hermes_actor.agent_store.async_store import AsyncAgentStore
+    from hermes_actor.agent_store.scheduler import Scheduler
+    from hermes_actor.agent_store.store import AgentStore
     from hermes_actor.async_session_db import AsyncSessionDB
     from hermes_actor.dbapi import connect
     from hermes_actor.session_db import SessionDB
     from hermes_protocol.messages import Changed, Gap
 
-__all__ = ["AsyncSessionDB", "Changed", "Gap", "SessionDB", "__version__", "connect", "dbapi"]
+__all__ = [
+    "AgentStore", "AsyncAgentStore", "AsyncSessionDB", "Changed", "Gap", "Scheduler", "SessionDB",
+    "__version__", "connect", "dbapi",
+]  # fmt: skip
 
 
 _HOMES = {
+    "AgentStore": "hermes_actor.agent_store.store",
+    "AsyncAgentStore": "hermes_actor.agent_store.async_store",
     "AsyncSessionDB": "hermes_actor.async_session_db",
     "Changed": "hermes_protocol.messages",
     "Gap": "hermes_protocol.messages",
+    "Scheduler": "hermes_actor.agent_store.scheduler",
     "SessionDB": "hermes_actor.session_db",
     "connect": "hermes_actor.dbapi",
 }

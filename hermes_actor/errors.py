@@ -22,7 +22,8 @@
     │   ├── StateChanged      the content to be replaced has changed meanwhile
     │   ├── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     │   ├── TurnBusy          another holder has the turn of the conversation (names it)
-    │   └── TurnLost          the turn that the change was made under has ended
+    │   ├── TurnLost          the turn that the change was made under has ended
+    │   └── NotFound, Conflict  a row of an agent store is missing, or another one is in the way
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's timeout ended before the change was taken
     │   └── LeaseLost         a transaction was rolled back through no fault of its holder
@@ -31,6 +32,7 @@
     ├── ActorBroken           the writer has stopped for good; names the first cause
     ├── CannotMigrate         a store cannot be moved as asked; nothing is lost on either side
     ├── HandoffFailed         an update could not take over; nothing has changed
+    ├── NotConfigured         there is no key for secrets, or not a usable one
     ├── BadConfig             a setting cannot be understood (names file, key and allowed values)
     └── Closed                this object was closed by its owner
 
@@ -48,11 +50,13 @@ from hermes_actor.sqlite import primary_code, sqlite3
 
 __all__ = [
     "ActorBroken", "AlreadyOwned", "BadConfig", "BadValue", "Busy", "CannotMigrate",
-    "CannotOpen", "CannotRead", "Closed", "ConstraintFailed", "Damaged", "DeadlineExceeded",
+    "CannotOpen", "CannotRead", "Closed", "Conflict", "ConstraintFailed", "Damaged",
+    "DeadlineExceeded",
     "DiskFull", "DiskIOError", "Executed", "HandoffFailed", "HermesActorError",
     "IncompatibleFormat", "IncompatibleProtocol", "IndexBehind", "KeyReused", "LeaseLost",
     "MissingDriver",
-    "NotADatabase", "NotAllowed", "NotRunning", "OpenError", "OutcomeUnknown",
+    "NotADatabase", "NotAllowed", "NotConfigured", "NotFound", "NotRunning", "OpenError",
+    "OutcomeUnknown",
     "PermissionDenied", "ReadOnly", "RequestError", "SessionEnded", "SpawnFailed", "SqlError",
     "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "TurnBusy", "TurnLost",
     "UnknownProvider", "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge",
@@ -256,6 +260,14 @@ class TurnLost(RequestError, code="turn-lost"):
     """
 
 
+class NotFound(RequestError, LookupError, code="not-found"):
+    """An agent store has no such row in this scope. The message names it."""
+
+
+class Conflict(RequestError, code="conflict"):
+    """Another row has what must be unique, or the row is not as the change expects."""
+
+
 class Busy(HermesActorError, sqlite3.OperationalError, code="busy"):
     """A foreign program held SQLite's write lock for longer than the caller's timeout.
 
@@ -308,6 +320,13 @@ class CannotMigrate(HermesActorError, code="cannot-migrate"):
 
 class HandoffFailed(HermesActorError, code="handoff-failed"):
     """The successor could not take over, or may not. The old actor continues to serve."""
+
+
+class NotConfigured(HermesActorError, code="not-configured"):
+    """Secrets need a key, and there is none, or not a usable one. Nothing was done.
+
+    ``hermes-actor agents setup`` makes one.
+    """
 
 
 class BadConfig(HermesActorError, ValueError, code="config"):

@@ -14,7 +14,8 @@ from hermes_actor import limits
 
 __all__ = [
     "ACTOR_DRAIN_SECONDS", "ACTOR_IDLE_EXIT", "ACTOR_PRIVATE_SQL", "ACTOR_RESCUE",
-    "ACTOR_RESUME_COMMAND", "ACTOR_UPGRADE", "ALL", "BACKUP_KEEP", "GATEWAY_RESUME_SCOPE",
+    "ACTOR_RESUME_COMMAND", "ACTOR_SECRETS_KEY_FILE", "ACTOR_UPGRADE", "AGENTS_DSN", "ALL",
+    "BACKUP_KEEP", "GATEWAY_RESUME_SCOPE",
     "GATEWAY_WRITE_SESSIONS_JSON", "MEMORY_MIN_MESSAGES", "OWN_SECTIONS",
     "RESUME_DISPLAY", "RESUME_EXCHANGES", "RESUME_MAX_ASSISTANT_CHARS",
     "RESUME_MAX_ASSISTANT_LINES", "RESUME_MAX_USER_CHARS", "RESUME_SKIP_TOOL_ONLY",
@@ -107,6 +108,10 @@ ACTOR_UPGRADE = _word("actor.upgrade", ("auto", "ask", "never"), "auto", "HERMES
 ACTOR_PRIVATE_SQL = _flag("actor.private_sql", True, "HERMES_ACTOR_PRIVATE_SQL")
 ACTOR_RESCUE = _flag("actor.rescue", True, "HERMES_ACTOR_RESCUE")
 ACTOR_RESUME_COMMAND = _text("actor.resume_command", "hermes --resume {id}")
+
+ACTOR_SECRETS_KEY_FILE = _text("actor.secrets_key_file")
+
+AGENTS_DSN = _text("agents.dsn")
 
 STORE_PROVIDER = _text("sessiondb.provider")
 STORE_DSN = _text("sessiondb.dsn")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
-from hermes_protocol import framing, handoff
+from hermes_protocol import agents, framing, handoff
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
 from hermes_protocol.values import Blob, Scalar, Value
@@ -36,8 +36,11 @@ PARTS: tuple[type[Struct], ...] = (
     wire.Limits, ops.MessageRow, ops.Continued, ops.Pruned, ops.SessionRow,
     ops.Imported, ops.Peer, ops.Route, ops.Once, ops.Turn,
     ops.SqlResult, ops.SqlStep, ops.SqlError, ops.SqlReply, Blob,
+    agents.PutResult, agents.Comparison, agents.Appended, agents.Identified, agents.Linked,
+    agents.Claimed, agents.Completed, agents.Planned,
 )  # fmt: skip
 """Maps without a tag, which occur inside others."""
+ALL_OPERATIONS = (*ops.OPERATIONS, *agents.AGENT_OPERATIONS)
 
 pack = msgspec.msgpack.encode
 
@@ -222,6 +225,9 @@ SERVER_MESSAGES: dict[str, Struct] = {
     "changed": wire.Changed(commit_no=43, op="message.append", session_id="s1"),
     "changed.no-session": wire.Changed(commit_no=44, op="meta.set"),
     "changed.foreign": wire.Changed(),
+    "changed.agents": wire.Changed(
+        commit_no=45, op="agents.put", table="memories", agent_id="main"
+    ),
     "gap": wire.Gap(after=43, through=20000),
 }  # fmt: skip
 
@@ -416,6 +422,81 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
 }  # fmt: skip
 
 
+NOW, LATER = "2026-01-31T09:00:00.000Z", "2026-01-31T09:10:00.000Z"
+SECRET = {"name": "TOKEN"}
+
+AGENT_OPERATIONS: dict[str, ops.Operation[Any]] = {
+    "agents.put": agents.AgentsPut(table="meta", rows=[{"key": "k", "value": TEXT}]),
+    "agents.put.full": agents.AgentsPut(
+        table="instructions", rows=[{"key": "rules", "content": "", "updated_at": NOW}],
+        agent_id="main", mode="upsert", returning=True,
+    ),
+    "agents.patch": agents.AgentsPatch(table="agents", key={}, set={"name": None}),
+    "agents.patch.full": agents.AgentsPatch(
+        table="schedules", key={"schedule_id": "s1"}, set={"next_run_at": NOW}, agent_id="main",
+        add={"run_count": 1}, expect={"status": "active"}, missing="nothing",
+    ),
+    "agents.delete": agents.AgentsDelete(table="meta", key={"key": "k"}),
+    "agents.delete.full": agents.AgentsDelete(table="agent_secrets", key=SECRET, agent_id="main"),
+    "agents.replace": agents.AgentsReplace(
+        table="agent_secrets", key={}, rows=[SECRET], agent_id="main"
+    ),
+    "agents.compare": agents.AgentsCompare(items=[agents.Comparison(
+        table="agent_secrets", agent_id="main", key=SECRET, column="value_ciphertext", old="a:b:c",
+        new="d:e:f",
+    )]),
+    "agents.provision": agents.AgentsProvision(agent_id="main", now=NOW, agent={"name": TEXT}),
+    "agents.provision.full": agents.AgentsProvision(
+        agent_id="main", now=NOW, agent={"workspace_dir": "/srv/main"},
+        sessions=[{"session_id": "inbox"}], sandboxes=[{"alias": "default"}],
+        channels=[{"channel_type": "telegram"}], instructions=[{"key": "rules"}], owner="u1",
+    ),
+    "agents.remove": agents.AgentsRemove(agent_id="main"),
+    "agents.own": agents.AgentsOwn(agent_id="main", user_id="u1", now=NOW),
+    "agents.document": agents.AgentsDocument(
+        agent_id="main", document="config", path="model.name", value="1", now=NOW
+    ),
+    "agents.sweep": agents.AgentsSweep(agent_id="main", older_than=NOW),
+    "agents.append": agents.AgentsAppend(agent_id="main", session_id="s1", entries=["{}"]),
+    "agents.append.full": agents.AgentsAppend(
+        agent_id="main", session_id="s1", entries=["{}"], message_id="m1", count=1, preview=TEXT,
+        user_id="u1",
+    ),
+    "agents.merge_memory": agents.AgentsMergeMemory(agent_id="main", memory_key="k", set={}),
+    "agents.merge_memory.full": agents.AgentsMergeMemory(
+        agent_id="main", memory_key="k", set={"content": TEXT}, metadata="{}"
+    ),
+    "agents.fanout": agents.AgentsFanout(mode="remove", key="rules", now=NOW),
+    "agents.fanout.full": agents.AgentsFanout(mode="set", key="rules", now=NOW, content=TEXT),
+    "agents.identify": agents.AgentsIdentify(
+        channel="telegram", channel_user_id="7", user_id="u1", now=NOW
+    ),
+    "agents.identify.full": agents.AgentsIdentify(
+        channel="telegram", channel_user_id="7", user_id="u1", now=NOW, name=TEXT
+    ),
+    "agents.link": agents.AgentsLink(
+        user_id="u1", channel="telegram", channel_user_id="7", now=NOW
+    ),
+    "agents.merge": agents.AgentsMerge(from_user_id="u2", into_user_id="u1"),
+    "agents.promote": agents.AgentsPromote(agent_id="main", user_id="u1", now=NOW),
+    "agents.claim": agents.AgentsClaim(now=NOW, worker="w1", expires_at=LATER),
+    "agents.claim.full": agents.AgentsClaim(
+        now=NOW, worker="w1", expires_at=LATER, limit=1, agent_id="main"
+    ),
+    "agents.renew": agents.AgentsRenew(
+        agent_id="main", run_id=7, worker="w1", now=NOW, expires_at=LATER
+    ),
+    "agents.complete": agents.AgentsComplete(
+        agent_id="main", run_id=7, worker="w1", status="completed", now=NOW
+    ),
+    "agents.complete.full": agents.AgentsComplete(
+        agent_id="main", run_id=7, worker="w1", status="postponed", now=NOW, error=TEXT, until=LATER
+    ),
+    "agents.plan": agents.AgentsPlan(now=NOW),
+    "agents.expire": agents.AgentsExpire(now=NOW),
+    "agents.copy": agents.AgentsCopy(table="meta", rows=[{"key": "k", "value": TEXT}]),
+}  # fmt: skip
+
 SUCCESSION: dict[str, tuple[str, Struct]] = {
     "ready": ("successor", handoff.Ready(build="0.2.0+abc", pid=4343)),
     "ready.range": ("successor", handoff.Ready(build="0.2.0", pid=4343, oldest=1, newest=3)),
@@ -460,7 +541,7 @@ def _vectors() -> Iterator[Vector]:
         yield Vector(name, "client", framing.frame(message))
     for name, message in SERVER_MESSAGES.items():
         yield Vector(name, "actor", framing.frame(message))
-    for name, operation in OPERATIONS.items():
+    for name, operation in {**OPERATIONS, **AGENT_OPERATIONS}.items():
         yield Vector(f"op.{name}", "client", framing.frame(request(1, operation)))
     for name, (side, message) in SUCCESSION.items():
         yield Vector(f"successor.{name}", side, framing.frame(message))
@@ -568,9 +649,9 @@ def _describable(struct: type[Struct]) -> type[Struct]:
 
 
 def _schema() -> bytes:
-    groups = {"client": CLIENT, "actor": SERVER, "operations": ops.OPERATIONS}
+    groups = {"client": CLIENT, "actor": SERVER, "operations": ALL_OPERATIONS}
     structs = [_describable(one) for group in (*groups.values(), PARTS) for one in group]
-    results = [ops.result_type(operation) for operation in ops.OPERATIONS]
+    results = [ops.result_type(operation) for operation in ALL_OPERATIONS]
     shown, components = msgspec.json.schema_components(
         [*structs, *results], ref_template="#/$defs/{name}"
     )
@@ -586,7 +667,7 @@ def _schema() -> bytes:
         "results": {
             operation.__struct_config__.tag: result
             for operation, result in zip(
-                ops.OPERATIONS, shown[len(structs) :], strict=True
+                ALL_OPERATIONS, shown[len(structs) :], strict=True
             )
         },
         "$defs": dict(sorted(components.items())),
@@ -664,7 +745,7 @@ def _parts() -> str:
 
 def _operations() -> str:
     rows = ["| `op` | fields | result | meaning |", "|---|---|---|---|"]
-    for one in ops.OPERATIONS:
+    for one in ALL_OPERATIONS:
         tag, result = one.__struct_config__.tag, _type_name(ops.result_type(one))
         rows.append(f"| `{tag}` | {_fields(one)} | {result} | {_summary(one)} |")
     return "\n".join(rows).replace("``", "`")

@@ -16,7 +16,7 @@ from hermes_actor.store.schema import (
     SCHEMA_SQL,
     statements,
 )
-from hermes_protocol.features import PLAIN, SESSIONS
+from hermes_protocol.features import AGENTS, PLAIN, SESSIONS
 from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
@@ -88,7 +88,7 @@ def identify(conn: Connection) -> Identity:
     if not tables:
         return Identity(is_empty=True)
     kind = recorded_kind(conn)
-    if kind == PLAIN:
+    if kind in (PLAIN, AGENTS):
         return Identity(kind=kind)
     missing = None
     if "hermes_actor_meta" not in tables:

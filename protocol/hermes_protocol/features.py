@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["KINDS", "PLAIN", "SESSIONS", "kind_feature", "kind_in", "needed_features"]
+__all__ = ["AGENTS", "KINDS", "PLAIN", "SESSIONS", "kind_feature", "kind_in", "needed_features"]
 
 SESSIONS = "sessions"
 """Files with sessions, messages and their full-text indexes."""
@@ -17,7 +17,10 @@ SESSIONS = "sessions"
 PLAIN = "plain"
 """Files without a schema of ours. What runs on one runs on a file of any kind."""
 
-KINDS = (SESSIONS, PLAIN)
+AGENTS = "agents"
+"""Files of an agent store: many agents, each with a view of its own."""
+
+KINDS = (SESSIONS, PLAIN, AGENTS)
 
 _PREFIX = "kind="
 

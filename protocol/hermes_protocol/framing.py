@@ -77,6 +77,19 @@ def decode_operation(body: bytes | bytearray | msgspec.Raw) -> Operation[Any]:
         # connection goes on (R4).
         return _operation.decode(body)
     except (ValueError, RecursionError) as error:
+        if "'agents." in str(error):
+            return _decode_agents(body)
+        raise OperationError(str(error)) from error
+
+
+def _decode_agents(body: bytes | bytearray | msgspec.Raw) -> Operation[Any]:
+    """Return an operation of an agent store. Raises :class:`OperationError`."""
+    # Late: only the actor of an agent store pays for them.
+    from hermes_protocol.agents import DECODER
+
+    try:
+        return DECODER.decode(body)
+    except (ValueError, RecursionError) as error:
         raise OperationError(str(error)) from error
 
 

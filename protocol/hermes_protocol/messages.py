@@ -327,6 +327,10 @@ class Changed(_Message, frozen=True, kw_only=True, tag="changed"):
     commit_no: int | None = None
     op: str = "foreign"
     session_id: str | None = None
+    table: str | None = None
+    """Of an agent store: the table that was changed."""
+    agent_id: str | None = None
+    """Of an agent store: the agent whose rows were changed; ``*``: those of all."""
 
 
 class Gap(_Message, frozen=True, kw_only=True, tag="gap"):

@@ -7,9 +7,10 @@ from typing import Any
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
+from hermes_protocol.agents import AgentsPut
 from hermes_protocol.operations import MessageAppend, MessageRow, MetaSet, SqlStatement
 from support.files import FTS_TABLES as INDEXES
-from support.files import query
+from support.files import names, query
 
 
 class FakeTime:
@@ -60,6 +61,11 @@ def put_by_sql(key: str, value: str = "v") -> SqlStatement:
     return SqlStatement(sql=sql, parameters=[key, value])
 
 
+def put_in_agents(key: str, value: str = "v") -> AgentsPut:
+    """The same in ``meta`` of an agent store."""
+    return AgentsPut(table="meta", rows=[{"key": key, "value": value}], mode="upsert")
+
+
 def append(text: str, session_id: str = "s") -> MessageAppend:
     return MessageAppend(
         session_id=session_id, message=MessageRow(role="user", timestamp=2.0, content=text)
@@ -72,7 +78,8 @@ def sql(text: str) -> SqlStatement:
 
 def keys(path: Path) -> list[str]:
     """Keys that :func:`put` has left, in order."""
-    return [key for (key,) in query(path, "SELECT key FROM state_meta ORDER BY key")]
+    table = "state_meta" if "state_meta" in names(path, "table") else "meta"
+    return [key for (key,) in query(path, f"SELECT key FROM {table} ORDER BY key")]
 
 
 def indexed(path: Path, table: str) -> list[int]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support.direct_writer import put as put_meta
-from support.direct_writer import put_by_sql, run
+from support.direct_writer import put_by_sql, put_in_agents, run
 from support.files import raw
 from support.protocol_actor import FakeActor, Link, connect
 
@@ -32,7 +32,9 @@ def file_kind() -> str:
 @pytest.fixture
 def put(file_kind: str) -> Callable[..., Operation[Any]]:
     """An operation that leaves a key and a value in ``state_meta``, in a file of any kind."""
-    return put_meta if file_kind == "sessions" else put_by_sql
+    made: dict[str, Callable[..., Operation[Any]]]
+    made = {"sessions": put_meta, "plain": put_by_sql, "agents": put_in_agents}
+    return made[file_kind]
 
 
 @pytest.fixture
@@ -56,7 +58,9 @@ def open_writer(path: Path, file_kind: str) -> Iterator[OpenWriter]:
 def writer(open_writer: OpenWriter, file_kind: str) -> Writer:
     """A writer of a file with one session or, if it is plain, one row."""
     writer = open_writer()
-    if file_kind == "sessions":
+    if file_kind == "agents":
+        run(writer, put_in_agents("s"))
+    elif file_kind == "sessions":
         assert run(writer, SessionCreate(id="s", source="cli", started_at=1.0)) == [True]
     else:
         run(writer, put_by_sql("s"))

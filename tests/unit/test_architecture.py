@@ -15,9 +15,12 @@ from support.processes import run_python
 import hermes_actor
 import hermes_protocol
 from hermes_actor import cli, errors
+from hermes_actor.agents import changes as agent_changes
+from hermes_actor.agents.changes import registry as agent_registry
 from hermes_actor.cli import gateway, sessions
 from hermes_actor.store import dispatch
 from hermes_actor.store.registry import APPLY
+from hermes_protocol import agents as agent_ops
 from hermes_protocol import operations as ops
 from hermes_protocol.values import Blob
 
@@ -54,7 +57,10 @@ ALLOWED = {
     "api": {"base", "protocol", "store", "client", "msgspec"},
     "session_db": {"base", "protocol", "store", "client", "api", "compat", "msgspec"},
     "providers": {"base", "protocol", "store", "client", "api", "session_db"}
+    | {"agents", "agent_store"}
     | {"msgspec", "sqlalchemy", "psycopg", "pymysql"},
+    "agents": {"base", "protocol", "store"},
+    "agent_store": {"base", "protocol", "client", "agents", "msgspec", "anyio"},
     "dbapi": {"base", "protocol", "client", "msgspec"},
     "pipeline": {"base", "api"},
     "aio": {"base", "protocol", "store", "client", "msgspec", "anyio"},
@@ -82,11 +88,14 @@ ALLOWED = {
 LATE = {
     "base": {"protocol", "yaml"},
     "recovery": {"engine"},
+    "engine": {"agents"},
+    "agents": {"croniter", "cryptography", "snowballstemmer"},
+    "agent_store": {"embedded", "providers"},
     "api": {"pipeline", "anyio"},
     "gateway": {"session_db"},
     "pipeline": {"anyio"},
     "session_db": {"engine", "embedded", "providers"},
-    "hermes_actor": {"async_session_db", "dbapi"},
+    "hermes_actor": {"async_session_db", "dbapi", "agent_store"},
     "tools": {"session_db"},
     "cli": {"actor", "testing", "engine", "embedded", "dbapi", "gateway", "providers"},
     "__main__": {"cli"},
@@ -197,10 +206,14 @@ def test_every_layer_is_known():
                 "hermes_actor.client.aio",
                 "hermes_actor.api.turns",
                 "hermes_actor.gateway",
+                "hermes_actor.agent_store.async_store",
             },
         ),
         (r"(click|rich)(\.|$)", {"hermes_actor.cli"}),
         (r"yaml(\.|$)", {"hermes_actor.config"}),
+        (r"cryptography(\.|$)", {"hermes_actor.agents.vault"}),
+        (r"croniter(\.|$)", {"hermes_actor.agents.cron"}),
+        (r"snowballstemmer(\.|$)", {"hermes_actor.agents.words"}),
     ],
 )
 def test_import_has_its_only_home(name, homes):
@@ -383,33 +396,40 @@ def test_current_file_is_served_without_what_migrations_need(tmp_path):
 
 # Operations.
 
-OPERATIONS = [pytest.param(operation, id=operation.__name__) for operation in ops.OPERATIONS]
+ALL_OPERATIONS = (*ops.OPERATIONS, *agent_ops.AGENT_OPERATIONS)
+OPERATIONS = [pytest.param(operation, id=operation.__name__) for operation in ALL_OPERATIONS]
 BY_THE_WRITER = {ops.Vacuum, ops.SqlRun, ops.SqlLease, ops.StagePart, ops.Staged}
 
 
 def test_list_of_operations_is_complete():
     defined = {
         value
-        for value in vars(ops).values()
+        for module in (ops, agent_ops)
+        for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, ops.Operation)
     }
-    assert set(ops.OPERATIONS) == defined - {ops.Operation} == set(ops.Operation.__subclasses__())
-    assert len(ops.OPERATIONS) == len(set(ops.OPERATIONS))
+    assert set(ALL_OPERATIONS) == defined - {ops.Operation} == set(ops.Operation.__subclasses__())
+    assert len(ALL_OPERATIONS) == len(set(ALL_OPERATIONS))
 
 
 def test_every_operation_is_applied_by_one_function_or_by_the_writer():
     assert set(APPLY) == set(ops.OPERATIONS) - BY_THE_WRITER
     assert len(set(APPLY.values())) == len(APPLY)
+    assert set(agent_registry.APPLY) == set(agent_ops.AGENT_OPERATIONS)
+    assert len(set(agent_registry.APPLY.values())) == len(agent_registry.APPLY)
 
 
 def test_every_subject_of_the_store_is_registered():
     store = PACKAGES["hermes_actor"] / "store"
     applying = {file.stem for file in store.rglob("*.py") if "\n@applies(" in file.read_text()}
     assert applying == {subject.__name__.split(".")[-1] for subject in dispatch._SUBJECTS}
+    folder = PACKAGES["hermes_actor"] / "agents" / "changes"
+    applying = {file.stem for file in folder.glob("*.py") if "\n@applies(" in file.read_text()}
+    assert applying == {subject.__name__.split(".")[-1] for subject in agent_changes._SUBJECTS}
 
 
 def test_tags_are_unique():
-    tags = [operation.__struct_config__.tag for operation in ops.OPERATIONS]
+    tags = [operation.__struct_config__.tag for operation in ALL_OPERATIONS]
     assert len(tags) == len(set(tags))
 
 
@@ -421,7 +441,7 @@ def test_operation_is_a_frozen_tagged_map(operation):
     assert not config.forbid_unknown_fields
     assert config.tag_field == "op"
     assert re.fullmatch(r"[a-z]+\.[a-z_]+", config.tag)
-    assert f'tag="{config.tag}"' in Path(ops.__file__).read_text()
+    assert f'tag="{config.tag}"' in Path(sys.modules[operation.__module__].__file__).read_text()
     assert operation.__doc__
 
 
@@ -447,6 +467,8 @@ def samples(kind):
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [sample(kind)]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return list(arguments)
     if origin is list:
         return [[value for value in samples(arguments[0]) if value is not None]]
     if origin is dict:
@@ -461,7 +483,7 @@ def sample(struct, place=0):
 
 
 def decode(body):
-    return msgspec.msgpack.decode(body, type=typing.Union[tuple(ops.OPERATIONS)])  # noqa: UP007
+    return msgspec.msgpack.decode(body, type=typing.Union[ALL_OPERATIONS])  # noqa: UP007
 
 
 @pytest.mark.parametrize("place", range(5))

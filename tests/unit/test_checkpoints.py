@@ -136,7 +136,7 @@ def test_pinned_wal_is_reported_as_partial(writer, path, action, put):
     time = FakeTime()
     with raw(path) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state_meta").fetchall()
+        reader.execute("SELECT * FROM hermes_actor_meta").fetchall()
         run(writer, *(put(str(n), "x" * 5000) for n in range(5)))
         result = run_checkpoint(writer.connection.conn, action, time.env(), budget=0.02)
         assert not result.complete
@@ -153,7 +153,7 @@ def test_reader_that_leaves_in_time_is_waited_for(writer, path, put):
     time = FakeTime()
     with raw(path) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state_meta").fetchall()
+        reader.execute("SELECT * FROM hermes_actor_meta").fetchall()
         run(writer, put("1"))
         time.on_sleep = lambda: time.sleeps == 3 and reader.rollback()
         assert run_checkpoint(

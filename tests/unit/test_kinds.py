@@ -73,7 +73,7 @@ def test_kinds_have_the_names_of_the_protocol():
     assert (SESSIONS.name, PLAIN.name) == (features.SESSIONS, features.PLAIN)
     assert features.needed_features("plain") == []
     assert features.kind_in(features.needed_features("sessions")) == "sessions"
-    assert features.kind_in(["window", "kind=agents"]) == "agents"
+    assert features.kind_in(["window", "kind=later"]) == "later"
     assert features.kind_in(["window"]) is None
 
 
@@ -108,14 +108,14 @@ def test_file_of_hermes_agent_has_sessions(path, open_writer):
     assert open_writer("plain").kind is SESSIONS
 
 
-@pytest.mark.parametrize(("key", "value"), [("kind", "'agents'"), ("format", "99")])
+@pytest.mark.parametrize(("key", "value"), [("kind", "'later'"), ("format", "99")])
 def test_kind_of_a_newer_build_is_refused_and_untouched(path, open_writer, key, value):
     open_writer().close()
     with raw(path) as conn:
         conn.execute("PRAGMA journal_mode = DELETE")
         conn.execute(f"UPDATE hermes_actor_meta SET value = {value} WHERE key = '{key}'")
     before = path.read_bytes()
-    with pytest.raises(IncompatibleFormat, match="this build knows sessions, plain"):
+    with pytest.raises(IncompatibleFormat, match="this build knows sessions, plain, agents"):
         open_writer()
     assert path.read_bytes() == before
 

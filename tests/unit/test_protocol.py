@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hermes_actor import errors, limits, paths
+from hermes_protocol import agents
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import (
@@ -28,6 +29,7 @@ from hermes_protocol.framing import (
     frame,
 )
 
+ALL_OPERATIONS = (*ops.OPERATIONS, *agents.AGENT_OPERATIONS)
 PROTOCOL = Path(__file__).parents[2] / "protocol"
 FOLDER = PROTOCOL / "vectors/v1"
 README = (PROTOCOL / "README.md").read_text("utf-8")
@@ -179,10 +181,10 @@ def test_every_message_has_a_vector(union, sender):
 
 def test_every_operation_has_a_vector():
     shown = {entry["operation"] for entry in INDEX if "operation" in entry}
-    assert shown == {kind.__name__ for kind in ops.OPERATIONS}
+    assert shown == {kind.__name__ for kind in ALL_OPERATIONS}
 
 
-@pytest.mark.parametrize("kind", ops.OPERATIONS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", ALL_OPERATIONS, ids=lambda kind: kind.__name__)
 def test_every_field_of_an_operation_is_in_some_vector(kind):
     sent = set()
     for entry in INDEX:
@@ -220,7 +222,7 @@ def test_schema_has_every_message_and_operation():
     groups = {
         "client": typing.get_args(wire.ClientMessage),
         "actor": typing.get_args(wire.ServerMessage),
-        "operations": ops.OPERATIONS,
+        "operations": ALL_OPERATIONS,
     }
     for group, kinds in groups.items():
         named = [one["$ref"].rpartition("/")[2] for one in schema[group]["anyOf"]]
@@ -235,7 +237,7 @@ def test_schema_has_every_message_and_operation():
             }
             required = [f.name for f in msgspec.structs.fields(kind) if f.required]
             assert described["required"] == [config.tag_field, *required]
-    assert set(schema["results"]) == {kind.__struct_config__.tag for kind in ops.OPERATIONS}
+    assert set(schema["results"]) == {kind.__struct_config__.tag for kind in ALL_OPERATIONS}
 
 
 def test_schema_refers_only_to_what_it_defines():
@@ -547,12 +549,18 @@ def test_deep_nesting_in_an_operation_is_an_operation_error():
 # --- old and new -----------------------------------------------------------------------------
 
 
+AGENT_ROWS = ("sessions", "sandboxes", "channels", "instructions")
+
+
 def with_unknown(value, extra):
     """*value* with an unknown field in each map, except in those with keys of a caller."""
     if isinstance(value, list):
         return [with_unknown(one, extra) for one in value]
     if isinstance(value, dict):
         keys = ("named", "named_rows", "settings", "bookmark", "expect", "put", "times")
+        keys += ("key", "set", "add", "agent", *AGENT_ROWS)
+        if str(value.get("op", "")).startswith("agents."):
+            keys += ("rows",)
         inside = {k: v if k in keys else with_unknown(v, extra) for k, v in value.items()}
         return {"a-new-field": extra, **inside}
     return value

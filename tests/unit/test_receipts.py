@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 from msgspec import Raw
+from support.direct_writer import put_in_agents
 
 from hermes_actor import limits
 from hermes_actor.engine.jobs import Request
@@ -34,6 +35,8 @@ def numbered(writer, number):
     """A change that a file of this kind takes."""
     if writer.kind.name == "plain":
         return SqlStatement(sql=f"PRAGMA user_version = {number}")
+    if writer.kind.name == "agents":
+        return put_in_agents("k", f"{number}")
     return MetaSet(key="k", value=f"{number}")
 
 

@@ -44,7 +44,7 @@ def test_reader_that_pins_the_wal_does_not_prevent_serving(open_writer, path, pu
     time = FakeTime()
     with raw(path) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state_meta").fetchall()
+        reader.execute("SELECT * FROM hermes_actor_meta").fetchall()
         for epoch in (2, 3):
             writer = open_writer(time.env())
             run(writer, put(str(epoch)))

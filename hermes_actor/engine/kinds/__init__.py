@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_actor.engine.kinds.agents import AGENTS
 from hermes_actor.engine.kinds.kind import Kind, LeaseLimits
 from hermes_actor.engine.kinds.plain import PLAIN
 from hermes_actor.engine.kinds.sessions import SESSIONS
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
     from hermes_actor.sqlite import Connection
 
-__all__ = ["KINDS", "NEWEST_FORMAT", "PLAIN", "SESSIONS", "Kind", "LeaseLimits", "kind_of"]
+__all__ = [
+    "AGENTS", "KINDS", "NEWEST_FORMAT", "PLAIN", "SESSIONS", "Kind", "LeaseLimits", "kind_of",
+]  # fmt: skip
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (SESSIONS, PLAIN)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (SESSIONS, PLAIN, AGENTS)}
 
 NEWEST_FORMAT = max(kind.format for kind in KINDS.values())
 """The newest format of our own tables that this build knows."""

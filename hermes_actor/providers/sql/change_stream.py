@@ -25,6 +25,16 @@ _LOOK_EVERY_SECONDS = 1.0
 """Longest time until a change is seen that was not notified: it began before the subscription."""
 
 
+def _change(step: Step) -> Changed:
+    """Return the notification of a receipt, of either kind of store."""
+    if not step.op.startswith("agents."):
+        return Changed(commit_no=step.commit_no, op=step.op, session_id=step.session_id)
+    table, _, agent_id = (step.session_id or " ").partition(" ")
+    return Changed(
+        commit_no=step.commit_no, op=step.op, table=table or None, agent_id=agent_id or None
+    )
+
+
 class ServerChanges:
     """Changes of a store, read from its receipts.
 
@@ -60,9 +70,8 @@ class ServerChanges:
             )
             for step in steps:
                 self._place = step.place
-                self._news.append(
-                    Changed(commit_no=step.commit_no, op=step.op, session_id=step.session_id)
-                )
+                if step.op.startswith("agents.") == (self._database.served.name == "agents"):
+                    self._news.append(_change(step))
         return self._news.popleft() if self._news else None
 
     def wait(self, seconds: float | None) -> None:

@@ -19,13 +19,14 @@ from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.dialect import Classification, RetryAction
 from hermes_actor.providers.sql.error_classes import pool_in_use
 from hermes_actor.providers.sql.receipts import (
+    SESSIONS,
+    Served,
     Ticket,
     Tickets,
     apply_once,
     sweep,
     sweep_is_due,
 )
-from hermes_actor.providers.sql.schema import ensure_schema
 from hermes_actor.system import fork
 from hermes_actor.system.shared import SharedObjects
 
@@ -93,8 +94,10 @@ class Database:
         *,
         owned: bool = True,
         key: tuple[Any, ...] | None = None,
+        served: Served = SESSIONS,
     ) -> None:
         """Wrap *engine*; if *owned*, :meth:`close` disposes of it. A shared one has a *key*."""
+        self.served = served
         self.dialect = dialect
         self.key = key
         self.engine = engine
@@ -111,7 +114,7 @@ class Database:
         Raises the errors of either; a server that does not answer is retried for at most 5 s.
         """
         deadline = time.monotonic() + min(timeout, _OPEN_SECONDS)
-        self._try(lambda: ensure_schema(self.engine, self.dialect), deadline, _Try())
+        self._try(lambda: self.served.ensure(self.engine, self.dialect), deadline, _Try())
 
     def close(self) -> None:
         """Refuse later calls with :class:`Closed`, and close the pool if it is owned."""
@@ -176,12 +179,12 @@ class Database:
         self, server: ServerConnection, conn: Connection, tickets: Sequence[Ticket]
     ) -> list[Outcome]:
         if len(tickets) == 1:
-            return [Outcome(apply_once(server, tickets[0]))]
+            return [Outcome(apply_once(server, tickets[0], self.served))]
         outcomes = []
         for ticket in tickets:
             try:
                 with conn.begin_nested():
-                    outcomes.append(Outcome(apply_once(server, ticket)))
+                    outcomes.append(Outcome(apply_once(server, ticket, self.served)))
             except (StatementError, RequestError) as error:
                 found = self._classify(error)
                 if found.action is not RetryAction.RAISE or not isinstance(
@@ -250,10 +253,12 @@ _databases: SharedObjects[tuple[Any, ...], Database] = SharedObjects()
 """The databases of this process, by URL and settings."""
 
 
-def share(url: str, dialect: ServerDialect, timeout: float) -> Database:
+def share(url: str, dialect: ServerDialect, timeout: float, served: Served = SESSIONS) -> Database:
     """Return the open database of *url* that this process shares; :func:`release` ends the use."""
-    key = (url, type(dialect), dialect.settings)
-    database = _databases.acquire(key, lambda: Database(dialect, dialect.engine(url), key=key))
+    key = (url, type(dialect), dialect.settings, served.name)
+    database = _databases.acquire(
+        key, lambda: Database(dialect, dialect.engine(url), key=key, served=served)
+    )
     try:
         database.open(timeout)
     except BaseException:

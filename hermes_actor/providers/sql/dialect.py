@@ -142,6 +142,10 @@ class ServerDialect(ABC):
         """Create all tables and indexes that are missing; the caller holds the schema lock."""
 
     @abstractmethod
+    def create_common(self, conn: Connection) -> None:
+        """Create the tables of receipts and subscribers that are missing, and no others."""
+
+    @abstractmethod
     def renew_words(self, conn: Connection) -> None:
         """Convert the words of messages to format 2, or drop them to be filled in again."""
 

@@ -15,24 +15,46 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import Engine, bindparam, delete, func, select, update
 
 from hermes_actor.errors import KeyReused, Unsupported
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import APPLY
+from hermes_actor.providers.sql.schema import ensure_schema
 from hermes_actor.providers.sql.tables import changes
 from hermes_actor.store.changes import change_of
 from hermes_protocol.operations import Operation, result_type
 
-__all__ = ["KEPT_CHANGES", "Ticket", "Tickets", "apply_once"]
+if TYPE_CHECKING:
+    from hermes_actor.providers.sql.dialect import ServerDialect
+
+__all__ = ["KEPT_CHANGES", "SESSIONS", "About", "Served", "Ticket", "Tickets", "apply_once"]
 
 KEPT_CHANGES = 100_000
 """Receipts that are always kept: a subscriber may be that many changes behind."""
 _SWEEP_EVERY = 1_000
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class About(NamedTuple):
+    """The words of a change that subscribers read."""
+
+    op: str
+    subject: str | None
+
+
+class Served(NamedTuple):
+    """The use of a database: a session store, or an agent store."""
+
+    name: str
+    ensure: Callable[[Engine, ServerDialect], None]
+    """Creates or migrates the tables."""
+    apply: Callable[[ServerConnection, Operation[Any]], Any]
+    about: Callable[[Operation[Any]], About]
 
 
 class Ticket(NamedTuple):
@@ -74,25 +96,38 @@ _FIND = select(changes.c.digest, changes.c.result).where(*_BY_TICKET)
 _NOTE_RESULT = update(changes).where(*_BY_TICKET).values(result=bindparam("answer"))
 
 
-def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
+def _apply(conn: ServerConnection, operation: Operation[Any]) -> Any:
+    function = APPLY.get(type(operation))
+    if function is None:
+        name = type(operation).__name__
+        raise Unsupported(f"{name} is an operation on files; this store is on a server")
+    return function(conn, operation)
+
+
+def _about(operation: Operation[Any]) -> About:
+    note = change_of(operation, 0)
+    return About(note.op, note.session_id)
+
+
+SESSIONS = Served("sessions", ensure_schema, _apply, _about)
+
+
+def apply_once(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS) -> Any:
     """Apply the change of *ticket* unless it was applied before; return its result in both cases.
 
     Raises :class:`KeyReused` if another change has this key, :class:`Unsupported` for an operation
     on files.
     """
     kind = type(ticket.operation)
-    function = APPLY.get(kind)
-    if function is None:
-        raise Unsupported(f"{kind.__name__} is an operation on files; this store is on a server")
     key = {"of_client": ticket.client, "of_seq": ticket.seq}
-    about = change_of(ticket.operation, 0)
+    about = served.about(ticket.operation)
     note = {
         "client": ticket.client,
         "seq": ticket.seq,
         "digest": ticket.digest,
         "result": _NIL,
         "op": about.op,
-        "session_id": about.session_id,
+        "session_id": about.subject,
     }
     if not conn.dialect.insert_if_absent(conn, changes, note):
         ((digest, result),) = conn.tuples(_FIND, key)
@@ -104,7 +139,7 @@ def apply_once(conn: ServerConnection, ticket: Ticket) -> Any:
         from hermes_actor.providers.sql.gateway import fence_operation
 
         fence_operation(conn, ticket.operation)
-    result = function(conn, ticket.operation)
+    result = served.apply(conn, ticket.operation)
     if result is not None:
         conn.execute(_NOTE_RESULT, {**key, "answer": _encode(result)})
     conn.dialect.notify_subscribers(conn)

@@ -28,9 +28,9 @@ from hermes_actor.store.columns import MESSAGES, SESSIONS, Form
 from hermes_actor.store.columns import Column as ColumnOfFile
 
 __all__ = [
-    "FORMAT", "MESSAGE_COLUMNS", "SESSION_COLUMNS", "archived", "bindings", "changes", "chats",
-    "followers", "messages", "metadata", "mode", "own_meta", "queued_titles", "routes", "seen",
-    "sessions", "state_meta", "transcripts", "turns",
+    "COMMON", "FORMAT", "MESSAGE_COLUMNS", "SESSION_COLUMNS", "archived", "bindings",
+    "changes", "chats", "followers", "messages", "metadata", "mode", "own_meta",
+    "queued_titles", "routes", "seen", "sessions", "state_meta", "transcripts", "turns",
 ]  # fmt: skip
 
 FORMAT = 3
@@ -218,6 +218,9 @@ turns = Table(
     Column("taken_at", StoredReal(), nullable=False),
     Column("until", StoredReal(), nullable=False),
 )
+
+COMMON = (own_meta, changes, followers)
+"""Tables that every store on a server needs: its facts, receipts, subscribers."""
 
 SESSION_COLUMNS = tuple(column for column in sessions.c if column.name != "place")
 MESSAGE_COLUMNS = tuple(messages.c)

@@ -45,7 +45,7 @@ from hermes_actor.providers.sql.mysql.errors import (
 )
 from hermes_actor.providers.sql.query_tree import Node
 from hermes_actor.providers.sql.schema import fill_words
-from hermes_actor.providers.sql.tables import changes, messages, metadata
+from hermes_actor.providers.sql.tables import COMMON, changes, messages, metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
 
 __all__ = ["MySQLDialect"]
@@ -124,6 +124,9 @@ class MySQLDialect(ServerDialect):
         conn.execute(text("ALTER TABLE sessions MODIFY place BIGINT NOT NULL AUTO_INCREMENT"))
         if not searching.has_words(conn):
             conn.execute(text(searching.ADD_WORDS))
+
+    def create_common(self, conn: Connection) -> None:
+        metadata.create_all(conn, tables=COMMON, checkfirst=True)
 
     def renew_words(self, conn: Connection) -> None:
         # Only text that is not ASCII was cut in another way.

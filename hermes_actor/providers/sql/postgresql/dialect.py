@@ -28,7 +28,7 @@ from hermes_actor.providers.sql.postgresql import search as searching
 from hermes_actor.providers.sql.postgresql.connection import engine_of_url
 from hermes_actor.providers.sql.postgresql.errors import classify
 from hermes_actor.providers.sql.query_tree import Node
-from hermes_actor.providers.sql.tables import metadata
+from hermes_actor.providers.sql.tables import COMMON, metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
 
 __all__ = ["PostgreSQLDialect"]
@@ -115,13 +115,21 @@ class PostgreSQLDialect(ServerDialect):
         return conn.execute(found, {"t": name}).scalar() is not None
 
     def create(self, conn: Connection) -> None:
-        # All or nothing, so nothing is there; what SQLAlchemy would look for may be visible in
-        # another schema.
-        metadata.create_all(conn, checkfirst=False)
-        for statement in (_CHANGES_COLUMN, _CHANGES_INDEX, _WORDS_COLUMN, _WORDLESS_INDEX):
+        self.create_common(conn)
+        # All or nothing, so nothing else is there; what SQLAlchemy would look for may be visible
+        # in another schema.
+        others = [table for table in metadata.sorted_tables if table not in COMMON]
+        metadata.create_all(conn, tables=others, checkfirst=False)
+        for statement in (_WORDS_COLUMN, _WORDLESS_INDEX):
             conn.execute(text(statement))
         for index in self.search_indexes(conn):
             conn.execute(index)
+
+    def create_common(self, conn: Connection) -> None:
+        missing = [table for table in COMMON if not self.has_table(conn, table.name)]
+        metadata.create_all(conn, tables=missing, checkfirst=False)
+        for statement in (_CHANGES_COLUMN, _CHANGES_INDEX):
+            conn.execute(text(statement))
 
     def renew_words(self, conn: Connection) -> None:
         # The column was one that the server made from the text, with an analysis of its own.

@@ -1,0 +1,137 @@
+"""The scheduler: a loop that claims due schedules, runs them, and reports their end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hermes_actor.agents.rows import Row
+from hermes_actor.agents.times import after
+from hermes_actor.errors import Conflict, HermesActorError, NotFound
+
+if TYPE_CHECKING:
+    from hermes_actor.agent_store.store import AgentStore
+
+__all__ = ["Scheduler", "prompt_of"]
+
+_log = logging.getLogger("hermes_actor.scheduler")
+
+TICK_SECONDS = 10.0
+_DISABLED_PAUSE_SECONDS = 300
+
+
+def prompt_of(schedule: Row) -> str:
+    """Return the prompt for a run, with the way on which its result is to be delivered."""
+    delivery = schedule["delivery"]
+    if delivery.get("kind") != "session":
+        return str(schedule["prompt"])
+    return (
+        f"{schedule['prompt']}\n\nWhen you are done, pass the result on with the tool session_send"
+        f" to the session {delivery.get('sessionId')}."
+    )
+
+
+class Scheduler:
+    """Runs due schedules one after the other; several schedulers share the work by claims.
+
+    Args:
+        store: The store; with an agent its schedules alone, without one those of all.
+        run: Called with schedule and run; what it raises is the error of the run. It runs in the
+            thread of :meth:`tick`.
+        worker: A name that no other scheduler has.
+        lease_seconds: A claim that is not renewed for so long goes to another worker; it is
+            renewed at half of it.
+    """
+
+    def __init__(
+        self,
+        store: AgentStore,
+        run: Callable[[Row, Row], object],
+        *,
+        worker: str | None = None,
+        lease_seconds: float = 600,
+        tick_seconds: float = TICK_SECONDS,
+    ) -> None:
+        self._store, self._run = store, run
+        self.worker = worker or f"worker-{os.getpid()}-{os.urandom(3).hex()}"
+        self._lease, self._tick = lease_seconds, tick_seconds
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Have :meth:`loop` return after the run that is under way. Safe from any thread."""
+        self._stop.set()
+
+    def loop(self) -> None:
+        """Tick at once and then every ten seconds, until :meth:`stop`. Errors are logged."""
+        while not self._stop.is_set():
+            try:
+                self.tick()
+            except HermesActorError as error:
+                _log.warning("the scheduler could not look for due schedules: %s", error)
+            self._stop.wait(self._tick)
+
+    def tick(self) -> int:
+        """Plan what is unplanned and run what is due; returns the number of runs."""
+        self._store.schedules.plan()
+        done = 0
+        # One at a time: a claim that waits behind a long run would expire.
+        while not self._stop.is_set():
+            claimed = self._store.schedules.claim(self.worker, lease_seconds=self._lease, limit=1)
+            if not claimed:
+                break
+            self._execute(claimed[0]["schedule"], claimed[0]["run"])
+            done += 1
+        return done
+
+    def _execute(self, schedule: Row, run: Row) -> None:
+        if self._postponed(schedule, run):
+            return
+        finished = threading.Event()
+        keeper = threading.Thread(target=self._keep, args=(run, finished), daemon=True)
+        keeper.start()
+        error = None
+        try:
+            self._run(schedule, run)
+        except Exception as failure:
+            error = str(failure) or type(failure).__name__
+        finally:
+            finished.set()
+            keeper.join()
+        self._complete(schedule, run, error)
+
+    def _postponed(self, schedule: Row, run: Row) -> bool:
+        """Put a schedule of a disabled agent off, without an error and without a run."""
+        store = self._store.of(schedule["agent_id"])
+        agent = store.agents.get()
+        if agent is None or agent["status"] != "disabled":
+            return False
+        later = after(store.now(), _DISABLED_PAUSE_SECONDS)
+        store.schedules.put_off(run["id"], self.worker, later)
+        return True
+
+    def _keep(self, run: Row, finished: threading.Event) -> None:
+        while not finished.wait(self._lease / 2):
+            try:
+                held = self._store.schedules.renew(
+                    run["agent_id"], run["id"], self.worker, lease_seconds=self._lease
+                )
+            except HermesActorError as error:
+                _log.warning("the claim of run %s could not be renewed: %s", run["id"], error)
+                continue
+            if not held:
+                return
+
+    def _complete(self, schedule: Row, run: Row, error: str | None) -> None:
+        status = "completed" if error is None else "failed"
+        store = self._store.of(schedule["agent_id"])
+        try:
+            store.schedules.complete(run["agent_id"], run["id"], self.worker, status, error)
+        except (Conflict, NotFound) as lost:
+            _log.warning("run %s ended without its claim: %s", run["id"], lost)
+            return
+        ephemeral = schedule["session_mode"].get("kind") == "ephemeral"
+        if schedule["type"] == "once" or ephemeral:
+            store.sessions.set_status(run["session_id"], "inactive")

@@ -1,0 +1,151 @@
+"""Validation: every value against its column, before anything is written.
+
+The rules are the same for every provider, so what one store takes every other takes too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hermes_actor.agents.documents import dumps
+from hermes_actor.agents.tables import LONGEST_VALUE, TABLES, WILDCARD, Column, Form, Table
+from hermes_actor.agents.times import is_canonical
+from hermes_actor.errors import BadValue, ValueTooLarge
+
+__all__ = ["checked", "checked_row", "complete_row", "scope_of", "table_named"]
+
+_NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_DEPTH = 30
+"""Nesting of JSON that every provider takes: MariaDB refuses more than 32."""
+
+
+def table_named(name: str) -> Table:
+    """Return the table of the registry. Raises :class:`BadValue`."""
+    table = TABLES.get(name)
+    if table is None:
+        raise BadValue(f"there is no table {name[:60]!r}; there are: {', '.join(TABLES)}")
+    return table
+
+
+def scope_of(table: Table, agent_id: str | None) -> dict[str, str]:
+    """Return the column and value that every statement on *table* must have.
+
+    Raises :class:`BadValue` for a scope that the table does not know.
+    """
+    if not table.scoped:
+        if agent_id is not None:
+            raise BadValue(f"{table.name} belongs to no agent: leave agent_id out")
+        return {}
+    if agent_id is None or not agent_id:
+        raise BadValue(f"{table.name} belongs to agents: name one")
+    if agent_id == WILDCARD and table.scope != "wildcard":
+        raise BadValue(f"{table.name} knows no agent '*': name one agent")
+    column = table.column("agent_id")
+    assert column is not None
+    return {"agent_id": checked(table, column, agent_id)}
+
+
+def checked_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *row* in its stored form. Raises :class:`BadValue` that names table and column."""
+    found = {}
+    for name, value in row.items():
+        column = table.column(name)
+        if name == "agent_id" and table.scoped:
+            raise BadValue(f"{table.name}: agent_id is the scope and cannot be set")
+        if column is None or (column.form is Form.SERIAL and name not in table.key):
+            raise BadValue(f"{table.name} has no column {name[:60]!r} that can be set")
+        found[name] = checked(table, column, value)
+    return found
+
+
+def complete_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *row* with the defaults of the columns that it leaves out."""
+    whole: dict[str, Any] = {}
+    for column in table.columns:
+        if column.form is Form.SERIAL:
+            continue
+        value = row.get(column.name)
+        if value is None and column.default is not None:
+            value = bool(column.default) if column.form is Form.FLAG else column.default
+        if value is None and not column.null:
+            raise BadValue(f"{table.name}: {column.name} is missing")
+        whole[column.name] = value
+    return whole
+
+
+def checked(table: Table, column: Column, value: Any) -> Any:
+    """Return *value* in the form in which *column* stores it. Raises :class:`BadValue`."""
+    where = f"{table.name}.{column.name}"
+    if value is None:
+        # A default is filled in for a whole row; a patch cannot clear such a column.
+        if column.null or column.default is not None:
+            return None
+        raise BadValue(f"{where} cannot be empty")
+    if column.form in (Form.NUMBER, Form.SERIAL):
+        return _number(where, value)
+    if column.form is Form.FLAG:
+        if value not in (0, 1):
+            raise BadValue(f"{where} is yes or no, not {_shown(value)}")
+        return bool(value)
+    if not isinstance(value, str):
+        raise BadValue(f"{where} is a {column.form.value}, not {_shown(value)}")
+    if column.form is Form.TIME and not is_canonical(value):
+        raise BadValue(f"{where} is a time such as 2026-01-31T09:00:00.000Z, not {_shown(value)}")
+    _check_text(where, value)
+    if column.form is Form.JSON:
+        return _json(where, value)
+    if column.length and len(value) > column.length:
+        raise BadValue(f"{where} has {len(value)} characters; the most is {column.length}")
+    if column.name in table.key and not value:
+        raise BadValue(f"{where} cannot be empty")
+    if column.values and value not in column.values:
+        raise BadValue(f"{where} is one of {', '.join(column.values)}, not {_shown(value)}")
+    return value
+
+
+def _check_text(where: str, value: str) -> None:
+    if "\0" in value:
+        raise BadValue(f"{where} holds the character U+0000, which cannot be stored")
+    if len(value) > LONGEST_VALUE:
+        raise ValueTooLarge(f"{where} has {len(value)} characters; the most is {LONGEST_VALUE}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadValue(f"{where} holds half of a surrogate pair, which is no character") from None
+
+
+def _json(where: str, value: str) -> str:
+    try:
+        parsed = json.loads(value)
+        if _too_deep(parsed, _DEPTH):
+            raise BadValue(f"{where} is nested deeper than {_DEPTH} levels")
+        text = dumps(parsed)
+    except (ValueError, RecursionError):
+        raise BadValue(f"{where} is not JSON: {_shown(value)}") from None
+    _check_text(where, text)
+    if _NUL_IN_JSON.search(text):
+        raise BadValue(f"{where} holds the character U+0000, which cannot be stored")
+    return text
+
+
+def _too_deep(value: Any, left: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return left <= 0 or any(_too_deep(one, left - 1) for one in inner)
+
+
+def _number(where: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadValue(f"{where} is a whole number, not {_shown(value)}")
+    if not -(2**63) <= value < 2**63:
+        raise BadValue(f"{where}: {value} does not fit into 64 bits")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
