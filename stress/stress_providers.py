@@ -43,6 +43,7 @@ class Site(NamedTuple):
 
     folder: Path
     path: str
+    kind: str = "sessions"
     python: str = sys.executable
 
 
