@@ -467,7 +467,9 @@ AGENT_OPERATIONS: dict[str, ops.Operation[Any]] = {
         agent_id="main", memory_key="k", set={"content": TEXT}, metadata="{}"
     ),
     "agents.fanout": agents.AgentsFanout(mode="remove", key="rules", now=NOW),
-    "agents.fanout.full": agents.AgentsFanout(mode="set", key="rules", now=NOW, content=TEXT),
+    "agents.fanout.full": agents.AgentsFanout(
+        mode="set", key="rules", now=NOW, content=TEXT, agent_id="main"
+    ),
     "agents.identify": agents.AgentsIdentify(
         channel="telegram", channel_user_id="7", user_id="u1", now=NOW
     ),

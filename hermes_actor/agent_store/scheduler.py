@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hermes_actor.agents.rows import Row
@@ -15,7 +16,7 @@ from hermes_actor.errors import Conflict, HermesActorError, NotFound
 if TYPE_CHECKING:
     from hermes_actor.agent_store.store import AgentStore
 
-__all__ = ["Scheduler", "prompt_of"]
+__all__ = ["CommandRun", "Scheduler", "prompt_of"]
 
 _log = logging.getLogger("hermes_actor.scheduler")
 
@@ -32,6 +33,42 @@ def prompt_of(schedule: Row) -> str:
         f"{schedule['prompt']}\n\nWhen you are done, pass the result on with the tool session_send"
         f" to the session {delivery.get('sessionId')}."
     )
+
+
+class CommandRun:
+    """Runs a schedule with a command: the prompt on its standard input, ids in its environment.
+
+    Raises ``RuntimeError`` with the last line of its standard error if it exits with another code
+    than 0, and ``TimeoutError`` after ``policy.timeout_seconds``.
+    """
+
+    def __init__(self, command: Sequence[str], report: Callable[[str], object]) -> None:
+        self._command, self._report = list(command), report
+
+    def __call__(self, schedule: Row, run: Row) -> None:
+        name = f"{schedule['agent_id']}/{schedule['schedule_id']} run {run['id']}"
+        try:
+            self._call(schedule, run)
+        except Exception as error:
+            self._report(f"{name} failed: {error}")
+            raise
+        self._report(f"{name} completed")
+
+    def _call(self, schedule: Row, run: Row) -> None:
+        ids = {"HERMES_AGENT_ID": schedule["agent_id"], "HERMES_RUN_ID": str(run["id"]),
+               "HERMES_SCHEDULE_ID": schedule["schedule_id"],
+               "HERMES_SESSION_ID": run["session_id"]}  # fmt: skip
+        limit = schedule["policy"].get("timeout_seconds")
+        try:
+            done = subprocess.run(
+                self._command, input=prompt_of(schedule), text=True, stderr=subprocess.PIPE,
+                env={**os.environ, **ids}, timeout=limit, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the command took longer than {limit} s") from None
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            raise RuntimeError(last[0])
 
 
 class Scheduler:

@@ -171,6 +171,16 @@ class Instructions(Subject):
         """Delete a section; returns False if there was none."""
         return bool(self._delete({"key": key}))
 
+    def change(self, mode: str, key: str, content: str | None = None) -> Names:
+        """Set, append to or remove a section: of this agent, or without one of all registered.
+
+        Returns the ids of the agents.
+        """
+        only = None if self._store.agent_id is None else self._agent
+        return self._store.submit(
+            AgentsFanout(mode=mode, key=key, content=content, now=self._now(), agent_id=only)
+        )
+
     def fan_out(self, mode: str, key: str, content: str | None = None) -> Names:
         """Set, append to or remove a section of every registered agent; returns their ids."""
         return self._store.submit(

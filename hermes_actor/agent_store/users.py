@@ -70,6 +70,13 @@ class Users(Subject):
         found = self._get({"user_id": user_id})
         return None if found is None or "merged_into" in found else found
 
+    def described(self, user_id: str) -> Row | None:
+        """Return a user with its identities and roles."""
+        found = self.get(user_id)
+        if found is None:
+            return None
+        return {**found, "identities": self.identities(user_id), "roles": self.roles_of(user_id)}
+
     def list(self) -> Records:
         """Return all users that were not merged, the oldest first."""
         return self._all("merged_into IS NULL")

@@ -9,7 +9,10 @@ from typing import Any
 
 from hermes_actor.errors import BadValue
 
-__all__ = ["dumps", "get_path", "loads", "masked", "object_or_none", "resolve", "set_path"]
+__all__ = [
+    "dumps", "get_path", "json_or_text", "loads", "masked", "object_or_none", "resolve",
+    "set_path",
+]  # fmt: skip
 
 _PLACEHOLDER = re.compile(r"\$\{\{([A-Za-z0-9_]+)\}\}")
 
@@ -28,6 +31,14 @@ def loads(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadValue(f"not JSON: {error}") from None
+
+
+def json_or_text(text: str) -> Any:
+    """Return the value of a JSON text; *text* itself if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def object_or_none(text: str | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from hermes_actor.errors import BadValue, MissingDriver, NotConfigured
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["KEY_VARIABLES", "Secret", "Vault", "load_vault", "new_key", "parse_key"]
+__all__ = ["KEY_VARIABLES", "Secret", "Vault", "load_vault", "new_key", "parse_key", "read_key"]
 
 KEY_VARIABLES = ("HERMES_ACTOR_SECRETS_KEY", "OPENHERMIT_SECRETS_KEY")
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
@@ -110,9 +110,14 @@ def load_vault(key_file: Path | None) -> Vault | None:
             return Vault(os.environ[name])
     if key_file is None or not key_file.exists():
         return None
-    if stat.S_IMODE(key_file.stat().st_mode) & 0o077:
-        raise NotConfigured(f"others can read {key_file}; run: chmod 600 {key_file}")
-    return Vault(key_file.read_text("utf-8"))
+    return Vault(read_key(key_file))
+
+
+def read_key(file: Path) -> str:
+    """Return the key in *file*. Raises :class:`NotConfigured` if others can read it."""
+    if stat.S_IMODE(file.stat().st_mode) & 0o077:
+        raise NotConfigured(f"others can read {file}; run: chmod 600 {file}")
+    return file.read_text("utf-8")
 
 
 def _cipher(key: bytes) -> AESGCM:

@@ -37,6 +37,18 @@ COMMANDS = {
         "gateway": "Look after the sessions of chats.",
         "turns": "List the turns of conversations, and end one.",
     },
+    "Agents": {
+        "agents": "Set up an agent store, and look after its agents.",
+        "channels": "Look at the channels of an agent; tokens are never shown.",
+        "instructions": "Read and change sections of the prompt.",
+        "mcp": "Register MCP servers, and switch them on for agents.",
+        "memories": "Search, read and change the memories of an agent.",
+        "sandboxes": "Look at the sandboxes of an agent.",
+        "schedules": "Plan jobs of agents, and run them.",
+        "secrets": "Keep secrets of agents, which no command prints.",
+        "skills": "Register skills, and switch them on for agents.",
+        "users": "Look after users, their identities and their roles.",
+    },
     "Actor": {
         "logs": "Show the log of the actor.",
         "ps": "List all actors of this user.",

@@ -192,12 +192,13 @@ class AgentsMergeMemory(Operation[AgentRow], frozen=True, kw_only=True, tag="age
 
 
 class AgentsFanout(Operation[Names], frozen=True, kw_only=True, tag="agents.fanout"):
-    """Change one instruction of every registered agent. Result: their ids."""
+    """Change one instruction of one agent, or of every registered one. Result: their ids."""
 
     mode: str
     key: str
     now: str
     content: str | None = None
+    agent_id: str | None = None
 
 
 # --- users -------------------------------------------------------------------------------------

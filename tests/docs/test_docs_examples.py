@@ -171,3 +171,20 @@ def test_gateway_answers_as_the_page_shows(home):
     for line in shell.splitlines():
         done = run(["-m", *line.replace("hermes-actor", "hermes_actor", 1).split()], home)
         assert done.returncode == 0, done.stderr
+
+
+def test_agents_page_works_as_shown(home, monkeypatch):
+    monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "60")
+    text = (DOCS / "how-to/agents.md").read_text("utf-8")
+    example = None
+    for language, body in re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language == "sh":
+            done = subprocess.run(
+                ["sh", "-e", "-c", body], cwd=home, env=environment(home), capture_output=True,
+                text=True,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+        elif language == "python":
+            example = body
+        else:
+            prints(example, body, home)

@@ -97,7 +97,8 @@ LATE = {
     "session_db": {"engine", "embedded", "providers"},
     "hermes_actor": {"async_session_db", "dbapi", "agent_store"},
     "tools": {"session_db"},
-    "cli": {"actor", "testing", "engine", "embedded", "dbapi", "gateway", "providers"},
+    "cli": {"actor", "testing", "engine", "embedded", "dbapi", "gateway", "providers"}
+    | {"agents", "agent_store"},
     "__main__": {"cli"},
 }
 

@@ -94,7 +94,7 @@ def fan_out(rows: Rows, op: AgentsFanout) -> list[str]:
     if op.mode != "remove" and not op.content:
         raise BadValue("a fan-out that sets or appends needs a text")
     checked_row(table, {"key": key, "content": op.content or "-", "updated_at": op.now})
-    ids = [row["agent_id"] for row in rows.all("SELECT agent_id FROM @agents ORDER BY agent_id")]
+    ids = [op.agent_id] if op.agent_id is not None else _registered(rows)
     for agent_id in ids:
         if op.mode == "remove":
             verbs.delete(rows, table, agent_id, {"key": key})
@@ -106,6 +106,10 @@ def fan_out(rows: Rows, op: AgentsFanout) -> list[str]:
         row = {"key": key, "content": content, "updated_at": op.now}
         verbs.upsert(rows, table, agent_id, row)
     return ids
+
+
+def _registered(rows: Rows) -> list[str]:
+    return [row["agent_id"] for row in rows.all("SELECT agent_id FROM @agents ORDER BY agent_id")]
 
 
 @applies(AgentsExpire)
