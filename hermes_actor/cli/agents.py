@@ -10,8 +10,8 @@ from hermes_actor import exit_codes
 from hermes_actor.cli._agent_store import Listing, add_list, add_show, opened, store_option
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.formatting import json_text
-from hermes_actor.cli.options import json_option, yes_option
-from hermes_actor.cli.output import confirm, print_result
+from hermes_actor.cli.options import dry_run_option, json_option, yes_option
+from hermes_actor.cli.output import confirm, print_result, waiting
 
 __all__ = ["agents"]
 
@@ -112,6 +112,39 @@ def delete(agent_id: str, yes: bool, as_json: bool, store: str | None) -> None:
         counts = found.agents.remove()
     total = sum(counts.values())
     print_result({"deleted": counts}, f"Deleted agent {agent_id}: {total:,} rows.", as_json)
+
+
+@agents.command("import")
+@click.option("--from", "from_", required=True, metavar="URL", help="URL of the database.")
+@dry_run_option
+@json_option
+@store_option
+def import_(from_: str, dry_run: bool, as_json: bool, store: str | None) -> None:
+    """Take over a database of OpenHermit, of any of its versions.
+
+    The source is only read; rows that are here already stay as they are, so it can be run again.
+    Encrypted values stay as they are: use the same key. What cannot be taken is named.
+
+    Exit codes: 0 done; 1 it is no such database, or rows were left out.
+
+    \b
+    Examples:
+      hermes-actor agents import --from postgresql://host/openhermit --dry-run
+      hermes-actor agents import --from postgresql://host/openhermit --json
+    """
+    from hermes_actor.providers.agents import import_database
+
+    with opened(store, new=not dry_run) as found, waiting(lambda: f"reading {from_}"):
+        done = import_database(from_, found, dry_run=dry_run)
+    lines = [
+        f"{name}: {one.new:,} {'to import' if dry_run else 'imported'}"
+        + (f", {one.there:,} here already" if one.there else "")
+        + "".join(f"\n  left out {text}" for text in one.left_out)
+        for name, one in done.items()
+    ]
+    print_result({name: one._asdict() for name, one in done.items()}, "\n".join(lines), as_json)
+    if any(one.left_out for one in done.values()):
+        fail("some rows were left out; the others are imported")
 
 
 @agents.command()

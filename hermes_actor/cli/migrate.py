@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_actor.cli._agent_store import opened
 from hermes_actor.cli.errors import fail
 from hermes_actor.cli.options import dry_run_option, force_option, json_option, yes_option
 from hermes_actor.cli.output import confirm, print_result, progress, waiting
@@ -38,6 +39,7 @@ __all__ = ["migrate"]
     "--report", metavar="FILE",
     help="Write counts and checksums of every session to this file, as JSON.",
 )  # fmt: skip
+@click.option("--agents", is_flag=True, help="Copy an agent store in place of sessions.")
 @force_option
 @yes_option
 @json_option
@@ -46,6 +48,7 @@ def migrate(
     from_: str | None,
     dry_run: bool,
     report: str | None,
+    agents: bool,
     force: bool,
     yes: bool,
     as_json: bool,
@@ -59,7 +62,8 @@ def migrate(
 
     Run the command again to continue an interrupted run, or to copy what the source has received
     since. The target must be empty, or filled by an earlier run and unchanged since. You are asked
-    before a new file is created.
+    before a new file is created. With --agents the store of agents is copied and compared row by
+    row; its target must be empty.
 
     Exit codes: 0 copied and verified, 1 refused, declined or not finished; the source is unchanged.
 
@@ -69,7 +73,11 @@ def migrate(
       hermes-actor migrate --to postgresql://hermes@db.example/hermes --report moved.json
       hermes-actor migrate --from postgresql://hermes@db.example/hermes --to ~/.hermes/state.db
       hermes-actor migrate --from ~/old/state.db --to mysql://root@localhost/hermes
+      hermes-actor migrate --agents --to postgresql://hermes@db.example/agents
     """
+    if agents:
+        _migrate_agents(from_, to, dry_run, as_json)
+        return
     source, target = _choice(from_), _choice(to)
     if source.file is not None:
         existing_paths(source.file if from_ is not None else None)
@@ -101,6 +109,20 @@ def migrate(
     document = result.document()
     document.pop("checksums")
     print_result(document, result.summary(), as_json)
+
+
+def _migrate_agents(from_: str | None, to: str, dry_run: bool, as_json: bool) -> None:
+    from hermes_actor.agent_store.migration import move
+
+    with opened(from_) as source:
+        if dry_run:
+            counts = source.agents.counts()
+            print_result(counts, f"would copy {sum(counts.values()):,} rows", as_json)
+            return
+        with opened(to, new=True) as target, progress("copying agents") as tell:
+            counts = move(source, target, tell)
+    text = f"copied and verified {sum(counts.values()):,} rows"
+    print_result({"rows": counts, "verified": True}, text, as_json)
 
 
 # --- the two stores --------------------------------------------------------------------------

@@ -248,3 +248,17 @@ def test_worker_ends_at_a_signal(agents):
     assert worker.returncode == 0
     assert "main/once run 1 completed" in out
     assert out.startswith("Say hello")
+
+
+def test_store_is_moved_and_a_wrong_source_is_refused(agents):
+    create(agents, "main")
+    copy = agents.path / "copy.db"
+    counted = agents("migrate", "--agents", "--to", str(copy), "--dry-run", "--json").json
+    assert (counted["agents"], copy.exists()) == (1, False)
+    moved = agents("migrate", "--agents", "--to", str(copy), "--json").json
+    assert moved == {"rows": counted, "verified": True}
+    again = agents("migrate", "--agents", "--to", str(copy))
+    assert (again.code, "choose an empty target" in again.err) == (1, True)
+    refused = agents("agents", "import", "--from", str(copy))
+    assert (refused.code, "not the URL" in refused.err) == (1, True)
+    end_actors(copy)

@@ -1,0 +1,67 @@
+"""The importer of an OpenHermit database: reads its tables, and writes through the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, MetaData, inspect, select
+from sqlalchemy import Table as ServerTable
+
+from hermes_actor.agent_store.migration import Copied, copy_rows
+from hermes_actor.agents.foreign_rows import converted
+from hermes_actor.agents.rows import Row
+from hermes_actor.agents.tables import TABLES, Table
+from hermes_actor.errors import BadConfig, BadValue, CannotMigrate
+from hermes_actor.providers.resolve import choose_by_url, is_url, provider_class
+from hermes_actor.providers.sql.dialect import Settings
+
+if TYPE_CHECKING:
+    from hermes_actor.agent_store.store import AgentStore
+
+__all__ = ["import_database"]
+
+
+def import_database(url: str, target: AgentStore, *, dry_run: bool) -> dict[str, Copied]:
+    """Take over the tables of *url*; return what became of the rows of each.
+
+    The source is only read, and rows whose key exists in the target stay as they are, so it can be
+    run again. Ciphertexts are kept: the same key opens them. Raises :class:`CannotMigrate` if the
+    database has none of the tables.
+    """
+    if not is_url(url) or choose_by_url(url).file is not None:
+        raise BadConfig(f"not the URL of a database server: {url[:80]!r}")
+    dialect: Any = provider_class(choose_by_url(url).name)._dialect  # type: ignore[attr-defined]
+    engine = dialect(Settings()).engine(url)
+    try:
+        with engine.connect() as conn:
+            names = set(inspect(conn).get_table_names())
+            if not {"agents", "sessions", "session_events"} <= names:
+                raise CannotMigrate("the database has no tables of OpenHermit; nothing was changed")
+            return {
+                table.name: _table(conn, table, target, dry_run)
+                for table in TABLES.values()
+                if table.name in names
+            }
+    finally:
+        engine.dispose()
+
+
+def _table(conn: Connection, table: Table, target: AgentStore, dry_run: bool) -> Copied:
+    bad: list[str] = []
+    rows = _converted(conn, table, bad)
+    if dry_run:
+        return Copied(sum(1 for _ in rows), 0, bad)
+    done = copy_rows(target, table, rows)
+    return done._replace(left_out=bad + done.left_out)
+
+
+def _converted(conn: Connection, table: Table, bad: list[str]) -> Iterator[Row]:
+    source = ServerTable(table.name, MetaData(), autoload_with=conn)
+    found = conn.execution_options(stream_results=True).execute(select(source))
+    for row in found.mappings():
+        try:
+            yield converted(table, dict(row))
+        except (BadValue, TypeError, AttributeError, KeyError) as error:
+            key = ", ".join(str(row.get(name)) for name in table.whole_key)
+            bad.append(f"{key}: {error}")

@@ -1,0 +1,148 @@
+"""Moves of an agent store between providers, and the import of another program's database."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from support import servers
+from support.agent_stores import KEY, START, open_agents, session
+
+from hermes_actor.agent_store.migration import move
+from hermes_actor.agents.tables import TABLES
+from hermes_actor.agents.vault import Vault
+from hermes_actor.errors import CannotMigrate
+from hermes_actor.providers.agents import import_database
+
+
+def fill(store):
+    for name in ("a", "b"):
+        agent = store.of(name)
+        agent.agents.provision("/w", name=name, owner="u1", channels=[{"channel_type": "telegram"}],
+                               sandbox={"type": "docker"})  # fmt: skip
+        session(agent, user_ids=["u1"], metadata={"z": 1, "a": [True, None, 0.5]})
+        agent.events.append_many(
+            "s1", [{"role": "user", "content": f"{n} 北京"} for n in range(250)]
+        )
+        agent.memories.put("Deploys happen on Tuesdays", key="k")
+        agent.secrets.set("TOKEN", f"value of {name}")
+        agent.schedules.create("cron", "p", cron_expression="@daily", schedule_id="s")
+        agent.schedules.start_run("s", None, "p")
+        agent.approvals.create("s1", "u1", "tool", "rm")
+    store.skills.upsert({"id": "pdf", "name": "PDF", "path": "/p"})
+    store.skills.enable("pdf", agent="*")
+    store.meta.set_json("gateway.config", {"x": 1})
+
+
+@pytest.mark.parametrize("target_kind", ["embedded", "postgresql"])
+def test_whole_store_moves_and_is_compared(kind, target_kind, tmp_path):
+    told = []
+    with (
+        open_agents(kind, tmp_path / "a.db") as source,
+        open_agents(target_kind, tmp_path / "b.db") as target,
+    ):
+        fill(source)
+        counts = move(source, target, lambda done, total: told.append((done, total)))
+        assert counts == source.agents.counts() == target.agents.counts()
+        assert told[-1][0] == told[-1][1]
+        ours, theirs = source.of("a"), target.of("a")
+        assert theirs.secrets.get("TOKEN") == "value of a"
+        assert theirs.memories.search("deployed") == ours.memories.search("deployed")
+        assert theirs.events.history("s1") == ours.events.history("s1")
+        assert [one["id"] for one in target.of("new").skills.list_enabled()] == ["pdf"]
+        last = ours.events.cursors("s1")["latest_id"]
+        assert theirs.events.append("s1", {"role": "user", "content": "next"}) > last
+        with pytest.raises(CannotMigrate, match="choose an empty target"):
+            move(source, target, lambda *_: None)
+
+
+NEWER = (Path(__file__).parents[1] / "data/openhermit.sql").read_text()
+CHANGES = {
+    "metadata jsonb DEFAULT '{}'": "metadata_json text DEFAULT '{}'",
+    "user_ids jsonb DEFAULT '[]'": "user_ids_json text DEFAULT '[]'",
+    "payload jsonb": "payload_json text",
+    "delivery jsonb": "delivery_json text DEFAULT '\"silent\"'",
+    "policy jsonb": "policy_json text DEFAULT '{}'",
+}
+OLDER = NEWER
+for newer, older in CHANGES.items():
+    OLDER = OLDER.replace(newer, older)
+
+
+def peer_database(schema):
+    """A database with the tables of the peer, filled."""
+    url = servers.new_store("postgresql")
+    older = schema is OLDER
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    sealed = Vault(KEY).encrypt("hunter2")
+    suffix = "_json" if older else ""
+    with engine.begin() as conn:
+        for statement in filter(str.strip, schema.partition("\n")[2].split(";")):
+            conn.execute(text(statement))
+        lines = [
+            ("INSERT INTO agents VALUES"
+             " ('a','Max','/w','{\"x\": 1}',NULL,NULL,'active',:t,:t)", {}),
+            ("INSERT INTO sessions (agent_id, session_id, source_kind, interactive, created_at,"
+             f" last_activity_at, user_ids{suffix})"
+             " VALUES ('a','s1','cli',1,:t,:t,'[\"u1\"]')", {}),
+            (f"INSERT INTO session_events (agent_id,session_id,ts,event_type,payload{suffix},"
+             "content) VALUES ('a','s1',:t,'user',:p,'hi')",
+             {"p": '{"role":"user","content":"hi","messageId":"m1"}'}),
+            (f"INSERT INTO session_events (agent_id,session_id,ts,event_type,payload{suffix})"
+             " VALUES ('a','s1',:t,'channel_message_sent',:p)",
+             {"p": '{"role":"assistant","channel":"telegram","to":"7","text":"sent"}'}),
+            (f"INSERT INTO session_events (agent_id,session_id,ts,event_type,payload{suffix})"
+             " VALUES ('a','gone',:t,'user',:p)", {"p": '{"role":"user"}'}),
+            ("INSERT INTO memories (agent_id,memory_key,content,updated_at)"
+             " VALUES ('a','k','Deploys on Tuesdays','2026-01-01T02:00:00+02:00')", {}),
+            ("INSERT INTO schedules (agent_id,schedule_id,type,status,cron_expression,prompt,"
+             "session_mode,created_at,updated_at) VALUES"
+             " ('a','s','cron','active','@daily','p','ephemeral',:t,:t)", {}),
+            ("INSERT INTO agent_secrets VALUES ('a','TOKEN',:c,:t,:t)", {"c": sealed}),
+            ("INSERT INTO sandboxes VALUES"
+             " ('x','a','default','docker',NULL,'active','{}','{}',:t,:t,NULL)", {}),
+        ]  # fmt: skip
+        for statement, values in lines:
+            conn.execute(text(statement), {"t": START, **values})
+    engine.dispose()
+    return url
+
+
+@pytest.mark.parametrize("schema", [NEWER, OLDER], ids=["newer", "older"])
+def test_database_of_the_peer_is_taken_over(kind, schema, tmp_path):
+    url = peer_database(schema)
+    with open_agents(kind, tmp_path / "agents.db") as target:
+        dry = import_database(url, target, dry_run=True)
+        assert dry["session_events"].new == 3
+        assert not any(target.agents.counts().values())
+        done = import_database(url, target, dry_run=False)
+        assert {name: one.new for name, one in done.items()} == {
+            "agents": 1, "sessions": 1, "session_events": 2, "memories": 1, "schedules": 1,
+            "agent_secrets": 1, "sandboxes": 1,
+        }  # fmt: skip
+        assert len(done["session_events"].left_out) == 1
+        assert not any(one.left_out for name, one in done.items() if name != "session_events")
+        a = target.of("a")
+        assert (a.agents.get()["name"], a.config.get()) == ("Max", {"x": 1})
+        assert [one["content"] for one in a.events.history("s1")] == ["hi", "sent"]
+        assert a.events.history("s1")[1]["metadata"]["source"] == "session_send"
+        assert a.events.find_by_message_id("s1", "m1") == 1
+        assert a.sessions.list(user_id="u1")[0]["source"]["interactive"] is True
+        (memory,) = a.memories.search("deployed")
+        assert memory["created_at"] == memory["updated_at"] == START
+        schedule = a.schedules.get("s")
+        assert (schedule["session_mode"], schedule["delivery"]) == (
+            {"kind": "ephemeral"}, {"kind": "silent"},
+        )  # fmt: skip
+        assert a.secrets.get("TOKEN") == "hunter2"
+        assert a.sandboxes.get("x")["status"] == "provisioned"
+        again = import_database(url, target, dry_run=False)
+        assert not any(one.new for one in again.values())
+        assert target.agents.counts() == {**dict.fromkeys(TABLES, 0), **{
+            name: one.new for name, one in done.items()}}  # fmt: skip
+
+
+def test_other_databases_are_refused(tmp_path):
+    with open_agents("embedded", tmp_path / "agents.db") as target:
+        with pytest.raises(CannotMigrate, match="no tables of OpenHermit"):
+            import_database(servers.new_store("postgresql"), target, dry_run=False)
+        assert not any(target.agents.counts().values())
