@@ -48,6 +48,13 @@ APART = {
     "demo",  # in a home of its own
     "completion", "help", "version", "service uninstall", "service status",  # about no store
 }  # fmt: skip
+OF_AGENTS = {
+    "agents", "channels", "instructions", "mcp", "memories", "sandboxes", "schedules", "secrets",
+    "skills", "users",
+}  # fmt: skip
+"""Groups of commands about a store of agents, which is not a file of sessions."""
+APART |= {name for name in COMMANDS if name.split()[0] in OF_AGENTS}
+
 WITHOUT_END = {"serve"}
 """Serves until it is ended; where it must refuse, it does so at once."""
 
