@@ -143,7 +143,7 @@ class SqlLease(Protocol):
         ...
 
     def rollback(self) -> None:
-        """Undo the transaction. Harmless if it has ended already."""
+        """Undo the transaction. Raises as :meth:`run` if it has ended, and was undone, before."""
         ...
 
     def give_up(self) -> None:

@@ -18,7 +18,7 @@ import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_actor.client.exchange import actor_timeout
 from hermes_actor.client.protocol import encode, stages
-from hermes_actor.errors import DeadlineExceeded, LeaseLost, NotAllowed
+from hermes_actor.errors import LeaseLost, NotAllowed
 from hermes_protocol.client import PendingReply, decode_result
 from hermes_protocol.operations import SqlReply, result_type
 
@@ -281,11 +281,9 @@ class ActorSqlLease:
         self._steps.commit(self._deadline())
 
     def rollback(self) -> None:
-        """Undo the transaction; one that has ended was undone."""
+        """Undo the transaction. Raises as :meth:`run` if it has ended, and was undone, before."""
         try:
             self._steps.rollback(self._deadline())
-        except DeadlineExceeded:
-            self.give_up()  # it broke a limit, or went with a connection
         except BaseException:
             self.give_up()
             raise

@@ -231,6 +231,7 @@ class Connection(RoutedConnection):
         self._refuse_in_transaction("a backup")
         with self._lock:
             self._refresh()
+            self._note_snapshot()
             inside(super().backup, target, **more)
 
     def blobopen(self, table: str, column: str, row: int, /, **more: Any) -> Any:
@@ -245,6 +246,7 @@ class Connection(RoutedConnection):
         self._refuse_in_transaction("a blob that is read in parts")
         with self._lock:
             self._refresh()
+            self._note_snapshot()
             return super().blobopen(table, column, row, **more)
 
     def serialize(self, **more: Any) -> bytes:
@@ -252,6 +254,7 @@ class Connection(RoutedConnection):
         self._refuse_in_transaction("serialize()")
         with self._lock:
             self._refresh()
+            self._note_snapshot()
             return inside(super().serialize, **more)
 
     def deserialize(self, data: Any, /, **more: Any) -> None:

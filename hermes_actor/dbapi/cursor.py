@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
@@ -81,26 +82,27 @@ class _Buffered(Cursor):
     that the cursor keeps no snapshot."""
 
     _rows: deque[Any]
+    _error: Exception | None
+    """Raised by the query behind the rows."""
     _class: type[Cursor]
 
     def fetchone(self) -> Any:
         """Return the next row, or ``None``."""
-        return self._rows.popleft() if self._rows else None
+        return next(self, None)
 
     def fetchmany(self, size: int | None = None) -> list[Any]:
         """Return the next *size* rows, or as many as are left."""
-        most = self.arraysize if size is None else size
-        return [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
+        return list(itertools.islice(self, self.arraysize if size is None else size))
 
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
-        rows, self._rows = list(self._rows), deque()
-        return rows
+        return list(self)
 
     def __next__(self) -> Any:
-        if not self._rows:
-            raise StopIteration
-        return self._rows.popleft()
+        if self._rows:
+            return self._rows.popleft()
+        error, self._error = self._error, None
+        raise error or StopIteration
 
     def execute(self, sql: str, parameters: Any = (), /) -> Self:
         """Forget the rows, and run a statement."""
@@ -120,6 +122,7 @@ class _Buffered(Cursor):
 
     def _unbuffered(self) -> Self:
         self._rows.clear()
+        self._error = None
         self.__class__ = self._class  # type: ignore[assignment]
         return self
 
@@ -127,15 +130,21 @@ class _Buffered(Cursor):
 def buffer(cursor: Cursor) -> bool:
     """Take the rows that *cursor* has not returned yet. Returns False if there were none.
 
-    A cursor steps ahead: it holds a snapshot exactly as long as it has a row to return.
+    A cursor steps ahead: it holds a snapshot exactly as long as it has a row to return. An error of
+    the query is raised where the caller would have met it.
     """
-    rows = sqlite3.Cursor.fetchall(cursor)
-    if not rows:
+    rows, error = deque[Any](), None
+    try:
+        while (row := sqlite3.Cursor.fetchone(cursor)) is not None:
+            rows.append(row)
+    except Exception as raised:  # of a function or factory of the program, too
+        error = raised
+    if not rows and error is None:
         return False
     kind = type(cursor)
     cursor.__class__ = _buffered_class(kind)
     assert isinstance(cursor, _Buffered)
-    cursor._rows, cursor._class = deque(rows), kind
+    cursor._rows, cursor._error, cursor._class = rows, error, kind
     return True
 
 

@@ -41,6 +41,10 @@ _NOTHING = "PRAGMA hermes_actor_nothing"
 
 _COMMIT_NO = "SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'"
 
+_BEGIN: tuple[str, ...] = ("BEGIN",)
+
+_DATA_VERSION = "PRAGMA data_version"
+
 _SHORTEST_SECONDS = 0.25
 """Shortest wait for the write lock, however short the timeout of the program is: every answer of
 another process takes a moment, and no answer is no proof of a lock."""
@@ -82,6 +86,9 @@ class OwnedConnection(BaseConnection):
         self._presenter = Presenter(detects_types=bool(detect_types & sqlite3.PARSE_DECLTYPES))
         self._settings: dict[str, int | str] = {}
         self._reading: weakref.WeakSet[Cursor] = weakref.WeakSet()
+        # Statements that bring the native transaction to where it is; the first one only if it was
+        # not begun by a savepoint.
+        self._begin = _BEGIN
         self._savepoints: list[str] = []
         self._has_snapshot = False
         self._is_stale = self._is_schema_stale = False
@@ -176,7 +183,9 @@ class OwnedConnection(BaseConnection):
         try:
             reply = transaction.open(self._run_of([*prefix, *steps]))
             assert reply is not None
-            if self._has_snapshot and [[seen]] != reply.results[0].rows:
+            if self._has_snapshot and (
+                [[seen]] != reply.results[0].rows or not self._is_latest_snapshot()
+            ):
                 transaction.rollback()
                 raise busy_snapshot()
             self._transaction = transaction
@@ -204,6 +213,20 @@ class OwnedConnection(BaseConnection):
             for (number,) in inside(ask, self, _COMMIT_NO):
                 return int(number)
         return None
+
+    def _is_latest_snapshot(self) -> bool:
+        """Return True if no program has committed since the snapshot, with an actor or without.
+
+        Called while the lease keeps all of them out. The snapshot is exchanged for another one:
+        SQLite says only then that there was a commit.
+        """
+        self._take_rows()
+        with self._private.quiet(self):
+            seen = inside(ask, self, _DATA_VERSION)
+            for sql in ("ROLLBACK", *self._begin, *self._savepoints):
+                inside(ask, self, sql)
+            inside(ask, self, "SELECT 1 FROM sqlite_master LIMIT 1")
+            return inside(ask, self, _DATA_VERSION) == seen
 
     @contextlib.contextmanager
     def _begun(self, was_open: bool) -> Iterator[None]:
@@ -263,9 +286,15 @@ class OwnedConnection(BaseConnection):
         if not was_open and self.in_transaction:
             self._has_snapshot = self._take_rows()
 
+    def _note_snapshot(self) -> None:
+        """Note that the open transaction, if there is one, has read."""
+        if self.in_transaction:
+            self._has_snapshot = True
+
     def _note_end(self) -> None:
         if self._target is not None and not self.in_transaction:
             self._has_snapshot = False
+            self._begin = _BEGIN
             self._savepoints.clear()
             if "defer_foreign_keys" in self._settings:  # SQLite resets it, too
                 self._settings = {
@@ -290,10 +319,7 @@ class OwnedConnection(BaseConnection):
         """Take the rows of unfinished cursors, which hold a snapshot; False if there was none."""
         found = False
         for cursor in list(self._reading):
-            try:
-                found = buffer(cursor) or found
-            except sqlite3.Error:
-                found = True
+            found = buffer(cursor) or found
         self._reading.clear()
         return found
 

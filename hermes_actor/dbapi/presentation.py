@@ -57,7 +57,7 @@ class Presenter:
         """
         run = sqlite3.Cursor.execute
         names = ['AS "' + name.replace('"', '""') + '"' for name in columns]
-        typed = self._typed_head(cursor, query) if query and self._detects_types else None
+        typed = self._typed_head(cursor, query, names) if query and self._detects_types else None
         parameters = _stored(query[1]) if query and typed else ()
         most = cursor.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         if typed is None and len(rows) == 1 and len(names) <= min(most, _MOST_PARAMETERS):
@@ -87,9 +87,16 @@ class Presenter:
         )
         return shown
 
-    def _typed_head(self, cursor: sqlite3.Cursor, query: tuple[str, Bound]) -> str | None:
+    def _typed_head(
+        self, cursor: sqlite3.Cursor, query: tuple[str, Bound], names: list[str]
+    ) -> str | None:
         """Return a query of the same columns without rows, if this connection can run it."""
-        sql = f"SELECT * FROM ({query[0].strip().rstrip(';')}\n) WHERE 0"
+        columns = [f"c{position}" for position in range(len(names))]
+        shown = ", ".join(f"{column} {name}" for column, name in zip(columns, names, strict=True))
+        sql = (
+            f"WITH hermes_actor_query({', '.join(columns)}) AS ({query[0].strip().rstrip(';')}\n)"
+            f" SELECT {shown} FROM hermes_actor_query WHERE 0"
+        )
         try:
             sqlite3.Cursor.execute(cursor, sql, _stored(query[1]))
         except sqlite3.Error:

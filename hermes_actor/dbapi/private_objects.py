@@ -24,7 +24,7 @@ _Authorizer = Callable[[int, str | None, str | None, str | None, str | None], in
 _MISSING = re.compile(r"(?:no such|unknown) (table|function|collation sequence|database):? (\S+)")
 _TEMPORARY_NAMES = "SELECT name FROM sqlite_temp_master"
 
-_SCHEMA_TABLES = frozenset({"sqlite_master", "sqlite_schema"})
+_TEMPORARY_SCHEMA = frozenset({"sqlite_temp_master", "sqlite_temp_schema"})
 
 
 class PrivateObjects:
@@ -97,8 +97,7 @@ class PrivateObjects:
     def run_without_file(self, cursor: sqlite3.Cursor, sql: str, parameters: Any) -> bool:
         """Run a statement here if it uses nothing of the file. Returns False if it does."""
         connection = cursor.connection
-        with self.quiet(connection):
-            own = {name.lower() for (name,) in ask(connection, _TEMPORARY_NAMES)}
+        own = self._names(connection) | _TEMPORARY_SCHEMA
 
         def deny_file(
             action: int, first: str | None, second: str | None, db: str | None, inner: str | None
@@ -108,7 +107,10 @@ class PrivateObjects:
             unnamed = (
                 action == sqlite3.SQLITE_READ and db is None and (first or "").lower() not in own
             )
-            if (db == "main" or unnamed) and first not in _SCHEMA_TABLES:
+            if action == sqlite3.SQLITE_PRAGMA and db is None:
+                # One about a name is about an object of that name, any other about the file.
+                unnamed = (second or "").lower() not in own
+            if db == "main" or unnamed:
                 return sqlite3.SQLITE_DENY
             if self.authorizer is None:
                 return sqlite3.SQLITE_OK
@@ -122,6 +124,16 @@ class PrivateObjects:
         finally:
             sqlite3.Connection.set_authorizer(connection, self.authorizer)
         return True
+
+    def _names(self, connection: sqlite3.Connection) -> set[str]:
+        """Return the names of temporary objects, and of those of attached databases."""
+        with self.quiet(connection):
+            schemas = [name for _, name, _ in ask(connection, "PRAGMA database_list")]
+            names = ask(connection, _TEMPORARY_NAMES)
+            for schema in set(schemas) - {"main", "temp"}:
+                quoted = schema.replace('"', '""')
+                names += ask(connection, f'SELECT name FROM "{quoted}".sqlite_master')
+        return {name.lower() for (name,) in names}
 
     def refuse_mixture(self, connection: sqlite3.Connection, sql: str, parameters: Any) -> None:
         """Raise ``NotSupportedError`` if *sql*, which writes to the file, uses private objects."""
@@ -142,7 +154,10 @@ class PrivateObjects:
             try:
                 ask(connection, f"EXPLAIN {sql}", parameters)
             except sqlite3.Error:
-                return  # something of the open transaction, which only the actor knows
+                # Something of the open transaction, which only the actor knows. The text says what
+                # else it may use; a table of the file may have the same name.
+                mentioned = {word.lower() for word in re.findall(r"\w+", sql)}
+                functions, databases = mentioned, mentioned & self._names(connection)
             finally:
                 sqlite3.Connection.set_authorizer(connection, None)
         used = functions & self.functions

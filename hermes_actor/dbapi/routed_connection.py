@@ -66,9 +66,14 @@ class RoutedConnection(OwnedConnection):
         try:
             inside(_NativeCursor.execute, cursor, sql, parameters)
         except sqlite3.OperationalError as error:
-            if not is_readonly(error):
-                raise
             self._note_begin(was_open)
+            if not is_readonly(error):
+                self._note_snapshot()
+                raise
+        except BaseException:
+            self._note_begin(was_open)
+            self._note_snapshot()  # a read that failed half-way has one, too
+            raise
         else:
             self._ran_here(cursor, first, second, sql, was_open)
             return
@@ -91,10 +96,11 @@ class RoutedConnection(OwnedConnection):
             elif self.in_transaction and first != "BEGIN":
                 # In order: they run in the lease if the transaction comes to write.
                 self._savepoints.append(sql)
+                if not was_open:
+                    self._begin = ()
             self._note_end()
             return
-        if self.in_transaction:
-            self._has_snapshot = True
+        self._note_snapshot()
         if cursor.description is not None:
             self._reading.add(cursor)
         elif first in DML:
@@ -174,6 +180,9 @@ class RoutedConnection(OwnedConnection):
                 if first not in DML:
                     _NativeCursor.executemany(cursor, sql, ())  # says: only DML
                 self._clear(cursor)
+                if self._private.exist:
+                    self._run_each_in_lease(cursor, first, sql, rows)
+                    return
                 rest: Iterator[Any] = iter(rows)
             else:
                 self._refresh()
@@ -195,6 +204,14 @@ class RoutedConnection(OwnedConnection):
                     total += sum(max(0, result.rowcount) for result in reply.results)
                     self._raise_error(reply)
             cursor._rowcount = total
+
+    def _run_each_in_lease(self, cursor: Cursor, first: str, sql: str, rows: Iterable[Any]) -> None:
+        """Run *sql* for each of *rows* by itself: each may be about private objects."""
+        total = 0
+        for row in rows:
+            self._run_in_lease(cursor, first, "", sql, row)
+            total += max(0, cursor.rowcount)
+        cursor._rowcount = total
 
     def _executescript(self, cursor: Cursor, script: Any) -> None:
         self._check_process()

@@ -130,14 +130,13 @@ class WriteTransaction:
 
         After any error it is rolled back, unless its text says that the outcome is unknown.
         """
-        if not self._may_have_written:
-            self.rollback()  # nothing to commit, number and sync
-            return
         try:
             with as_sqlite3():
                 while True:
                     try:
-                        self._leases[-1].commit()
+                        lease = self._leases[-1]
+                        # Nothing to commit, number and sync; but that the lock was held is asked.
+                        (lease.commit if self._may_have_written else lease.rollback)()
                         break
                     except LeaseLost as error:
                         # Not committed: a commit whose answer was lost is answered by its receipt.

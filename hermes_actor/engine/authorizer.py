@@ -27,6 +27,8 @@ _GUEST_WORDS = frozenset({
     "EXPLAIN", "ANALYZE", "REINDEX",
 })  # fmt: skip
 
+_DEFINES = frozenset({"CREATE", "ALTER"})
+
 _SAVEPOINT_WORDS = frozenset({"SAVEPOINT", "RELEASE", "ROLLBACK"})
 
 _GUEST_DENIED = frozenset({
@@ -133,6 +135,9 @@ class Authorizer:
             raise NotAllowed(
                 f"{word or 'an empty statement'} is not open to clients: {rules.refusal}"
             )
+        if word in _DEFINES and _OURS in sql.lower():
+            # No action of SQLite names the table that a foreign key refers to, or a new name.
+            raise NotAllowed(f"names that begin with {_OURS} belong to the actor of the file")
         self._guest = rules
 
     def leave_guest(self) -> None:

@@ -215,8 +215,9 @@ class RunOutcome(NamedTuple):
     changed: bool
 
 
-_WITH_ROWID = re.compile(r"insert|replace", re.IGNORECASE)
-"""A statement without these words neither sets nor uses ``last_insert_rowid()``."""
+_WITH_ROWID = re.compile(r"insert|replace|update|delete", re.IGNORECASE)
+"""A statement without these words neither sets nor uses ``last_insert_rowid()``, and fires no
+trigger that does."""
 
 _ALWAYS_CHANGES = frozenset({"PRAGMA", "ANALYZE", "REINDEX"})
 """Changes that no counter shows. A pragma that only asks is among them: it costs a commit."""

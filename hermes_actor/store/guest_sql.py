@@ -47,7 +47,7 @@ STATEMENT_ERRORS = (
 )
 """Errors that ``sqlite3`` raises for a statement or its values."""
 
-_SKIPPED = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*", re.DOTALL)
+_SKIPPED = re.compile(r"(?:[\s;]+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]+")
 _OR_FAIL = re.compile(r"\bOR\s+FAIL\b", re.IGNORECASE)
 

@@ -140,7 +140,7 @@ def test_the_last_rowid_is_that_of_the_connection_that_asks(port):
     (result,) = port.run(run("INSERT INTO w VALUES (1)", lastrowid=5), 30.0).results
     assert result.lastrowid == 5
     (result,) = port.run(run("UPDATE t SET a = 1", lastrowid=5), 30.0).results
-    assert result.lastrowid is None
+    assert result.lastrowid == 5
     asked = port.run(run("INSERT INTO t(a) SELECT last_insert_rowid()", lastrowid=7), 30.0)
     assert asked.results[0].lastrowid == 71
     assert port.run(run("SELECT a FROM t WHERE id = 71"), 30.0).results[0].rows == [[7]]
@@ -241,7 +241,8 @@ def test_a_lease_goes_with_the_actor_and_says_so(path, actor):
     stop_actor(path, 9)
     with pytest.raises(LeaseLost):
         lease.run(run("INSERT INTO t(a) VALUES (2)"))
-    lease.rollback()
+    with pytest.raises(LeaseLost):
+        lease.rollback()
     lease = actor.open_lease({}, 30.0, first=run("INSERT INTO t(a) VALUES (3)"))
     stop_actor(path, 9)
     with pytest.raises(LeaseLost):
