@@ -57,6 +57,17 @@ FAULTS = [
           ("only=nothing",)),
     Fault("a restore that was given up is made later", "restores", "late-maintenance",
           "made later", ("only=given up",)),
+    Fault("a reset leaves the old session open", "gateway", "reset-without-end",
+          "open without a chat"),
+    Fault("a turn that was lost still writes", "gateway", "token-not-compared",
+          "a turn was entered", (), 120.0),
+    Fault("a message is stored as often as it comes", "gateway", "doubled-deliveries",
+          "a message is doubled"),
+    Fault("a follower notes what it has not written", "gateway", "marked-before-written",
+          "no prefix|differs from its rows", (), 120.0),
+    Fault("an older index file replaces a newer one", "gateway", "index-without-lock",
+          "differs from the routes", (), 120.0),
+    Fault("the index file is written in place", "gateway", "index-in-place", "cannot be read"),
 ]  # fmt: skip
 
 if not wal_reset_safe():

@@ -10,10 +10,28 @@ from typing import Any, Self
 from hermes_actor.gateway.sources import SessionSource
 from hermes_actor.store.gateway.entries import DEFAULTS
 
-__all__ = ["SessionEntry", "is_safe_id", "is_safe_key"]
+__all__ = [
+    "NOT_PENDING", "NOT_RESET", "SessionEntry", "is_safe_id", "is_safe_key", "pending_marks",
+]  # fmt: skip
+
+NOT_PENDING: dict[str, Any] = {
+    "resume_pending": False, "resume_reason": None, "last_resume_marked_at": None,
+}  # fmt: skip
+"""Fields of a chat that waits for nothing."""
+NOT_RESET: dict[str, Any] = {
+    "was_auto_reset": False, "auto_reset_reason": None, "reset_had_activity": False,
+    "is_fresh_reset": False,
+}  # fmt: skip
+"""Fields of a chat whose reset was heard of."""
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[A-Za-z]:$")
 _TIMES = ("created_at", "updated_at", "last_resume_marked_at")
+
+
+def pending_marks(reason: str, now: datetime) -> dict[str, Any]:
+    """Return the fields of a chat that was interrupted now, and is to go on."""
+    marks = {"resume_pending": True, "resume_reason": reason}
+    return marks | {"last_resume_marked_at": now.isoformat()}
 
 
 def is_safe_id(session_id: str) -> bool:

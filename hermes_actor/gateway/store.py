@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.api.turns import ended_turn
-from hermes_actor.errors import HermesActorError
 from hermes_actor.gateway.config import GatewayConfig, load_gateway_config
-from hermes_actor.gateway.entries import SessionEntry
+from hermes_actor.gateway.entries import NOT_PENDING, NOT_RESET, SessionEntry, pending_marks
 from hermes_actor.gateway.hooks import Hooks
 from hermes_actor.gateway.import_index import import_index
 from hermes_actor.gateway.keys import build_session_key
@@ -278,8 +277,7 @@ class SessionStore:
 
     def mark_resume_pending(self, key: str, reason: str = "restart_timeout") -> bool:
         """Note that a chat was interrupted and is to go on; False if unknown or suspended."""
-        marks = {"resume_pending": True, "resume_reason": reason}
-        marks["last_resume_marked_at"] = self.clock().isoformat()
+        marks = pending_marks(reason, self.clock())
         return self._set(key, marks, unless=["suspended"]) is not None
 
     def clear_resume_pending(self, key: str) -> bool:
@@ -287,13 +285,11 @@ class SessionStore:
         entry = self._peek(key)
         if entry is None or not entry.get("resume_pending"):
             return False
-        marks = {"resume_pending": False, "resume_reason": None, "last_resume_marked_at": None}
-        return self._set(key, marks, expect=entry["session_id"]) is not None
+        return self._set(key, NOT_PENDING, expect=entry["session_id"]) is not None
 
     def clear_reset_flags(self, key: str) -> None:
         """Forget that the session of a chat came from a reset: its first message was handled."""
-        names = ("was_auto_reset", "reset_had_activity", "is_fresh_reset")
-        self._set(key, dict.fromkeys(names, False) | {"auto_reset_reason": None})
+        self._set(key, NOT_RESET)
 
     def set_model_override(self, key: str, override: dict[str, Any] | None) -> bool:
         """Keep model, provider and base URL for a chat; never anything secret."""
@@ -311,12 +307,18 @@ class SessionStore:
 
     def _set(self, key: str, fields: dict[str, Any], **options: Any) -> ops.Route | None:
         self._import_once()
-        route = self.db._submit(
-            ops.RouteChange(scope=self.scope, key=key, set=json.dumps(fields), **options)
-        )
+        route = self.db._submit(self.route_change(key, fields, **options))
         if route is not None:
-            self._mirror(soon=True)
+            self.touched()
         return route
+
+    def route_change(self, key: str, fields: dict[str, Any], **options: Any) -> ops.RouteChange:
+        """Return the operation that merges *fields* into the entry of a chat."""
+        return ops.RouteChange(scope=self.scope, key=key, set=json.dumps(fields), **options)
+
+    def touched(self) -> None:
+        """Have the index file follow a change that no reader of it waits for."""
+        self._mirror(soon=True)
 
     # --- many chats --------------------------------------------------------------------------
 
@@ -333,7 +335,7 @@ class SessionStore:
             )
         )
         if marked:
-            self._mirror(soon=True)
+            self.touched()
         return marked
 
     def prune_old_entries(self, max_age_days: int | None) -> int:
@@ -483,10 +485,7 @@ class SessionStore:
         A failure is logged: the messages are stored, and the watcher catches up.
         """
         if self.config.write_jsonl:
-            try:
-                self.transcripts.follow(session_id)
-            except (HermesActorError, OSError) as error:
-                _log.warning("the transcript of %s is behind: %s", session_id, error)
+            self.transcripts.try_follow(session_id)
 
     def load_transcript(self, session_id: str) -> list[dict[str, Any]]:
         """Return the messages of a session, of the store or of a longer file of another program."""

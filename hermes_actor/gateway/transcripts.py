@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.operations as ops
+from hermes_actor.errors import HermesActorError
 from hermes_actor.gateway.entries import is_safe_id
 from hermes_actor.store import message_codec as codec
 from hermes_actor.store import queries
@@ -55,8 +56,19 @@ class Transcripts:
         return self._db._query(queries.transcripts_behind, self._scope, self._scope)
 
     def catch_up(self) -> int:
-        """Bring every file up to date; return how many had to be written."""
-        return sum(self.follow(session_id) for session_id in self.behind())
+        """Bring every file up to date; return how many had to be written.
+
+        A file that cannot be written is named in the log, and keeps no other one behind.
+        """
+        return sum(self.try_follow(session_id) for session_id in self.behind())
+
+    def try_follow(self, session_id: str) -> bool:
+        """Do :meth:`follow`; a failure is logged, because the messages themselves are stored."""
+        try:
+            return self.follow(session_id)
+        except (HermesActorError, OSError) as error:
+            _log.warning("the transcript of %s is behind: %s", session_id, error)
+            return False
 
     def follow(self, session_id: str) -> bool:
         """Write what the file of a session lacks; return False if nothing, or not ours to write."""

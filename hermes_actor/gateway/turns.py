@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import hermes_protocol.operations as ops
+from hermes_actor.api.change import Change
 from hermes_actor.api.turns import Turn
+from hermes_actor.errors import TurnLost
 from hermes_actor.gateway import words
-from hermes_actor.gateway.entries import SessionEntry
+from hermes_actor.gateway.entries import NOT_PENDING, NOT_RESET, SessionEntry, pending_marks
 from hermes_actor.gateway.sources import SessionSource
 from hermes_actor.gateway.transcripts import message_row
 
@@ -67,19 +71,33 @@ class ChatTurn:
         self._turn.renew()
 
     def finish(self, last_prompt_tokens: int | None = None) -> None:
-        """End the turn well: the chat was used now, and waits for nothing."""
-        key = self.entry.session_key
-        self._store.update_session(key, last_prompt_tokens)
-        if self.entry.was_auto_reset or self.entry.is_fresh_reset:
-            self._store.clear_reset_flags(key)
-        self._store.clear_resume_pending(key)
-        self._turn.release()
+        """End the turn well: the chat was used now, and waits for nothing.
+
+        Raises:
+            TurnLost: the turn had ended before; the chat is left as its next holder has it.
+        """
+        now = self._store.clock()
+        fields = {"updated_at": now.isoformat(), **NOT_RESET, **NOT_PENDING}
+        if last_prompt_tokens is not None:
+            fields["last_prompt_tokens"] = last_prompt_tokens
+        self._end(fields, now=now.timestamp())
         self._store.follow_transcript(self.session_id)
 
     def fail(self, reason: str = "restart_timeout") -> None:
-        """End the turn without an answer: the chat is to go on later."""
-        self._store.mark_resume_pending(self.entry.session_key, reason)
-        self._turn.release()
+        """End the turn without an answer: the chat is to go on later, unless the turn was lost."""
+        marks = pending_marks(reason, self._store.clock())
+        with suppress(TurnLost):
+            self._end(marks, unless=["suspended"])
+
+    def _end(self, fields: dict[str, Any], **options: Any) -> None:
+        """Note *fields* and give the turn back, together. A chat that was reset is left alone."""
+        change = self._store.route_change(
+            self.entry.session_key, fields, expect=self.session_id, turn=int(self), **options
+        )
+        with self._store.db.pipeline() as pipeline:
+            pipeline._add(Change(change))
+            pipeline._add(Change(ops.TurnRelease(token=int(self))))
+        self._store.touched()
 
     def __enter__(self) -> Self:
         return self
@@ -103,26 +121,33 @@ def begin_turn(
 
     Each step is atomic, and a crash between two of them leaves what the next message completes.
     """
-    entry = store.get_or_create_session(source)
-    turn = store.db.turn(entry.session_id, holder=holder, wait=wait)
-    try:
-        now = store.peek_session_id(entry.session_key)
-        if now is not None and now not in (entry.session_id, turn.session_id):
-            # While we waited, the chat was reset or switched: this turn is of another session.
+    until = time.monotonic() + wait
+    while True:
+        entry = store.get_or_create_session(source)
+        left = max(0.0, until - time.monotonic())
+        turn = store.db.turn(entry.session_id, holder=holder, wait=left)
+        try:
+            now = store.peek_session_id(entry.session_key)
+            if now in (None, entry.session_id, turn.session_id):
+                return _with_message(ChatTurn(store, entry, turn), store, content, message_key)
+        except BaseException:
             turn.release()
-            return begin_turn(store, source, content, message_key, wait, holder)
-        chat = ChatTurn(store, entry, turn)
-        if message_key is None:
-            chat.append("user", content)
-        else:
-            once = ops.MessageOnce(
-                session_id=chat.session_id,
-                message_key=message_key,
-                message=message_row({"role": "user", "content": content}, store.clock()),
-                turn=int(turn),
-            )
-            chat.is_repeated = not store.db._submit(once).appended
-    except BaseException:
+            raise
+        # While we waited, the chat was reset or switched: this turn is of another session.
         turn.release()
-        raise
+
+
+def _with_message(
+    chat: ChatTurn, store: SessionStore, content: Any, message_key: str | None
+) -> ChatTurn:
+    if message_key is None:
+        chat.append("user", content)
+        return chat
+    once = ops.MessageOnce(
+        session_id=chat.session_id,
+        message_key=message_key,
+        message=message_row({"role": "user", "content": content}, store.clock()),
+        turn=int(chat),
+    )
+    chat.is_repeated = not store.db._submit(once).appended
     return chat

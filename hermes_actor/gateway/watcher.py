@@ -22,7 +22,7 @@ __all__ = ["Watcher"]
 _log = logging.getLogger("hermes_actor.gateway")
 
 _TRIES = 3
-"""Failures of one session after which it is finished without its hooks."""
+"""Failures of one chat after which its session is finished without its memory hook."""
 _PRUNE_SECONDS = 3600.0
 
 
@@ -45,10 +45,7 @@ class Watcher:
         wait = self._first
         while not self._stop.wait(wait):
             wait = self._every
-            try:
-                self.round()
-            except HermesActorError as error:
-                _log.warning("expired sessions were not looked at: %s", error)
+            self._guarded_round()
 
     async def arun(self) -> None:
         """Watch until the task is cancelled."""
@@ -59,10 +56,16 @@ class Watcher:
         while True:
             await anyio.sleep(wait)
             wait = self._every
-            try:
-                await anyio.to_thread.run_sync(self.round)
-            except HermesActorError as error:
-                _log.warning("expired sessions were not looked at: %s", error)
+            await anyio.to_thread.run_sync(self._guarded_round)
+
+    def _guarded_round(self) -> None:
+        try:
+            self.round()
+        except HermesActorError as error:
+            _log.warning("expired sessions were not looked at: %s", error)
+        except Exception:
+            # A full disk or a fault of ours: the next round may be better, no watcher never is.
+            _log.exception("expired sessions were not looked at")
 
     def stop(self) -> None:
         """End :meth:`run` after the session that it is at."""
@@ -80,9 +83,10 @@ class Watcher:
             except TurnBusy:
                 continue  # a message has come; the next round looks again
             except HermesActorError as error:
-                self._failures[route.entry["session_id"]] += 1
-                _log.warning("session %s was not finished: %s", route.entry["session_id"], error)
+                self._failures[route.key] += 1
+                _log.warning("chat %s was not finished: %s", route.key, error)
                 continue
+            self._failures.pop(route.key, None)
             if session_id is not None:
                 finished.append(session_id)
         if store.config.write_jsonl:
@@ -115,7 +119,7 @@ class Watcher:
             if state is None:
                 return None
             reason = self._reason(state)
-            if self._failures[state.tip] < _TRIES:
+            if self._failures[route.key] < _TRIES:
                 store.remember(state, reason)
             claim = ops.RouteClaim(
                 scope=store.scope,
@@ -132,8 +136,7 @@ class Watcher:
         store.hooks.call(
             "session_finalize", session_id=state.tip, platform=platform, reason="session_expired"
         )
-        if store.config.write_sessions_json:
-            store.mirror.changed(soon=True)
+        store.touched()
         return state.tip
 
     def _expired(self, key: str) -> RouteState | None:

@@ -9,6 +9,7 @@ the jobs about disks.
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -411,7 +412,90 @@ def _few_descriptors() -> None:
     _put(spawn, "_wait_ready", wait_ready)
 
 
+def _reset_without_end() -> None:
+    """A reset starts another session, and does not end the old one."""
+    from hermes_actor.store.gateway.files import FileTables
+
+    _put(FileTables, "end_session", lambda *_words: None)
+
+
+def _token_not_compared() -> None:
+    """A write under a turn is taken, whoever has the turn by now."""
+    from hermes_actor.store.gateway import turn_rules
+
+    _put(turn_rules, "fence", lambda *_words: None)
+
+
+def _doubled_deliveries() -> None:
+    """A message is appended however often its platform delivers it."""
+    import hermes_protocol.operations as ops
+    from hermes_actor.store import messages
+    from hermes_actor.store.gateway import files
+    from hermes_actor.store.registry import APPLY
+
+    def append(conn: Any, op: ops.MessageOnce) -> ops.Once:
+        plain = ops.MessageAppend(session_id=op.session_id, message=op.message)
+        return ops.Once(id=messages.append(conn, plain))
+
+    assert APPLY[ops.MessageOnce] is files.append_once
+    APPLY[ops.MessageOnce] = append
+
+
+def _marked_before_written() -> None:
+    """The follower of a transcript keeps how far it has come, and then writes."""
+    from hermes_actor.gateway import transcripts
+
+    plain, late = transcripts._append, transcripts.Transcripts._mark
+
+    def append(*words: Any) -> None:
+        pending.append(words)
+
+    def mark(self: Any, *words: Any) -> None:
+        late(self, *words)
+        while pending:
+            time.sleep(0.01)  # time enough to be killed in between
+            plain(*pending.pop())
+
+    pending: list[Any] = []
+    _put(transcripts, "_append", append)
+    _put(transcripts.Transcripts, "_mark", mark)
+
+
+def _index_without_lock() -> None:
+    """The index file is written from a snapshot that another process may have overtaken."""
+    from hermes_actor.gateway.mirror import Mirror
+    from hermes_actor.store import queries
+
+    def write(self: Mirror) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        routes = self._db._query(queries.all_routes, self._scope)
+        time.sleep(random.uniform(0.0, 0.2))
+        self._replace({route.key: route.entry for route in routes})
+
+    _put(Mirror, "write", write)
+
+
+def _index_in_place() -> None:
+    """The index file is written where it is, and not beside it."""
+    import json
+
+    from hermes_actor.gateway.mirror import Mirror
+
+    def replace(self: Mirror, entries: dict[str, object]) -> None:
+        text = json.dumps(entries, indent=2)
+        with open(self.path, "w") as file:
+            for begin in range(0, len(text), 500):
+                file.write(text[begin : begin + 500])
+                file.flush()
+                time.sleep(0.002)
+
+    _put(Mirror, "_replace", replace)
+
+
 BREAKS: dict[str, Callable[[], None]] = {
+    "reset-without-end": _reset_without_end,
+    "token-not-compared": _token_not_compared,
+    "doubled-deliveries": _doubled_deliveries,
     "decode-errors-only": _decode_errors_only,
     "no-guard": _no_guard,
     "two-owners": _two_owners,
@@ -435,6 +519,9 @@ BREAKS: dict[str, Callable[[], None]] = {
 """Of the process under test, by name."""
 
 _OF_CLIENTS: dict[str, Callable[[], None]] = {
+    "marked-before-written": _marked_before_written,
+    "index-in-place": _index_in_place,
+    "index-without-lock": _index_without_lock,
     "kept-snapshot": _kept_snapshot,
     "shared-connection": _shared_connection,
     "relaxed-commits": _relaxed_commits,

@@ -264,6 +264,30 @@ def test_a_session_without_a_route_is_found_again_by_its_last_message(chats, db,
     assert db.get_session(entry.session_id)["end_reason"] == "idle"
 
 
+def test_a_chat_with_a_route_never_goes_back_to_an_older_session(chats, db):
+    """An open session of the same chat, which another program left, does not undo a reset."""
+    first = chats.get_or_create_session(DM)
+    say(chats, first.session_id)
+    second = chats.reset_session(first.session_key)
+    db.reopen_session(first.session_id)
+    db.end_session(second.session_id, "user_exit")
+    third = chats.get_or_create_session(DM)
+    assert third.session_id not in (first.session_id, second.session_id)
+    assert not third.was_auto_reset
+
+
+def test_a_lost_turn_leaves_the_chat_as_it_is(chats, db):
+    turn = chats.begin_turn(DM, "x")
+    chats.mark_resume_pending(turn.entry.session_key)
+    db.steal_turn(turn.session_id)
+    with pytest.raises(TurnLost):
+        turn.finish(last_prompt_tokens=7)
+    turn.fail("never seen")
+    (entry,) = chats.list_sessions()
+    assert (entry.resume_pending, entry.resume_reason) == (True, "restart_timeout")
+    assert entry.last_prompt_tokens == 0
+
+
 def test_recently_used_chats_are_marked_once(chats, local_time):
     old = SessionSource(platform="telegram", chat_id="1")
     chats.get_or_create_session(old)
@@ -555,6 +579,23 @@ def test_what_a_dead_follower_left_is_cut_off(kept, db):
         rows = [one["content"] for one in db.get_messages(turn.session_id)]
         assert [one["content"] for one in lines_of(kept, turn.session_id)[1:]] == rows
         good = path.read_bytes()
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_one_behind(kept, db, caplog):
+    entries = [
+        kept.get_or_create_session(SessionSource(platform="telegram", chat_id=str(number)))
+        for number in range(3)
+    ]
+    for entry in entries:
+        say(kept, entry.session_id)
+    bad = kept.get_transcript_path(entries[1].session_id)
+    bad.with_suffix(".jsonl.tmp").mkdir(parents=True)
+    assert kept.transcripts.catch_up() == 2
+    assert entries[1].session_id in caplog.text
+    Watcher(kept).round()
+    assert [kept.get_transcript_path(entry.session_id).exists() for entry in entries] == [
+        True, False, True,
+    ]  # fmt: skip
 
 
 def test_files_of_other_programs_are_read_and_never_written(kept, db):

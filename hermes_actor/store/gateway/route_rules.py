@@ -32,7 +32,7 @@ def open_route(tables: Tables, op: ops.RouteOpen) -> ops.Route:
         tables.remove_turn(op.gone)
     found = tables.find(op.scope, op.key)
     if found is None:
-        return _begin(tables, op)
+        return _recover(tables, op) or _begin(tables, op)
     _check_turn(tables, op, found.entry, op.now)
     if op.force_new and op.seen in (None, found.entry["session_id"]):
         return _restart(tables, op, found.entry, None)
@@ -93,28 +93,38 @@ def reset_reason(
     return None
 
 
-def _begin(tables: Tables, op: ops.RouteOpen) -> ops.Route:
-    """Go on in a session of the chat that no route leads to, or start one without a notice."""
+def _recover(tables: Tables, op: ops.RouteOpen) -> ops.Route | None:
+    """Go on in a session of a chat without a route. By its last message, or it would live for ever.
+
+    A chat with a route never comes here: what is found again could undo its reset.
+    """
     found = None if op.force_new else tables.live_session(op.key, op.peer.source)
     used = None if found is None else tables.last_message(found)
+    if found is None or used is None:
+        return None
+    reason = None if op.held else reset_reason({}, used, op.idle_before, op.daily_before)
+    if reason is not None:
+        tables.end_session(found, op.now, reason)
+        return None
+    tables.reopen_session(found)
+    return _write(tables, op, {**_given_entry(op), "session_id": found}, "recovered")
+
+
+def _begin(tables: Tables, op: ops.RouteOpen) -> ops.Route:
+    """Start a session without a notice."""
+    tables.create_session(op.new_id, op.key, op.peer, op.now)
+    return _write(tables, op, _given_entry(op), "created")
+
+
+def _given_entry(op: ops.RouteOpen) -> Entry:
     entry = loads(op.entry)
     assert entry is not None
-    if found is not None and used is not None:
-        # By its last message: a session that is found again must not live for ever.
-        reason = None if op.held else reset_reason({}, used, op.idle_before, op.daily_before)
-        if reason is None:
-            tables.reopen_session(found)
-            entry["session_id"] = found
-            return _write(tables, op, entry, "recovered")
-        tables.end_session(found, op.now, reason)
-    tables.create_session(op.new_id, op.key, op.peer, op.now)
-    return _write(tables, op, entry, "created")
+    return entry
 
 
 def _restart(tables: Tables, op: ops.RouteOpen, old: Entry, reason: str | None) -> ops.Route:
     """End the session of a chat and start another one; with a *reason* it is an automatic reset."""
-    entry = loads(op.entry)
-    assert entry is not None
+    entry = _given_entry(op)
     if reason is not None:
         entry["was_auto_reset"] = True
         entry["auto_reset_reason"] = reason
