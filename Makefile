@@ -55,7 +55,7 @@ lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 
-bench: $(BSTAMP)  ## compare with the peer program in one run (figures for the README)
+bench: $(BSTAMP)  ## compare with the peer program in one run (figures for docs/figures.md)
 	@$(BENCH)/bin/python stress/bench_reads.py
 
 bench-commands: $(BSTAMP)  ## commands from start to exit on a large file, beside the peer's
@@ -83,7 +83,7 @@ bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restar
 stress: $(STAMP) $(PSTAMP) $(ASTAMP) strace servers  ## the verification programme, about a quarter of an hour, one table at its end
 	@$(BIN)/python stress/run.py
 
-stress-figures: $(STAMP)  ## write the figures of the last whole run into README and docs
+stress-figures: $(STAMP)  ## write the figures of the last whole run into the docs
 	@$(BIN)/python stress/figures.py
 
 stress-long: $(STAMP) $(PSTAMP) $(ASTAMP) strace servers  ## the same without an end; Ctrl-C shows the table

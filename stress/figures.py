@@ -1,7 +1,7 @@
 """Writes the tables of the verification programme into the documentation, from a whole run.
 
 ``make stress`` leaves ``.stress/result.json``; ``python stress/figures.py [FILE]`` writes what it
-says between the marks of README.md and docs/design/verification.md. No figure there is written by
+says between the marks of docs/figures.md and docs/design/verification.md. No figure there is written by
 hand, and a run in which a job was not good is refused.
 """
 
@@ -31,7 +31,7 @@ def written(page: str, text: str) -> str:
 
 
 def summary(result: dict[str, Any], by_job: Reports) -> str:
-    """The short table of README.md: what happens, and how often it did in this run."""
+    """The short table of docs/figures.md: what happens, and how often it did in this run."""
 
     def done(*jobs: str) -> str:
         return f"{sum(by_job[job]['done'] for job in jobs):,}"
@@ -107,7 +107,7 @@ def _took(result: dict[str, Any]) -> str:
     )
 
 
-PAGES = {"README.md": summary, "docs/design/verification.md": whole}
+PAGES = {"docs/figures.md": summary, "docs/design/verification.md": whole}
 
 
 def main() -> int:
