@@ -1,8 +1,8 @@
 """Writes the tables of the verification programme into the documentation, from a whole run.
 
 ``make stress`` leaves ``.stress/result.json``; ``python stress/figures.py [FILE]`` writes what it
-says between the marks of docs/figures.md and docs/design/verification.md. No figure there is written by
-hand, and a run in which a job was not good is refused.
+says between the marks of docs/figures.md and docs/design/verification.md. No figure there is
+written by hand, and a run in which a job was not good is refused.
 """
 
 from __future__ import annotations

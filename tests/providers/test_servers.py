@@ -29,6 +29,7 @@ from hermes_actor.providers.sql import receipts, registry, schema, tables
 from hermes_actor.providers.sql.dialect import Classification, RetryAction
 from hermes_actor.providers.sql.session_db import ServerSessionDB
 from hermes_actor.store import dispatch, queries
+from hermes_actor.store.gateway import reads as _gateway_reads  # noqa: F401 (registers answers)
 from hermes_actor.store.registry import ANSWER, APPLY
 from hermes_protocol import operations as ops
 
