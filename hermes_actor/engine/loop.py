@@ -354,22 +354,33 @@ class _Loop:
         # A text that has failed may be due in minutes; barriers end by their deadline meanwhile.
         self._barrier_pause = min(pause or 0.0, limits.ASIDE_LOOK_SECONDS)
         for job in list(self._barriers):
-            done = job.through
-            # Notes are not settled up to an id, as messages are indexed: while one is left, any
-            # message below may be the one that lacks.
-            if more and (writer.index.unsettled or writer.index.watermark < job.through):
-                done = min(writer.index.watermark, job.through - 1)
-            elif large := self._large_texts(job):
-                done = min(large) - 1
-            outcome = Outcome()
-            if done < job.through:
-                # Asked only of what is not done: a barrier that is reached is never too late.
-                if self._clock() <= job.deadline:
-                    continue
-                outcome = Outcome(error=_behind(done, job.through, writer.index.failure))
-            self._barriers.remove(job)
-            self._finish(job, outcome)
+            try:
+                outcome = self._barrier_outcome(job, more)
+            except Exception as error:
+                # Of this barrier alone: left in the list, it would fail every slice, and with it
+                # the searches behind it.
+                self._unexpected("a wait for the index", error)
+                outcome = Outcome(error=writer.connection.explain(error))
+            if outcome is not None:
+                self._barriers.remove(job)
+                self._finish(job, outcome)
         self._sent()
+
+    def _barrier_outcome(self, job: IndexBarrier, more: bool) -> Outcome | None:
+        """Return the reply to *job*; ``None`` if it waits on. *more*: the slice has left work."""
+        index, done = self._writer.index, job.through
+        # Notes are not settled up to an id, as messages are indexed: while one is left, any
+        # message below may be the one that lacks.
+        if more and (index.unsettled or index.watermark < job.through):
+            done = min(index.watermark, job.through - 1)
+        elif large := self._large_texts(job):
+            done = min(large) - 1
+        if done >= job.through:
+            return Outcome()
+        # Asked only of what is not done: a barrier that is reached is never too late.
+        if self._clock() <= job.deadline:
+            return None
+        return Outcome(error=_behind(done, job.through, index.failure))
 
     def _large_texts(self, job: IndexBarrier) -> set[int]:
         """Return those that *job* still waits for; what is written meanwhile is not among them."""

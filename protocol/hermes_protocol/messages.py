@@ -57,6 +57,9 @@ NIL = Raw(b"\xc0")
 Seq: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 """The number of a request of one client."""
 
+MessageId: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""The id of a stored message: what an INTEGER column can hold."""
+
 
 class _Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="?"):
     pass
@@ -197,7 +200,7 @@ class CatchUp(_Message, frozen=True, kw_only=True, tag="catch-up"):
     """
 
     ask: int
-    through: int
+    through: MessageId
     timeout: float | None = field(default=None, name="patience")
     verify: bool = False
     damaged: int | None = None

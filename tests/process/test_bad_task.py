@@ -149,6 +149,21 @@ def test_unexpected_error_ends_one_thing_alone(path, tmp_path, where, monkeypatc
     assert actor.exit_code() == 0
 
 
+def test_wait_for_the_index_that_fails_holds_up_no_other(path):
+    """Searches that wait for the index share a list; one that fails again and again leaves it."""
+    fails = """
+if args[1] == 77:
+    raise RuntimeError('injected')
+"""
+    where = "hermes_actor.engine.index.maintenance:IndexMaintenance.pending_large_texts"
+    with serving(path, prelude=around(where, fails)) as actor, closing(Wire(path)) as wire:
+        wire.send({"t": "catch-up", "ask": -1, "through": 77, "patience": 60.0})
+        wire.send({"t": "catch-up", "ask": -2, "through": 0, "patience": 60.0})
+        assert wire.answer(-1)["t"] == "failed"
+        assert wire.answer(-2)["t"] == "done"
+        assert "RuntimeError: injected" in actor.last_words()
+
+
 ATTEMPT = [
     "hermes_actor.actor.handoff.child:SuccessorProcess.__init__",
     "hermes_actor.actor.handoff.child:SuccessorProcess.ready",

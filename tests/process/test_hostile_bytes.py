@@ -244,6 +244,18 @@ def test_unknown_fields_are_skipped_everywhere(path, neighbour):
     assert neighbour.get_meta("unknown fields") == "kept"
 
 
+def test_id_that_no_message_can_have_ends_one_connection(path, neighbour):
+    """The writer would meet it in every wait for the index, its own and those of others."""
+    with closing(Wire(path)) as wire:
+        wire.send({"t": "catch-up", "ask": -1, "through": 2**63, "patience": 60.0})
+        wire.until_end()
+    with closing(Wire(path)) as wire:
+        wire.send({"t": "catch-up", "ask": -1, "through": 2**63 - 1, "patience": 60.0})
+        assert wire.answer(-1)["t"] == "done"
+    neighbour.append_message("neighbour", "user", "walrus")
+    assert len(neighbour.search_messages("walrus")) == 1
+
+
 def test_numbers_may_leap_and_do_not_fall_back(path):
     with closing(Wire(path)) as wire:
         assert wire.do(2**63 - 2, {"op": "meta.set", "key": "leap", "value": "1"})["t"] == "ok"
