@@ -45,7 +45,7 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> None:
     paths = creatable_paths(db, PLAIN)
     old = None
     with contextlib.suppress(NotRunning):
-        old = running_actor(paths)
+        old = running_actor(paths, timeout)
     pids: list[int] = []
     with waiting(lambda: describe_end(paths, pids)):
         managed = old is not None and _restart_service(paths, old, timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def stop(db: Path | None, timeout: float, force: bool, as_json: bool) -> int:
 
 def end_actor(paths: StorePaths, timeout: float, *, force: bool, as_json: bool) -> int:
     pids: list[int] = []
+    deadline = time.monotonic() + timeout
     try:
         with waiting(lambda: describe_end(paths, pids)):
             pid = stop_actor(paths, timeout, on_pid=pids.append)
@@ -66,7 +68,7 @@ def end_actor(paths: StorePaths, timeout: float, *, force: bool, as_json: bool) 
         stuck = pids[0] if pids else lock_holder(paths)
         signals = [] if pids else [signal.SIGTERM]
         signals += [signal.SIGKILL] * force
-        if stuck is None or not _end_by_signal(stuck, signals, timeout):
+        if stuck is None or not _end_by_signal(stuck, signals, deadline):
             if as_json:
                 print_result({"ended": False, "pid": stuck}, "", as_json)
             again = "" if force else ", or kill it: hermes-actor stop --force"
@@ -84,12 +86,16 @@ def describe_end(paths: StorePaths, pids: list[int]) -> str:
     return f"pid {pids[0]} is draining" if pids else f"the actor of {paths.db} does not answer yet"
 
 
-def _end_by_signal(pid: int, signals: Sequence[signal.Signals], timeout: float) -> bool:
-    """Send *signals* in order until the process exits; return True if it did."""
+def _end_by_signal(pid: int, signals: Sequence[signal.Signals], deadline: float) -> bool:
+    """Send *signals* in order until the process exits; return True if it did.
+
+    SIGKILL comes at *deadline*, and has its own time.
+    """
     with ProcessEnd(pid) as end:
         for number in signals:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            if end.wait(limits.OWNED_SECONDS if number == signal.SIGKILL else timeout):
+            left = max(0.0, deadline - time.monotonic())
+            if end.wait(limits.OWNED_SECONDS if number == signal.SIGKILL else left):
                 return True
     return False

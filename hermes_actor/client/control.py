@@ -173,7 +173,7 @@ def has_owner(paths: StorePaths) -> bool:
     return lock_holder(paths) is not None
 
 
-def running_actor(paths: StorePaths) -> int:
+def running_actor(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> int:
     """Return the pid of the actor. Starts none, not even by socket activation.
 
     Raises :class:`NotRunning` if there is none, :class:`AlreadyOwned` if a process owns the store
@@ -183,7 +183,7 @@ def running_actor(paths: StorePaths) -> int:
     holder = lock_holder(paths)
     if holder is None:
         raise NotRunning(f"no actor serves {paths.db}")
-    status = ask_status(paths)
+    status = ask_status(paths, min(timeout, _STATUS_SECONDS))
     if status is None:
         # Between the end of a listener and the exit of its process, or a program in embedded mode.
         with ProcessEnd(holder) as end:
@@ -207,7 +207,8 @@ def stop_actor(
     :class:`DeadlineExceeded` if the process is still there after *timeout* seconds.
     """
     deadline = time.monotonic() + timeout
-    pid = running_actor(paths)
+    # Half of the time: one that does not answer is signalled by the caller, in the other half.
+    pid = running_actor(paths, timeout / 2)
     on_pid(pid)
     # Opened before the drain is asked for: afterwards the pid may belong to another process.
     with ProcessEnd(pid) as end:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -91,6 +92,16 @@ def test_stop_ends_one_that_does_not_answer(path):
         done = command("stop", "--db", path, "--timeout", "0.1", "--force")
         assert (done.returncode, done.stdout) == (0, f"stopped the actor (pid {actor.pid})\n")
         assert actor.exit_code() == -signal.SIGKILL
+
+
+def test_restart_beside_one_that_does_not_answer_keeps_its_timeout(path):
+    with serving(path) as actor:
+        os.kill(actor.pid, signal.SIGSTOP)
+        done = command("restart", "--db", path, "--timeout", "0.2")
+        os.kill(actor.pid, signal.SIGCONT)
+    assert done.returncode == 1
+    (seconds,) = re.findall(r"has not answered for ([0-9.]+) s", done.stderr)
+    assert float(seconds) < 5.0, "the time of a status request"
 
 
 def test_stop_names_a_program_that_owns_the_store_without_serving(path):
