@@ -281,10 +281,9 @@ def test_damage_of_a_file_that_no_actor_serves(open_store, path, kind):
 def test_change_beside_leaves_that_fail_when_they_are_merged(db, path, kind, change):
     """The change does not touch them; the index is rebuilt when its turn in them comes."""
     fill(db)
-    with raw(path) as conn:
-        for table in FTS_TABLES:
-            # Segments are merged, and so read, with every write.
-            conn.execute(f"INSERT INTO {table}({table}, rank) VALUES ('crisismerge', 2)")
+    # Segments are merged, and so read, with every write.
+    merge = "INSERT INTO {0}({0}, rank) VALUES ('crisismerge', 2)"
+    script(*(merge.format(table) for table in FTS_TABLES))(path)
     db.append_message("kept", "user", TEXT.format("last"))
     assert found(db) == [1, 2, 3, 4, 5, 6, 7]
     damage(path, kind, *FTS_TABLES)
