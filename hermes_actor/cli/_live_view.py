@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +22,7 @@ from hermes_actor.cli.output import size_text
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import ConnectionStatus, Status
 
-__all__ = ["RateMeter", "live_panel", "render"]
+__all__ = ["RateMeter", "live_display", "live_panel", "render"]
 
 _CLIENTS_SHOWN = 8
 
@@ -37,10 +41,45 @@ class RateMeter:
 
 
 @contextlib.contextmanager
+def live_display() -> Iterator[Live]:
+    """Give a display that is redrawn in place; the terminal is clean after the block."""
+    with _no_caret(), Live(auto_refresh=False, transient=True) as live:
+        yield live
+
+
+@contextlib.contextmanager
+def _no_caret() -> Iterator[None]:
+    """Keep the terminal from showing ``^C``: behind a panel as wide as the screen it begins a new
+    line, and the first line of the panel would be left there.
+    """
+    # In the background a change of the terminal stops the process.
+    if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    *modes, local, in_speed, out_speed, keys = before
+    _set_terminal([*modes, local & ~termios.ECHOCTL, in_speed, out_speed, keys])
+    try:
+        yield
+    finally:
+        _set_terminal(before)
+
+
+def _set_terminal(attributes: list[Any]) -> None:
+    # Blocked, the signal does not stop a process that is in the background by now.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        with contextlib.suppress(termios.error):  # the terminal may be gone
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
 def live_panel() -> Iterator[Callable[[Status], None]]:
     """Give a function that redraws one panel in place; the terminal is clean after the block."""
     rate = RateMeter()
-    with Live(auto_refresh=False, transient=True) as live:
+    with live_display() as live:
         yield lambda status: live.update(render(status, rate(status)), refresh=True)
 
 

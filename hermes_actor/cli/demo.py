@@ -166,9 +166,9 @@ def _view(as_json: bool) -> Iterator[Draw]:
     elif not sys.stdout.isatty():
         yield _Lines().draw
     else:
-        from rich.live import Live
+        from hermes_actor.cli._live_view import live_display
 
-        with Live(auto_refresh=False, transient=True) as live:
+        with live_display() as live:
             yield _Picture(lambda picture: live.update(picture, refresh=True)).draw
 
 

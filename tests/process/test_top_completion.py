@@ -39,6 +39,16 @@ def test_top_in_a_terminal(path, tmp_path):
         screen.wait_for("[exit 0]")
 
 
+def test_interrupted_service_leaves_nothing_of_its_panel(path, tmp_path):
+    """The panel is as wide as the screen: what the terminal shows of the key comes below it."""
+    with terminal(tmp_path, "serve", "--db", path, columns=80, lines=24) as screen:
+        screen.wait_for("latency")
+        screen.press("C-c")
+        shown = screen.wait_for("[exit 0]")
+    assert "serving: " not in shown
+    assert not set("╭│╰") & set(shown)
+
+
 def test_top_for_scripts(path):
     with serving(path) as actor:
         done = command("top", "--db", path, "--json", "--count", 2, "--interval", "0.1")
