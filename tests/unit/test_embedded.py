@@ -539,6 +539,15 @@ def test_calls_during_a_close_get_an_answer(open_embedded, path):
 # Continuing a session.
 
 
+def test_message_of_an_unknown_session_names_the_session_and_the_file(tmp_path):
+    path = tmp_path / "state.db"
+    with SessionDB(path, mode="embedded") as db, pytest.raises(ConstraintFailed) as caught:
+        db.append_message("nope", "user", "x")
+    words = "FOREIGN KEY constraint failed"
+    assert str(caught.value) == f"{words}: there is no session 'nope' in {path}"
+    assert (caught.value.sqlite_message, caught.value.executed) == (words, "no")
+
+
 def test_continuation_ends_its_parent_and_gets_the_next_title(db, clock):
     db.create_session("a", "cli", model="m", user_id="u", system_prompt="p", model_config={"x": 1})
     db.set_session_title("a", "trip")
