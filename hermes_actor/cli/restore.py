@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -59,8 +61,8 @@ def restore(
     paths = creatable_paths(db, PLAIN)
     copies = list_backups(paths.db)
     if list_:
-        listed = [{"path": str(copy), "bytes": copy.stat().st_size} for copy in copies]
-        lines = [f"{size_text(copy.stat().st_size):>10}  {copy}" for copy in copies]
+        listed = [_described(copy) for copy in copies]
+        lines = [_line(found) for found in listed]
         print_result(listed, "\n".join(lines) or "no backups yet: hermes-actor backup", as_json)
         return
     source = copy or (copies[-1] if copies else None)
@@ -94,3 +96,13 @@ def _content(db: Path, kind: str) -> str:
     if isinstance(found, PlainCounts):
         return f"{count(found.tables, 'table')}, {size_text(db.stat().st_size)}"
     return f"{count(found.sessions, 'session')}, {count(found.messages, 'message')}"
+
+
+def _described(copy: Path) -> dict[str, Any]:
+    found = copy.stat()
+    return {"path": str(copy), "bytes": found.st_size, "time": round(found.st_mtime)}
+
+
+def _line(found: dict[str, Any]) -> str:
+    made = datetime.fromtimestamp(found["time"])
+    return f"{made:%Y-%m-%d %H:%M}  {size_text(found['bytes']):>10}  {found['path']}"

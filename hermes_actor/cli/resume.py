@@ -96,7 +96,7 @@ def resume(
             facts = {key: row[key] for key in ("title", "source", "model", "system_prompt")}
             print_json({"session_id": found.id, **facts, "messages": messages})
             return
-        _show(store, found, row, messages, minimal)
+        _show(store, found, row, messages, minimal=minimal, peek=peek)
 
 
 def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name: bool) -> str:
@@ -118,7 +118,9 @@ def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name
     return found
 
 
-def _show(store: CommandStore, found: Target, row: Row, messages: list[Row], minimal: bool) -> None:
+def _show(
+    store: CommandStore, found: Target, row: Row, messages: list[Row], *, minimal: bool, peek: bool
+) -> None:
     if found.id != found.asked:
         print(styled(plain(f"Session {found.asked} goes on in {found.id}"), dim=True))
     total = [m for m in messages if m["role"] != "session_meta"]
@@ -128,7 +130,9 @@ def _show(store: CommandStore, found: Target, row: Row, messages: list[Row], min
         print(f"Session {plain(found.id)}{title} is empty; it starts fresh.")
         return
     counts = f"{count(users, 'user message')}, {len(total)} total messages"
-    print(f"↻ Resumed session {plain(found.id)}{title} ({counts})")
+    # Only looked at, it is as it was: ended, or open elsewhere.
+    what = "Session" if peek else "↻ Resumed session"
+    print(f"{what} {plain(found.id)}{title} ({counts})")
     config = load(store.home, "display")
     if minimal or config.read(settings.RESUME_DISPLAY) == "minimal":
         return

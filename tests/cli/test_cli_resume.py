@@ -89,9 +89,11 @@ def test_resume_of_an_unknown_name_is_an_error(home):
 
 def test_resume_reopens_an_ended_session(home):
     home.add("s", "x", ended=0)
-    home("resume", "-r", "s", "--peek")
+    looked = home("resume", "-r", "s", "--peek")
+    assert looked.lines[0].startswith("Session s (")
     assert home.row("s")["ended_at"] is not None
-    home("resume", "-r", "s")
+    resumed = home("resume", "-r", "s")
+    assert resumed.lines[0].startswith("↻ Resumed session s (")
     row = home.row("s")
     assert (row["ended_at"], row["end_reason"]) == (None, None)
 

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 from support.actors import contents, folder_of, own
@@ -60,6 +61,8 @@ def test_backup_tells_what_it_has_made_and_keeps_as_many_as_the_settings_say(pat
     assert len(kept) == 3
     listed = command("restore", "--db", path, "--list").stdout.splitlines()
     assert [line.split()[-1] for line in listed] == kept
+    newest = datetime.fromtimestamp(one.stat().st_mtime)
+    assert f"{newest:%Y-%m-%d %H:%M} " in listed[-2]
 
 
 def test_backup_of_an_empty_file_is_refused_and_an_update_goes_on(path):

@@ -36,7 +36,7 @@ _UNSUPPORTED = ("html", "trace")
 @click.option("--session-id", metavar="ID", help="Export only this session.")
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]), default="jsonl",
-    show_default=True, help="File format; html and trace are not supported.",
+    metavar="[jsonl|md|qmd]", show_default=True, help="File format.",
 )  # fmt: skip
 @click.option(
     "--only", type=click.Choice(["user-prompts"]), help="Write one record per user message."
