@@ -420,7 +420,7 @@ def _reset_without_end() -> None:
 
 
 def _token_not_compared() -> None:
-    """A write under a turn is taken, a caller who has the turn by now."""
+    """A write under a turn is taken, also when another process has the turn by now."""
     from hermes_actor.store.gateway import turn_rules
 
     _put(turn_rules, "fence", lambda *_words: None)
