@@ -104,11 +104,14 @@ def _is_dead(pid: str) -> bool:
 
 
 class Proxy:
-    """Stands between a client and the socket of a server, and can cut at the word COMMIT.
+    """Stands between a client and the socket of a server, and can cut at a commit.
 
-    ``cut`` is ``before``: the word never reaches the server; or ``after``: it does, and the answer
-    never reaches the client. Each cut happens once.
+    A commit is the word COMMIT, or a statement that is a transaction of its own. ``cut`` is
+    ``before``: it never reaches the server; or ``after``: it does, and the answer never reaches the
+    client. Each cut happens once.
     """
+
+    _COMMITS = (b"COMMIT", b"NOTED AS")
 
     def __init__(self, server: Path | str, path: Path) -> None:
         self._server = server
@@ -135,7 +138,7 @@ class Proxy:
         back.start()
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 16):
-                if self.cuts and b"COMMIT" in data.upper():
+                if self.cuts and any(word in data.upper() for word in self._COMMITS):
                     self._cut(self.cuts.pop(0), data, client, server)
                     return
                 server.sendall(data)

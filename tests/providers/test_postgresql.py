@@ -1,6 +1,7 @@
 """What only PostgreSQL has."""
 
 import logging
+import time
 from urllib.parse import quote
 
 import psycopg
@@ -12,6 +13,7 @@ from support.stores import chosen_kinds
 from hermes_actor import SessionDB
 from hermes_actor.errors import BadConfig, Unsupported
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
+from hermes_protocol.operations import MessageAppend, MessageRow, SessionTokens
 
 pytestmark = pytest.mark.skipif(
     "postgresql" not in chosen_kinds(), reason="another kind of store was asked for"
@@ -162,3 +164,45 @@ def test_a_ready_pool_stays_the_caller_s(url):
     assert not any(conn.closed for conn in pool.free)
     for conn in pool.free:
         conn.close()
+
+
+def _requests_of(db, tmp_path, change):
+    """Return the requests that *change* sends: each ends with a Sync or is a simple Query."""
+    with db._port.database.engine.connect() as conn:
+        pgconn = conn.connection.driver_connection.pgconn
+    log = tmp_path / "trace"
+    with open(log, "wb") as file:
+        pgconn.trace(file.fileno())
+        change()
+        pgconn.untrace()
+    sent = [line.split("\t") for line in log.read_text().splitlines()]
+    return [line for line in sent if "F" in line and {"Sync", "Query"} & set(line)]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_message_takes_one_round_trip(db, tmp_path, role):
+    for number in range(6):  # the driver prepares a statement after five executions
+        db.append_message("s", role, str(number))
+    assert len(_requests_of(db, tmp_path, lambda: db.append_message("s", role, "x"))) == 1
+    assert db.message_count("s") == 7
+
+
+def test_tokens_take_one_round_trip(db, tmp_path):
+    requests = _requests_of(db, tmp_path, lambda: db.update_token_counts("s", input_tokens=5))
+    assert len(requests) == 1
+    assert db.get_session("s")["input_tokens"] == 5
+
+
+def test_one_statement_finds_its_receipt(db):
+    """A change that is sent twice is made once, and the second time returns the first result."""
+    database = db._port.database
+    append = MessageAppend(
+        session_id="s", message=MessageRow(role="user", timestamp=1.0, content="once")
+    )
+    tokens = SessionTokens(id="s", started_at=1.0, input_tokens=3)
+    for operation in (append, tokens):
+        ticket = database.tickets.issue(operation)
+        results = [database.write([ticket], time.monotonic() + 60) for _ in range(3)]
+        assert results[0] == results[1] == results[2]
+    assert db.message_count("s") == 1
+    assert db.get_session("s")["input_tokens"] == 3

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError, StatementError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.errors import Closed, HermesActorError, OutcomeUnknown, RequestError
@@ -70,6 +70,10 @@ class _Try:
     def commits(self) -> None:
         """Note that the receipt is inserted: from here a commit may happen without an answer."""
         self.before, self.uncertain = False, True
+
+    def may_commit(self) -> None:
+        """Note that a commit may happen without an answer; doubts about earlier ones stay."""
+        self.uncertain = True
 
     def undone(self) -> None:
         """Note that the server rolled this attempt back; doubts about earlier ones stay."""
@@ -158,6 +162,10 @@ class Database:
 
         def attempt() -> list[Outcome]:
             known.begin()
+            if len(tickets) == 1 and not self._is_short(deadline):
+                outcome = self._write_at_once(tickets[0], known)
+                if outcome is not None:
+                    return [outcome]
             with self.engine.connect() as conn:
                 with conn.begin() as transaction:
                     self._limit(conn, deadline)
@@ -165,15 +173,43 @@ class Database:
                     known.commits()
                     transaction.commit()
                 known.uncertain = False
-                self._sweep(conn, tickets)
                 return outcomes
 
         try:
-            return self._try(attempt, deadline, known)
+            outcomes = self._try(attempt, deadline, known)
         except HermesActorError as error:
             if len(tickets) > 1:
                 return [Outcome(error=error)] * len(tickets)
             raise
+        self._sweep(tickets)
+        return outcomes
+
+    def _write_at_once(self, ticket: Ticket, known: _Try) -> Outcome | None:
+        """Apply a change by one statement; ``None`` if that is not possible: nothing was changed.
+
+        The general way then says why: it finds the receipt, or raises the error.
+        """
+        change = self.dialect.one_statement(ticket)
+        if change is None:
+            return None
+        with self.engine.connect() as conn:
+            conn = conn.execution_options(isolation_level="AUTOCOMMIT")
+            known.may_commit()
+            try:
+                row = conn.execute(*change).first()
+            except StatementError as error:
+                # The server has answered, and so it has rolled the statement back; all else is in
+                # doubt until the receipt is there, or is found.
+                if self._classify(error).action is not RetryAction.RECONNECT:
+                    known.undone()
+                if isinstance(error, IntegrityError):
+                    return None
+                raise
+            if row is None:
+                known.undone()
+                return None
+            known.uncertain = False
+            return Outcome(row[0])
 
     def _apply(
         self, server: ServerConnection, conn: Connection, tickets: Sequence[Ticket]
@@ -194,16 +230,19 @@ class Database:
                 outcomes.append(Outcome(error=found.error))
         return outcomes
 
-    def _sweep(self, conn: Connection, tickets: Sequence[Ticket]) -> None:
+    def _sweep(self, tickets: Sequence[Ticket]) -> None:
         if any(sweep_is_due(ticket) for ticket in tickets):
-            with contextlib.suppress(SQLAlchemyError), conn.begin():
+            with contextlib.suppress(SQLAlchemyError), self.engine.begin() as conn:
                 sweep(ServerConnection(conn, self.dialect))
 
     def _limit(self, conn: Connection, deadline: float) -> None:
         left = max(deadline - time.monotonic(), 0.001)
-        # The connection has a limit of its own; only a caller who waits less needs another one.
-        short = left < 0.9 * self.dialect.settings.statement_timeout_seconds
-        self.dialect.limit_statements(conn, left if short else None)
+        self.dialect.limit_statements(conn, left if self._is_short(deadline) else None)
+
+    def _is_short(self, deadline: float) -> bool:
+        """Return True for a caller who waits less than the limit that every connection has."""
+        left = deadline - time.monotonic()
+        return left < 0.9 * self.dialect.settings.statement_timeout_seconds
 
     def _classify(self, error: BaseException) -> Classification:
         if isinstance(error, StatementError) and isinstance(error.orig, HermesActorError):

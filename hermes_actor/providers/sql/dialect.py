@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from hermes_actor.api.provider import Capabilities
     from hermes_actor.providers.sql.connection import ServerConnection
+    from hermes_actor.providers.sql.receipts import Ticket
 
 __all__ = ["Classification", "Cursor", "RetryAction", "ServerDialect", "Settings", "Step"]
 
@@ -183,6 +184,14 @@ class ServerDialect(ABC):
 
         ``None``: the limit of the settings.
         """
+
+    def one_statement(self, ticket: Ticket) -> tuple[Executable, Mapping[str, Any]] | None:
+        """Return a change with its receipt as one statement; ``None`` if it takes several.
+
+        The statement returns one row, whose first value is the result, or no row and then it has
+        changed nothing. A receipt that exists makes it fail with an ``IntegrityError``.
+        """
+        return None
 
     def begin_snapshot(self, conn: Connection) -> None:
         """Have all statements of the transaction that begins now see one state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
@@ -19,21 +19,28 @@ from hermes_actor.store.rows import Row
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
 
-__all__ = ["insert_all"]
+if TYPE_CHECKING:
+    from hermes_actor.providers.sql.dialect import ServerDialect
+
+__all__ = ["COUNTED", "insert_all", "message_values"]
 
 _FIELDS = tuple(column.name for column in MESSAGES if column.name not in ("id", "session_id"))
 
 
-def _values(conn: ServerConnection, session_id: Any, row: MessageRow) -> dict[str, Any]:
+def message_values(dialect: ServerDialect, session_id: Any, row: MessageRow) -> dict[str, Any]:
+    """Return the columns of a message to insert.
+
+    Raises :class:`ConstraintFailed` without a role.
+    """
     values = {name: getattr(row, name) for name in _FIELDS}
     values["content"] = from_value(row.content)
     values["session_id"] = session_id
     if row.role is None:
         raise ConstraintFailed("NOT NULL constraint failed: messages.role")
-    return conn.dialect.message_values(values)
+    return dialect.message_values(values)
 
 
-_COUNT = (
+COUNTED = (
     update(sessions)
     .where(BY_ID)
     .values(
@@ -41,6 +48,7 @@ _COUNT = (
         tool_call_count=sessions.c.tool_call_count + bindparam("calls"),
     )
 )
+"""Count one more message of the session *key*, with *calls* of tools."""
 
 
 @applies(MessageAppend)
@@ -50,10 +58,10 @@ def append(conn: ServerConnection, op: MessageAppend) -> int:
     The ids of one session rise in commit order. Raises :class:`ConstraintFailed` if the session
     does not exist or there is no role.
     """
-    values = _values(conn, op.session_id, op.message)
+    values = message_values(conn.dialect, op.session_id, op.message)
     # The session first: the transaction that holds its row draws the next id, so the ids of one
     # session rise in the order of its commits.
-    done = conn.execute(_COUNT, {"key": op.session_id, "calls": op.message.calls})
+    done = conn.execute(COUNTED, {"key": op.session_id, "calls": op.message.calls})
     if not done.rowcount:
         raise missing_session(op.session_id)
     inserted = conn.execute(insert(conn.dialect.messages), values)
@@ -77,7 +85,7 @@ def insert_all(
 
     Raises :class:`ConstraintFailed` if there are messages but no such session.
     """
-    values = [_values(conn, session_id, row) for row in rows]
+    values = [message_values(conn.dialect, session_id, row) for row in rows]
     # The session first, as for an appended message: its row is locked from here on.
     there = _set_counters(conn, session_id, len(rows), sum(row.calls for row in rows))
     if rows and not there:

@@ -32,7 +32,10 @@ from hermes_protocol.operations import Operation, result_type
 if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
 
-__all__ = ["KEPT_CHANGES", "SESSIONS", "About", "Served", "Ticket", "Tickets", "apply_once"]
+__all__ = [
+    "KEPT_CHANGES", "NIL", "SESSIONS", "About", "Served", "Ticket", "Tickets", "apply_once",
+    "note_of",
+]  # fmt: skip
 
 KEPT_CHANGES = 100_000
 """Receipts that are always kept: a subscriber may be that many changes behind."""
@@ -90,7 +93,8 @@ class Tickets:
         self.__init__()  # type: ignore[misc]
 
 
-_NIL = _encode(None)
+NIL = _encode(None)
+"""The result of a change that has none."""
 _BY_TICKET = (changes.c.client == bindparam("of_client"), changes.c.seq == bindparam("of_seq"))
 _FIND = select(changes.c.digest, changes.c.result).where(*_BY_TICKET)
 _NOTE_RESULT = update(changes).where(*_BY_TICKET).values(result=bindparam("answer"))
@@ -112,6 +116,18 @@ def _about(operation: Operation[Any]) -> About:
 SESSIONS = Served("sessions", ensure_schema, _apply, _about)
 
 
+def note_of(ticket: Ticket, served: Served = SESSIONS) -> dict[str, Any]:
+    """Return the columns of the receipt of *ticket*, but the result."""
+    about = served.about(ticket.operation)
+    return {
+        "client": ticket.client,
+        "seq": ticket.seq,
+        "digest": ticket.digest,
+        "op": about.op,
+        "session_id": about.subject,
+    }
+
+
 def apply_once(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS) -> Any:
     """Apply the change of *ticket* unless it was applied before; return its result in both cases.
 
@@ -120,15 +136,7 @@ def apply_once(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS
     """
     kind = type(ticket.operation)
     key = {"of_client": ticket.client, "of_seq": ticket.seq}
-    about = served.about(ticket.operation)
-    note = {
-        "client": ticket.client,
-        "seq": ticket.seq,
-        "digest": ticket.digest,
-        "result": _NIL,
-        "op": about.op,
-        "session_id": about.subject,
-    }
+    note = {**note_of(ticket, served), "result": NIL}
     if not conn.dialect.insert_if_absent(conn, changes, note):
         ((digest, result),) = conn.tuples(_FIND, key)
         if digest != ticket.digest:

@@ -17,7 +17,7 @@ from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.rows import Row
 from hermes_actor.store.sessions import check_may_continue
 
-__all__: list[str] = []
+__all__ = ["booked"]
 
 _PLAIN = ("user_id", "model", "model_config", "system_prompt", "parent_session_id")
 
@@ -69,16 +69,17 @@ def book_tokens(conn: ServerConnection, op: ops.SessionTokens) -> None:
 
     A session that does not exist is created with the source ``unknown``.
     """
-    booked = _booked(op)
-    if not set_columns(conn, op.id, **booked):
+    values = booked(op)
+    if not set_columns(conn, op.id, **values):
         unknown = ops.SessionCreate(
             id=op.id, source="unknown", model=op.model, started_at=op.started_at
         )
         create(conn, unknown)
-        set_columns(conn, op.id, **booked)
+        set_columns(conn, op.id, **values)
 
 
-def _booked(op: ops.SessionTokens) -> dict[str, Any]:
+def booked(op: ops.SessionTokens) -> dict[str, Any]:
+    """Return the new values of the columns of a session for which tokens are booked."""
     columns = sessions.c
     values: dict[str, Any] = {}
     for name in COUNTERS:

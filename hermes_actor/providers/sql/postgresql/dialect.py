@@ -27,7 +27,9 @@ from hermes_actor.providers.sql.postgresql import notify as following
 from hermes_actor.providers.sql.postgresql import search as searching
 from hermes_actor.providers.sql.postgresql.connection import engine_of_url
 from hermes_actor.providers.sql.postgresql.errors import classify
+from hermes_actor.providers.sql.postgresql.one_statement import OneStatement, one_statement
 from hermes_actor.providers.sql.query_tree import Node
+from hermes_actor.providers.sql.receipts import Ticket
 from hermes_actor.providers.sql.tables import COMMON, metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
 
@@ -197,6 +199,9 @@ class PostgreSQLDialect(ServerDialect):
         row, key = insert(table), list(table.primary_key.columns)
         new = {name: row.excluded[name] for name in changed}
         return row.on_conflict_do_update(index_elements=key, set_=new)
+
+    def one_statement(self, ticket: Ticket) -> OneStatement | None:
+        return one_statement(self, ticket)
 
     def limit_statements(self, conn: Connection, seconds: float | None) -> None:
         if seconds is not None:  # else the connection has the limit already
