@@ -178,7 +178,7 @@ class ActorClient:
         """Return the changes after ``commit_no`` *after*, or from now on."""
         from hermes_actor.client.subscription import ActorChangeStream  # few programs subscribe
 
-        return ActorChangeStream(self.paths, after, timeout)
+        return ActorChangeStream(self.paths, after, timeout, self._connection.kind)
 
     def release(self) -> None:
         """End one use; the last one closes the client."""

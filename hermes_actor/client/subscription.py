@@ -15,6 +15,7 @@ from hermes_actor.client.connect import RetryPolicy, handshake, program_name
 from hermes_actor.client.protocol import subscription_protocol
 from hermes_actor.errors import Closed, SpawnFailed
 from hermes_actor.system import fork
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.framing import FrameError
 
 if TYPE_CHECKING:
@@ -100,11 +101,13 @@ class ActorChangeStream:
     for before an error says why there is none; the next call tries again.
     """
 
-    def __init__(self, paths: StorePaths, after: int | None, timeout: float) -> None:
+    def __init__(
+        self, paths: StorePaths, after: int | None, timeout: float, kind: str = SESSIONS
+    ) -> None:
         self._paths = paths
         self._timeout = timeout
         self._closed = False
-        self._begin(subscription_protocol(program_name(), after))
+        self._begin(subscription_protocol(program_name(), after, kind=kind))
         # Before it connects: a fork in another thread must find the socket here to close.
         fork.notify(self)
         try:
