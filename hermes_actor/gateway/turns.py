@@ -24,12 +24,14 @@ __all__ = ["ChatTurn", "begin_turn"]
 class ChatTurn:
     """The turn of a chat: ``with store.begin_turn(source, text) as turn``.
 
-    Leaving the block finishes it; an error inside marks the chat as interrupted.
+    Leaving the block finishes it, unless the block did; an error inside marks the chat as
+    interrupted.
     """
 
     def __init__(self, store: SessionStore, entry: SessionEntry, turn: Turn) -> None:
         self._store = store
         self._turn = turn
+        self._ended = False
         self.entry = entry
         self.session_id = turn.session_id
         self.is_repeated = False
@@ -91,6 +93,7 @@ class ChatTurn:
 
     def _end(self, fields: dict[str, Any], **options: Any) -> None:
         """Note *fields* and give the turn back, together. A chat that was reset is left alone."""
+        self._ended = True
         change = self._store.route_change(
             self.entry.session_key, fields, expect=self.session_id, turn=int(self), **options
         )
@@ -103,6 +106,8 @@ class ChatTurn:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self._ended:
+            return
         if kind is None:
             self.finish()
         else:

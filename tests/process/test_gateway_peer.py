@@ -127,6 +127,33 @@ print(json.dumps(answers))
 """
 
 
+FILES = """
+import os, sys
+from datetime import datetime
+from pathlib import Path
+import gateway.session as session
+from gateway.config import GatewayConfig, Platform, SessionResetPolicy
+
+session._now = lambda: datetime(2026, 3, 27, 22, 30, 0, 250000)
+config = GatewayConfig(default_reset_policy=SessionResetPolicy(mode="none"))
+store = session.SessionStore(Path(os.environ["HERMES_HOME"]) / "sessions", config)
+for chat in ("100", "北京", "é"):
+    source = session.SessionSource(
+        platform=Platform.TELEGRAM, chat_id=chat, user_id="u1", chat_name=chat
+    )
+    entry = store.get_or_create_session(source)
+store.suspend_session(entry.session_key)
+store.mark_resume_pending(store.list_sessions()[0].session_key)
+time = "2026-03-27T22:30:00.250000"
+meta = {"role": "session_meta", "tools": [], "model": None, "platform": "telegram"}
+store.append_to_transcript(entry.session_id, meta | {"timestamp": time}, skip_db=True)
+for role, content in (("user", "你好 \\u2028 \\"é\\""), ("assistant", "hi\\n")):
+    message = {"role": role, "content": content, "timestamp": time}
+    store.append_to_transcript(entry.session_id, message)
+print(entry.session_id)
+"""
+
+
 def make_program(rng):
     kinds = ["get"] * 8 + ["wait"] * 6 + ["reset", "switch", "suspend", "tokens", "force"]
     kinds += ["prune", "recent"]
@@ -202,3 +229,29 @@ def test_random_programs_give_the_sessions_of_the_peer(tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the agent program is not installed")
+def test_files_are_those_of_the_peer_byte_for_byte(tmp_path):
+    """The index that it left is imported and written again; a transcript is written from rows."""
+    env = {**os.environ, "PYTHONPATH": str(FOLDER), "HERMES_HOME": str(tmp_path)}
+    words = [sys.executable, "-c", FILES]
+    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    session_id = done.stdout.strip()
+    index = tmp_path / "sessions" / "sessions.json"
+    transcript = tmp_path / "sessions" / f"{session_id}.jsonl"
+    of_peer = index.read_bytes(), transcript.read_bytes()
+    with SessionDB(tmp_path / "state.db", mode="embedded") as db:
+        hooks = Hooks(entry_points=False)
+        store = SessionStore(tmp_path / "sessions", GatewayConfig(), db=db, hooks=hooks)
+        assert len(store.routes()) == 3
+        index.unlink()
+        store.mirror.write()
+        transcript.unlink()
+        moment = datetime(2026, 3, 27, 22, 30, 0, 250000).timestamp()
+        # The times of rows are those of the machine.
+        db._conn.execute("UPDATE sessions SET started_at = ?", (moment,))
+        db._conn.execute("UPDATE messages SET timestamp = ?", (moment,))
+        store.transcripts.catch_up()
+        store.close()
+    assert (index.read_bytes(), transcript.read_bytes()) == of_peer

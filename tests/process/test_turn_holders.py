@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -118,6 +119,7 @@ def test_a_forked_child_holds_nothing(db):
 
 COUNTERS = """
 import sys
+import threading
 from pathlib import Path
 from hermes_actor import SessionDB
 
@@ -141,6 +143,7 @@ def test_processes_come_one_after_the_other(db):
 
 CHATS = """
 import sys
+import threading
 from pathlib import Path
 from hermes_actor import SessionDB
 from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
@@ -184,3 +187,72 @@ def test_killed_gateways_leave_one_open_session_for_every_chat(db, tmp_path):
         with store.begin_turn(SessionSource(platform="echo", chat_id=str(chat)), "x", wait=60):
             pass
     store.close()
+
+
+SENDER = """
+import sys
+import threading
+from pathlib import Path
+from hermes_actor import SessionDB
+from hermes_actor.errors import TurnBusy
+from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
+
+db = SessionDB(Path(sys.argv[1]), timeout=60)
+store = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+source = SessionSource(platform="echo", chat_id="1")
+try:
+    store.begin_turn(source, "too early", wait=0)
+except TurnBusy:
+    print("busy", flush=True)
+with store.begin_turn(source, "from the other process", wait=120) as turn:
+    print(turn.session_id, flush=True)
+store.close()
+db.close()
+"""
+
+
+def test_a_message_that_waits_for_a_compression_lands_in_the_continuation(db):
+    store = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+    source = SessionSource(platform="echo", chat_id="1")
+    command = [sys.executable, "-c", SENDER, str(db.db_path)]
+    with store.begin_turn(source, "first") as turn:
+        before = turn.session_id
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sender:
+            assert sender.stdout.readline() == "busy\n"
+            after = turn.compress([{"role": "user", "content": "summary"}])
+            turn.append("assistant", "answer")
+            turn.finish()
+            assert sender.stdout.readline().strip() == after
+            assert sender.wait(60) == 0
+    assert [one["content"] for one in db.get_messages(before)] == ["first"]
+    assert [one["content"] for one in db.get_messages(after)] == [
+        "summary",
+        "answer",
+        "from the other process",
+    ]
+    assert store.peek_session_id(store.session_key(source)) == after
+    store.close()
+
+
+def test_many_that_wait_and_give_up_leave_no_trace(db):
+    before = ask_status(resolve_paths(db.db_path), 10)
+    busy = []
+
+    def wait_a_little(_number):
+        try:
+            db.turn("s", wait=0.2)
+        except TurnBusy as error:
+            busy.append(error)
+
+    with db.turn("s", holder="first") as turn:
+        threads = [threading.Thread(target=wait_a_little, args=(one,)) for one in range(100)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(busy) == len(threads)
+        db.append_message("s", "user", "mine", turn=turn)
+        assert [one.token for one in db.list_turns()] == [turn.token]
+    assert db.list_turns() == []
+    assert ask_status(resolve_paths(db.db_path), 10).pid == before.pid
+    db.turn("s").release()

@@ -335,6 +335,21 @@ def test_a_turn_stores_a_message_once_and_clears_marks(chats, db, local_time):
     assert db.list_turns() == []
 
 
+def test_a_turn_that_is_finished_inside_its_block_is_finished_once(chats, db):
+    with chats.begin_turn(DM, "one") as turn:
+        turn.finish(last_prompt_tokens=700)
+        # The next holder may have the chat before the block is left.
+        with chats.begin_turn(DM, "two") as following:
+            assert following.session_id == turn.session_id
+    (entry,) = chats.list_sessions()
+    assert entry.last_prompt_tokens == 700
+    assert not entry.resume_pending
+    with chats.begin_turn(DM, "three") as turn:
+        turn.fail()
+    assert chats.list_sessions()[0].resume_pending
+    assert db.list_turns() == []
+
+
 def test_notice_after_a_reset_comes_once(chats, local_time):
     with chats.begin_turn(DM, "x") as turn:
         pass
