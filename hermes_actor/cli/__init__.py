@@ -80,6 +80,18 @@ COMMANDS = {
 }
 """Every command in its group of the help, with the first sentence of its own help."""
 
+PACKAGES = {
+    "Start here": "start",
+    "Sessions": "sessions",
+    "Gateway": "gateway",
+    "Agents": "agents",
+    "Actor": "actor",
+    "Safety": "safety",
+    "Update and move": "move",
+    "For programs": "programs",
+}
+"""The package that holds the commands of a heading."""
+
 _ALIASES = {"drain": "stop", "sessiondb migrate": "migrate"}
 """Names that other programs and older scripts use."""
 
@@ -101,7 +113,7 @@ class _Program(LazyGroup):
 
 
 @click.group(
-    cls=_Program, package=__name__, groups=COMMANDS, aliases=_ALIASES,
+    cls=_Program, package=__name__, groups=COMMANDS, packages=PACKAGES, aliases=_ALIASES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 @click.version_option(__version__, "-V", "--version", prog_name="hermes-actor")
@@ -149,7 +161,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from hermes_actor.cli.errors import CommandError, show_error
+    from hermes_actor.cli.output.errors import CommandError, show_error
     from hermes_actor.errors import HermesActorError
 
     _prepare_streams()

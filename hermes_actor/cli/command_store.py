@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hermes_actor import limits
 from hermes_actor.api.provider import StoreMethods
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.output import waiting, waiting_for
+from hermes_actor.cli.output.console import waiting, waiting_for
+from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.store import ReadOnlyStore, closing_store, server_of
 from hermes_actor.client.file_queries import FileQueries
 from hermes_actor.client.reader import Reader

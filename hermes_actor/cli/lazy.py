@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,11 +19,13 @@ _ALIKE = 0.6
 
 
 class LazyGroup(click.Group):
-    """A group whose command NAME is in the module NAME of *package*.
+    """A group whose command NAME is in the module NAME of *package*, or of a package in it.
 
     *groups* has, under each heading of the help, the commands with the first sentence of their own
     help; it stands there as well because the help must not import every command. A test compares
-    the two. *aliases* are further names, of one word or two, which no list shows.
+    the two. *packages* has the package in *package* that holds the commands of a heading; without
+    it, all are in *package* itself. *aliases* are further names, of one word or two, which no list
+    shows.
     """
 
     def __init__(
@@ -32,12 +33,18 @@ class LazyGroup(click.Group):
         *args: Any,
         package: str,
         groups: Mapping[str, Mapping[str, str]],
+        packages: Mapping[str, str] | None = None,
         aliases: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.package, self.groups, self.aliases = package, groups, aliases or {}
+        self.groups, self.aliases = groups, aliases or {}
         self.table = {name: line for part in groups.values() for name, line in part.items()}
+        self.homes = {
+            name: f"{package}.{packages[heading]}" if packages else package
+            for heading, part in groups.items()
+            for name in part
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.table)
@@ -47,7 +54,7 @@ class LazyGroup(click.Group):
         if name not in self.table:
             return None
         module = importlib.import_module(
-            f"{self.package}.{_MODULES.get(name, name.replace('-', '_'))}"
+            f"{self.homes[name]}.{_MODULES.get(name, name.replace('-', '_'))}"
         )
         found = (one for one in vars(module).values() if isinstance(one, click.Command))
         return next(one for one in found if one.name == name)
@@ -64,20 +71,23 @@ class LazyGroup(click.Group):
 
     def _advice(self, ctx: click.Context, typed: str) -> str:
         """Return a question that names the commands that *typed* may mean."""
-        known = dict(self._inner_commands(ctx)) | {name: name for name in self.table}
+        known = {name: name for name in self.table}
+        for name, whole in self._inner_commands(ctx):
+            known.setdefault(name, whole)
         alike = difflib.get_close_matches(typed.lower(), sorted(known), cutoff=_ALIKE)
         if not alike:
             return f" See: {ctx.command_path} --help"
         return " Did you mean " + " or ".join(f"'{known[name]}'" for name in alike) + "?"
 
     def _inner_commands(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
-        """Yield the commands of groups in here, alone and with the name of their group."""
-        here = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(here.__path__):
-            if module.ispkg and module.name in self.table:
-                inner = self.get_command(ctx, module.name)
-                for name in inner.list_commands(ctx) if isinstance(inner, click.Group) else ():
-                    yield name, f"{module.name} {name}"
+        """Yield the commands of groups in here, alone and with the name of their group.
+
+        Imports every command, and only a mistyped command waits for that.
+        """
+        for outer in self.table:
+            command = self.get_command(ctx, outer)
+            for name in command.list_commands(ctx) if isinstance(command, click.Group) else ():
+                yield name, f"{outer} {name}"
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from the table, without importing any of them."""

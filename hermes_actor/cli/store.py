@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, ParamSpec, Protocol, TypeVar
 
 from hermes_actor import limits
-from hermes_actor.cli.errors import fail
+from hermes_actor.cli.output.errors import fail
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import (
     CannotOpen,

@@ -5,8 +5,8 @@ import json
 import pytest
 from support.cli_home import DAY, NOW, called, said
 
-from hermes_actor.cli.formatting import short_duration
-from hermes_actor.cli.insights import bars
+from hermes_actor.cli.output.formatting import short_duration
+from hermes_actor.cli.sessions.insights import bars
 
 
 def test_insights_without_sessions_say_so(home):

@@ -5,7 +5,7 @@ import re
 import pytest
 from support.cli_home import DAY, NOW, said
 
-from hermes_actor.cli.formatting import relative_time
+from hermes_actor.cli.output.formatting import relative_time
 from hermes_actor.ids import new_session_id
 
 

@@ -13,7 +13,7 @@ import pytest
 from pages import DOCS, PAGES, ROOT, blocks, rows_of, section
 
 from hermes_actor import errors, limits, settings
-from hermes_actor.cli.service import systemd
+from hermes_actor.cli.actor.service import systemd
 from hermes_actor.paths import resolve_paths
 from hermes_actor.store.schema import SCHEMA_VERSION
 

@@ -16,7 +16,8 @@ from rich.console import Console
 from support.actors import wait_for
 
 from hermes_actor import SessionDB
-from hermes_actor.cli import demo, run
+from hermes_actor.cli import run
+from hermes_actor.cli.start import demo
 from hermes_actor.testing import scenario as stage
 from hermes_actor.testing.history import Write
 from hermes_actor.testing.records import SOURCE, Recorded, checksum

@@ -24,8 +24,9 @@ from support.files import query
 from support.processes import SCRIPTS
 
 from hermes_actor import SessionDB
-from hermes_actor.cli import migrate as cli
-from hermes_actor.cli import output, run
+from hermes_actor.cli import run
+from hermes_actor.cli.move import migrate as cli
+from hermes_actor.cli.output import console as output
 from hermes_actor.providers.migration import endpoint
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
 from hermes_actor.providers.sql import transfer

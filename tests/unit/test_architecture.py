@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import typing
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,8 @@ import hermes_protocol
 from hermes_actor import cli, errors
 from hermes_actor.agents import changes as agent_changes
 from hermes_actor.agents.changes import registry as agent_registry
-from hermes_actor.cli import gateway, sessions
+from hermes_actor.cli.gateway import gateway
+from hermes_actor.cli.sessions import sessions
 from hermes_actor.store import dispatch
 from hermes_actor.store.registry import APPLY
 from hermes_protocol import agents as agent_ops
@@ -251,7 +253,7 @@ def test_descriptors_of_any_number_are_waited_for():
 FILES_OF_THEIR_OWN = {
     "_export_documents": "the manifest is added to",
     "_shell": "the history of its statements",
-    "output_files": "what people name",
+    "files": "what people name",
 }
 """Modules of the command line that write or rename files, and which."""
 
@@ -265,7 +267,7 @@ def test_files_that_people_name_are_written_in_one_place():
         if module.startswith("hermes_actor.cli.")
         and re.search(f"{shape}|{opened}", file.read_text("utf-8"))
     }
-    assert writes - set(FILES_OF_THEIR_OWN) == set(), "use hermes_actor.cli.output_files"
+    assert writes - set(FILES_OF_THEIR_OWN) == set(), "use hermes_actor.cli.output.files"
 
 
 def test_commands_hold_no_sql():
@@ -328,23 +330,29 @@ def test_private_names_are_not_imported_by_other_modules():
 
 
 def test_modules_of_commands_are_named_like_the_commands():
-    """Others begin with an underscore, or are the helpers of all commands."""
-    helpers = {"command_store", "errors", "formatting", "lazy", "options", "output"}
-    helpers |= {"output_files", "store", "checks", "systemd", "launchd"}
-    for group, package in (
-        (cli.COMMANDS, "hermes_actor.cli"),
-        (sessions.COMMANDS, "hermes_actor.cli.sessions"),
-        (gateway.COMMANDS, "hermes_actor.cli.gateway"),
-    ):
-        named = {name.replace("-", "_") for part in group.values() for name in part} - {"import"}
+    """One package for each heading of the help; what is no command begins with an underscore."""
+    expected = {package: set(cli.COMMANDS[heading]) for heading, package in cli.PACKAGES.items()}
+    for package, group in (("sessions", sessions.COMMANDS), ("gateway", gateway.COMMANDS)):
+        expected[package] |= {name for part in group.values() for name in part}
+    for package, commands in expected.items():
+        prefix = f"hermes_actor.cli.{package}."
         there = {
             name
             for module in modules()
-            if module.startswith(f"{package}.")
-            and "." not in (name := module.removeprefix(f"{package}."))
+            if module.startswith(prefix) and "." not in (name := module.removeprefix(prefix))
         }
-        found = {name for name in there if not name.startswith("_")} - helpers
-        assert found == named | ({"import_"} & found)
+        named = {name.replace("-", "_") for name in commands} - {"import"}
+        found = {name for name in there if not name.startswith("_")}
+        assert found == named | ({"import_"} & found), package
+
+
+MOST_MODULES = 27
+"""Modules of one package: more are a package that wants to be split."""
+
+
+def test_packages_are_small_enough_to_be_read():
+    sizes = Counter(file.parent for file in modules().values())
+    assert {folder for folder, size in sizes.items() if size > MOST_MODULES} == set()
 
 
 def test_sqlite3_is_imported_somewhere():

@@ -21,9 +21,10 @@ from support.fake_builds import serving
 from hermes_actor.actor import socket_activation
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.sd_notify import ServiceManager
-from hermes_actor.cli import run, service
-from hermes_actor.cli.service._manager import unit_name
-from hermes_actor.cli.service.systemd import Systemd
+from hermes_actor.cli import run
+from hermes_actor.cli.actor import service
+from hermes_actor.cli.actor.service._manager import unit_name
+from hermes_actor.cli.actor.service.systemd import Systemd
 from hermes_actor.client import spawn
 from hermes_actor.errors import AlreadyOwned
 from hermes_actor.paths import resolve_paths
@@ -355,7 +356,7 @@ def test_unit_has_what_a_service_needs(home):
 
 
 def test_package_that_was_found_through_the_path_is_found_by_the_service(home, monkeypatch):
-    root = str(Path(service.__file__).parents[3])
+    root = str(Path(service.__file__).parents[4])
     monkeypatch.setenv("PYTHONPATH", f"{root}{os.pathsep}/else where")
     found = settings(units(home / "state.db")["hermes-actor-" + digest(home) + ".service"])
     assert found["Environment"] == [f'"PYTHONPATH={root}:/else where"']
@@ -460,7 +461,7 @@ class Fake:
 def fake(tmp_path, monkeypatch):
     fake = Fake(tmp_path)
     monkeypatch.setenv("PATH", str(fake.folder))
-    monkeypatch.setattr("hermes_actor.cli.service._STARTED_SECONDS", 0.0)
+    monkeypatch.setattr("hermes_actor.cli.actor.service._STARTED_SECONDS", 0.0)
     return fake
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hermes_actor.cli.errors import fail
+from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.store import existing_paths
 
 if TYPE_CHECKING:

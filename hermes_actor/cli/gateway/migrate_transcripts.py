@@ -9,7 +9,7 @@ import click
 
 from hermes_actor.cli.gateway._store import folder_option, opened
 from hermes_actor.cli.options import db_option, dry_run_option, json_option
-from hermes_actor.cli.output import print_result, waiting
+from hermes_actor.cli.output.console import print_result, waiting
 
 __all__ = ["migrate_transcripts"]
 

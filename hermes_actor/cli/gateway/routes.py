@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.formatting import plain, relative_time
 from hermes_actor.cli.gateway._store import folder_option, opened
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import print_result
+from hermes_actor.cli.output.console import print_result
+from hermes_actor.cli.output.formatting import plain, relative_time
 
 if TYPE_CHECKING:
     from hermes_actor.gateway.store import SessionStore

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from hermes_actor.cli.formatting import count
 from hermes_actor.cli.gateway._store import folder_option, opened
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import print_result
+from hermes_actor.cli.output.console import print_result
+from hermes_actor.cli.output.formatting import count
 
 __all__ = ["watch"]
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hermes_actor.cli._table import Column, table
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import clock_time, count, plain, print_json
-from hermes_actor.cli.output import confirm, print_result, progress
+from hermes_actor.cli.output.console import confirm, print_result, progress
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.formatting import clock_time, count, plain, print_json
+from hermes_actor.cli.output.table import Column, table
 from hermes_actor.cli.sessions._filters import filters_of, find, headline, summary
 from hermes_actor.store.rows import Row
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hermes_actor.cli.command_store import CommandStore
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain
-from hermes_actor.cli.output import confirm
-from hermes_actor.cli.output_files import Output, checked_folder, checked_output
+from hermes_actor.cli.output.console import confirm
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.files import Output, checked_folder, checked_output
+from hermes_actor.cli.output.formatting import plain
 from hermes_actor.cli.sessions import _markdown as markdown
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import clock_time, count, plain
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.formatting import clock_time, count, plain
 from hermes_actor.store import queries
 from hermes_actor.store.filters import FILTERS, MissingColumn
 from hermes_actor.store.rows import Row

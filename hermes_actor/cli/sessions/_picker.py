@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from hermes_actor.cli.formatting import clip, fit, plain, relative_time, width
+from hermes_actor.cli.output.formatting import clip, fit, plain, relative_time, width
 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hermes_actor.cli.formatting import clip, cut, plain, width
+from hermes_actor.cli.output.formatting import clip, cut, plain, width
 from hermes_actor.cli.sessions._picker import Action, Picker
 
 if TYPE_CHECKING:

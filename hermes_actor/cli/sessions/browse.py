@@ -14,13 +14,13 @@ from typing import IO
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.errors import CommandError, fail
-from hermes_actor.cli.formatting import clock_time, fit, plain, relative_time, width
 from hermes_actor.cli.options import db_option
-from hermes_actor.cli.resume import resume_command
+from hermes_actor.cli.output.errors import CommandError, fail
+from hermes_actor.cli.output.formatting import clock_time, fit, plain, relative_time, width
 from hermes_actor.cli.sessions._picker import label
 from hermes_actor.cli.sessions.list import listed_page
 from hermes_actor.cli.sessions.rename import set_title
+from hermes_actor.cli.sessions.resume import resume_command
 from hermes_actor.errors import HermesActorError
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row

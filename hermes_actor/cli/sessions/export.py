@@ -8,8 +8,6 @@ from typing import Any
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import (
     db_option,
     dry_run_option,
@@ -17,8 +15,10 @@ from hermes_actor.cli.options import (
     json_option,
     yes_option,
 )
-from hermes_actor.cli.output import print_result, progress
-from hermes_actor.cli.output_files import Output, checked_output
+from hermes_actor.cli.output.console import print_result, progress
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.files import Output, checked_output
+from hermes_actor.cli.output.formatting import plain
 from hermes_actor.cli.sessions import _export_documents as documents
 from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, headline
 from hermes_actor.store import queries

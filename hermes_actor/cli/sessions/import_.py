@@ -16,10 +16,10 @@ import click
 
 from hermes_actor import exit_codes
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import print_result, progress
+from hermes_actor.cli.output.console import print_result, progress
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.formatting import plain
 from hermes_actor.tools.import_records import BadRecord, read_record
 
 __all__ = ["import_"]

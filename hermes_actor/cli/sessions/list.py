@@ -8,9 +8,15 @@ from typing import get_args
 
 import click
 
-from hermes_actor.cli._table import Column, table
-from hermes_actor.cli.formatting import page, print_json, relative_time, styled, terminal_width
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output.formatting import (
+    page,
+    print_json,
+    relative_time,
+    styled,
+    terminal_width,
+)
+from hermes_actor.cli.output.table import Column, table
 from hermes_actor.cli.store import open_read_only
 from hermes_actor.store import queries
 from hermes_actor.store.listing import Order, Page

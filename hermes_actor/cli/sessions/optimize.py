@@ -9,7 +9,7 @@ import click
 
 from hermes_actor import limits
 from hermes_actor.cli.options import db_option, json_option, yes_option
-from hermes_actor.cli.output import confirm, print_result
+from hermes_actor.cli.output.console import confirm, print_result
 from hermes_actor.cli.sessions.stats import MIB, size_of
 from hermes_actor.cli.store import existing_paths, server_of
 

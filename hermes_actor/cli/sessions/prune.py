@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from hermes_actor.cli.command_store import open_store
-from hermes_actor.cli.formatting import count
 from hermes_actor.cli.options import db_option, dry_run_option, json_option, yes_option
-from hermes_actor.cli.output import print_result, progress
+from hermes_actor.cli.output.console import print_result, progress
+from hermes_actor.cli.output.formatting import count
 from hermes_actor.cli.sessions._bulk import confirm_bulk
 from hermes_actor.cli.sessions._filters import TIME_FLAGS, filter_options, filters_of, find
 from hermes_actor.store import queries

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import plain
 from hermes_actor.cli.options import db_option, json_option
-from hermes_actor.cli.output import print_result
+from hermes_actor.cli.output.console import print_result
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.formatting import plain
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store.titles import sanitize_title
 

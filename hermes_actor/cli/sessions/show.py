@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from hermes_actor.cli.command_store import open_store
-from hermes_actor.cli.errors import fail
-from hermes_actor.cli.formatting import (
+from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.formatting import (
     clip,
     clock_time,
     page,
@@ -20,7 +21,6 @@ from hermes_actor.cli.formatting import (
     short_duration,
     styled,
 )
-from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.session_tree import TreeNode

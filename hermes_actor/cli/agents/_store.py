@@ -1,0 +1,156 @@
+"""The agent store of a command, and the listings that the registry of tables gives."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from hermes_actor import exit_codes
+from hermes_actor.cli.options import json_option
+from hermes_actor.cli.output.console import print_result
+from hermes_actor.cli.output.errors import fail
+from hermes_actor.cli.output.formatting import fit, json_text, plain, width
+
+if TYPE_CHECKING:
+    from hermes_actor.agent_store.store import AgentStore
+
+__all__ = [
+    "Listing", "add_list", "add_show", "agent_option", "all_option", "opened", "rows_text",
+    "store_option", "text_of", "whom",
+]  # fmt: skip
+
+_WIDEST_COLUMN = 40
+
+store_option = click.option(
+    "--store", metavar="STORE",
+    help="Agent store: a file or a URL. Default: agents.dsn of config.yaml, else"
+    " HERMES_HOME/agents.db.",
+)  # fmt: skip
+agent_option = click.option("--agent", required=True, metavar="AGENT", help="Id of the agent.")
+all_option = click.option("--all", "every", is_flag=True, help="Every agent, later ones included.")
+
+
+@contextlib.contextmanager
+def opened(
+    store: str | None, agent: str | None = None, *, new: bool = False
+) -> Iterator[AgentStore]:
+    """Give the agent store that a command is about, for the block; it must exist unless *new*."""
+    from hermes_actor.agent_store.ports import default_target
+    from hermes_actor.agent_store.store import AgentStore
+    from hermes_actor.providers.resolve import choose_by_url, is_url
+
+    target = default_target() if store is None else store if is_url(store) else Path(store)
+    file = target if isinstance(target, Path) else choose_by_url(target).file
+    if file is not None and not new and not file.exists():
+        fail(f"there is no agent store at {file}. Make it with: hermes-actor agents setup")
+    with AgentStore(agent, target) as opened_store:
+        yield opened_store
+
+
+def whom(agent: str | None, every: bool) -> str:
+    """Return the agent that a change is for; ``*`` for all. Exactly one must be named."""
+    if every == (agent is not None):
+        fail("say --agent AGENT, or --all for every agent", code=exit_codes.USAGE)
+    return "*" if every else str(agent)
+
+
+def text_of(text: str) -> str:
+    """Return *text*, or what standard input holds if it is ``-``."""
+    return sys.stdin.read() if text == "-" else text
+
+
+def rows_text(records: Sequence[dict[str, Any]], columns: Sequence[str], nothing: str) -> str:
+    """Return *records* as a table that fits the terminal; *nothing* if there are none."""
+    if not records:
+        return nothing
+    cells = [[name.upper().replace("_", " ") for name in columns]]
+    cells += [[_cell(one.get(name)) for name in columns] for one in records]
+    widths = [
+        min(_WIDEST_COLUMN, max(width(row[place]) for row in cells))
+        for place in range(len(columns))
+    ]
+    room = shutil.get_terminal_size((100, 24)).columns
+    widths[-1] = max(10, room - sum(widths[:-1]) - 2 * len(widths[:-1]) - 1)
+    lines = (
+        "  ".join(fit(cell, size, size) for cell, size in zip(row, widths, strict=True))
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return plain(value if isinstance(value, str) else json_text(value))
+
+
+class Listing(NamedTuple):
+    """The commands ``list`` and ``show`` of a group."""
+
+    group: str
+    thing: str
+    columns: tuple[str, ...]
+    """Columns of the table for people; JSON has all."""
+    read: Callable[[AgentStore], list[dict[str, Any]]]
+    one: Callable[[AgentStore, str], dict[str, Any] | None]
+    scoped: bool = True
+    plural: str = ""
+    """The things of the group, if they do not have its name."""
+
+
+def _help(listing: Listing, command: str, words: str, code: str) -> str:
+    line = f"hermes-actor {listing.group} {command}"
+    agent = " --agent main" if listing.scoped else ""
+    return (
+        f"{words}\n\nExit codes: {code}\n\n\b\nExamples:\n  {line}{agent}\n  {line}{agent} --json"
+    )
+
+
+def add_list(group: click.Group, listing: Listing) -> None:
+    """Give *group* the command ``list``."""
+
+    @json_option
+    @store_option
+    def list_(as_json: bool, store: str | None, agent: str | None = None) -> None:
+        with opened(store, agent) as found:
+            records = listing.read(found)
+        print_result(
+            records,
+            rows_text(records, listing.columns, f"no {listing.plural or listing.group}"),
+            as_json,
+        )
+
+    named = listing.plural or listing.group
+    words = f"List the {named}{' of an agent' if listing.scoped else ''}."
+    text = _help(listing, "list", words, "0, even if there is none; 1 no such store.")
+    command = agent_option(list_) if listing.scoped else list_
+    group.add_command(click.command("list", help=text)(command))
+
+
+def add_show(group: click.Group, listing: Listing) -> None:
+    """Give *group* the command ``show``."""
+
+    @click.argument("name", metavar="ID")
+    @json_option
+    @store_option
+    def show(name: str, as_json: bool, store: str | None, agent: str | None = None) -> None:
+        with opened(store, agent) as found:
+            record = listing.one(found, name)
+        if record is None:
+            fail(
+                f"{listing.thing} '{name}' not found. List them: hermes-actor {listing.group} list"
+            )
+        lines = (f"{key}: {_cell(value)}" for key, value in record.items())
+        print_result(record, "\n".join(lines), as_json)
+
+    text = _help(listing, "show my-id", f"Show one {listing.thing}.", "0 shown; 1 not found.")
+    command = agent_option(show) if listing.scoped else show
+    group.add_command(click.command("show", help=text)(command))

@@ -1,0 +1,228 @@
+"""``hermes-actor schedules``: jobs of agents, by cron or once, and their runs."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import Any
+
+import click
+
+from hermes_actor import exit_codes
+from hermes_actor.cli.agents._store import (
+    Listing,
+    add_list,
+    add_show,
+    agent_option,
+    opened,
+    rows_text,
+    store_option,
+    text_of,
+)
+from hermes_actor.cli.options import json_option
+from hermes_actor.cli.output.console import print_result
+from hermes_actor.cli.output.errors import fail
+
+__all__ = ["schedules"]
+
+_RUNS = ("id", "status", "started_at", "duration_ms", "error")
+
+
+@click.group()
+def schedules() -> None:
+    """Plan jobs of agents, and run them. All times are in UTC.
+
+    \b
+    Examples:
+      hermes-actor schedules add "Write the report" --cron "0 9 * * MON-FRI" --agent main
+      hermes-actor schedules run -- my-agent --stdin
+    """
+
+
+_LISTING = Listing(
+    "schedules", "schedule",
+    ("schedule_id", "type", "status", "cron_expression", "next_run_at", "run_count", "prompt"),
+    lambda store: store.schedules.list(), lambda store, name: store.schedules.get(name),
+)  # fmt: skip
+add_list(schedules, _LISTING)
+add_show(schedules, _LISTING)
+
+
+@schedules.command()
+@click.argument("prompt")
+@click.option("--cron", metavar="EXPRESSION", help="Cron expression, in UTC.")
+@click.option("--at", metavar="TIME", help="Time of the only run, such as 2026-01-31T09:00:00Z.")
+@click.option("--id", "schedule_id", metavar="ID", help="Id. Default: a random one.")
+@click.option("--ephemeral", is_flag=True, help="Each run in a session of its own.")
+@agent_option
+@json_option
+@store_option
+def add(
+    prompt: str, cron: str | None, at: str | None, schedule_id: str | None, ephemeral: bool,
+    agent: str, as_json: bool, store: str | None,
+) -> None:  # fmt: skip
+    """Add a schedule; PROMPT is "-" for standard input.
+
+    Exit codes: 0 added; 1 refused; 2 neither --cron nor --at, or both.
+
+    \b
+    Examples:
+      hermes-actor schedules add "Write the report" --cron "0 9 * * MON-FRI" --agent main
+      hermes-actor schedules add "Say hello" --at 2026-01-31T09:00:00Z --agent main
+    """
+    if (cron is None) == (at is None):
+        fail("say --cron EXPRESSION or --at TIME", code=exit_codes.USAGE)
+    with opened(store, agent) as found:
+        made = found.schedules.create(
+            "once" if cron is None else "cron", text_of(prompt), schedule_id=schedule_id,
+            cron_expression=cron, run_at=at, session_mode="ephemeral" if ephemeral else "dedicated",
+        )  # fmt: skip
+        found.schedules.plan()
+        made = found.schedules.get(made["schedule_id"]) or made
+    text = f"Added {made['schedule_id']}, next run {made.get('next_run_at')}."
+    print_result(made, text, as_json)
+
+
+def _changed(done: dict[str, Any], words: str, as_json: bool) -> None:
+    print_result(done, f"{words} {done['schedule_id']}.", as_json)
+
+
+@schedules.command()
+@click.argument("schedule_id", metavar="ID")
+@agent_option
+@json_option
+@store_option
+def pause(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
+    """Pause a schedule.
+
+    Exit codes: 0 paused; 1 not found.
+
+    \b
+    Examples:
+      hermes-actor schedules pause report --agent main
+      hermes-actor schedules pause report --agent main --json
+    """
+    with opened(store, agent) as found:
+        _changed(found.schedules.update(schedule_id, status="paused"), "Paused", as_json)
+
+
+@schedules.command()
+@click.argument("schedule_id", metavar="ID")
+@agent_option
+@json_option
+@store_option
+def resume(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
+    """Resume a schedule; one that is overdue runs once.
+
+    Exit codes: 0 active; 1 not found.
+
+    \b
+    Examples:
+      hermes-actor schedules resume report --agent main
+      hermes-actor schedules resume report --agent main --json
+    """
+    with opened(store, agent) as found:
+        _changed(found.schedules.update(schedule_id, status="active"), "Resumed", as_json)
+
+
+@schedules.command()
+@click.argument("schedule_id", metavar="ID")
+@agent_option
+@json_option
+@store_option
+def trigger(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
+    """Make a schedule due now.
+
+    Exit codes: 0 due; 1 not found.
+
+    \b
+    Examples:
+      hermes-actor schedules trigger report --agent main
+      hermes-actor schedules trigger report --agent main --json
+    """
+    with opened(store, agent) as found:
+        _changed(found.schedules.trigger(schedule_id), "Triggered", as_json)
+
+
+@schedules.command()
+@click.argument("schedule_id", metavar="ID")
+@agent_option
+@json_option
+@store_option
+def delete(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
+    """Delete a schedule and the history of its runs.
+
+    Exit codes: 0 deleted; 1 not found.
+
+    \b
+    Examples:
+      hermes-actor schedules delete report --agent main
+      hermes-actor schedules delete report --agent main --json
+    """
+    with opened(store, agent) as found:
+        if not found.schedules.delete(schedule_id):
+            fail(f"schedule '{schedule_id}' not found. List them: hermes-actor schedules list")
+    print_result({"deleted": schedule_id}, f"Deleted {schedule_id}.", as_json)
+
+
+@schedules.command()
+@click.argument("schedule_id", metavar="ID")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Most runs."
+)
+@agent_option
+@json_option
+@store_option
+def runs(schedule_id: str, limit: int, agent: str, as_json: bool, store: str | None) -> None:
+    """List the runs of a schedule, the newest first.
+
+    Exit codes: 0, even if there is none; 1 no such schedule.
+
+    \b
+    Examples:
+      hermes-actor schedules runs report --agent main
+      hermes-actor schedules runs report --agent main --limit 5 --json
+    """
+    with opened(store, agent) as found:
+        if found.schedules.get(schedule_id) is None:
+            fail(f"schedule '{schedule_id}' not found. List them: hermes-actor schedules list")
+        records = found.schedules.runs(schedule_id, limit)
+    print_result(records, rows_text(records, _RUNS, "no runs yet"), as_json)
+
+
+@schedules.command(context_settings={"ignore_unknown_options": True})
+@click.option("--agent", metavar="AGENT", help="Schedules of this agent only.")
+@click.option("--once", is_flag=True, help="Run what is due now, then end.")
+@click.option(
+    "--lease", type=click.FloatRange(min=1), default=600, show_default=True, metavar="SECONDS",
+    help="Another worker takes over after this time without a sign of life.",
+)  # fmt: skip
+@store_option
+@click.argument("command", nargs=-1, required=True)
+def run(
+    agent: str | None, once: bool, lease: float, store: str | None, command: tuple[str, ...]
+) -> None:
+    """Run due schedules with COMMAND, until Ctrl-C.
+
+    The command gets the prompt on its standard input, and HERMES_AGENT_ID, HERMES_SCHEDULE_ID,
+    HERMES_SESSION_ID and HERMES_RUN_ID in its environment. An exit code other than 0 is a failure;
+    the last line of its standard error is kept as the reason. Several of these share the work.
+
+    Exit codes: 0 ended; 1 no such store.
+
+    \b
+    Examples:
+      hermes-actor schedules run -- my-agent --stdin
+      hermes-actor schedules run --once --agent main -- tee out.txt
+    """
+    from hermes_actor.agent_store.scheduler import CommandRun, Scheduler
+
+    with opened(store, agent) as found:
+        scheduler = Scheduler(found, CommandRun(command, report=click.echo), lease_seconds=lease)
+        if once:
+            scheduler.tick()
+            return
+        with contextlib.suppress(ValueError):  # only the main thread can set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: scheduler.stop())
+        scheduler.loop()

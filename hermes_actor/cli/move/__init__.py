@@ -1,0 +1,1 @@
+"""Commands that bring new code, or take the data elsewhere."""

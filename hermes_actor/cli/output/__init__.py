@@ -1,0 +1,1 @@
+"""Output of all commands: formats, tables, files and errors."""
