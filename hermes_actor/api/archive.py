@@ -9,8 +9,9 @@ from pathlib import Path
 import hermes_protocol.operations as ops
 from hermes_actor.api.change import Change, change
 from hermes_actor.api.maintenance import MaintenanceMethods
-from hermes_actor.store import queries, titles
+from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
+from hermes_actor.store.sessions import titles
 from hermes_protocol.operations import Imported, MessageRow, SessionRow
 
 __all__ = ["ArchiveMethods"]

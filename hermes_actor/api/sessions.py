@@ -11,8 +11,9 @@ from hermes_actor.api.base import Methods, token_of
 from hermes_actor.api.change import Change, change, no_result
 from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
-from hermes_actor.store import message_codec, queries, titles
+from hermes_actor.store import message_codec, queries
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions import titles
 
 if TYPE_CHECKING:
     from hermes_actor.api.turns import Turn

@@ -15,7 +15,11 @@ from hermes_actor.errors import Damaged, IndexBehind, OpenError, SqlError
 from hermes_actor.sqlite import sqlite3
 
 # Imported for their answers.
-from hermes_actor.store import (
+from hermes_actor.store import messages, meta, replay
+from hermes_actor.store.registry import ANSWER
+from hermes_actor.store.search import matches, merge
+from hermes_actor.store.search.coverage import read_indexes
+from hermes_actor.store.sessions import (
     archive,
     counts,
     deletion,
@@ -23,17 +27,11 @@ from hermes_actor.store import (
     insights,
     lineage,
     listing,
-    messages,
-    meta,
-    replay,
     session_tree,
     sessions,
     telegram_topics,
     titles,
 )
-from hermes_actor.store.registry import ANSWER
-from hermes_actor.store.search import matches, merge
-from hermes_actor.store.search.coverage import read_indexes
 
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import IndexOwner

@@ -26,8 +26,8 @@ from hermes_actor.recovery.backup import backup_path, create_backup, stamp
 from hermes_actor.recovery.scratch import scratch
 from hermes_actor.recovery.store_owner import replace_content, run_maintenance
 from hermes_actor.sqlite import connect_alone, connect_reader, sqlite3
-from hermes_actor.store.counts import PlainCounts, StoreCounts, plain_counts, store_counts
 from hermes_actor.store.inspection import page_usage, recorded_kind
+from hermes_actor.store.sessions.counts import PlainCounts, StoreCounts, plain_counts, store_counts
 from hermes_protocol.features import PLAIN, SESSIONS
 
 __all__ = [

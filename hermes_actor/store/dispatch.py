@@ -8,20 +8,11 @@ from hermes_actor.errors import ConstraintFailed, NotAllowed, missing_session
 from hermes_actor.sqlite import Connection, sqlite3
 
 # Imported for their registrations.
-from hermes_actor.store import (
-    archive,
-    deletion,
-    guest_sql,
-    messages,
-    meta,
-    row_transfer,
-    sessions,
-    telegram_topics,
-    titles,
-)
+from hermes_actor.store import guest_sql, messages, meta, row_transfer
 from hermes_actor.store.gateway import files
 from hermes_actor.store.registry import APPLY
 from hermes_actor.store.search import merge
+from hermes_actor.store.sessions import archive, deletion, sessions, telegram_topics, titles
 from hermes_protocol.operations import Operation
 
 __all__ = ["apply"]

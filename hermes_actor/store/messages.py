@@ -13,7 +13,7 @@ from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, scalar
 from hermes_actor.store.schema_features import features_of
-from hermes_actor.store.sessions import get_session
+from hermes_actor.store.sessions.sessions import get_session
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
 from hermes_protocol.values import from_value
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
-    from hermes_actor.store.counts import ConversationCounts
     from hermes_actor.store.gateway.tables import Held, RouteState, StoredRoute, TranscriptState
-    from hermes_actor.store.insights import Usage, Window
-    from hermes_actor.store.listing import Order, Page
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
     from hermes_actor.store.search.matches import Filters
-    from hermes_actor.store.session_tree import TreeNode
+    from hermes_actor.store.sessions.counts import ConversationCounts
+    from hermes_actor.store.sessions.insights import Usage, Window
+    from hermes_actor.store.sessions.listing import Order, Page
+    from hermes_actor.store.sessions.session_tree import TreeNode
 
 __all__ = ["Query"]
 

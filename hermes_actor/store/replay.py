@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
-from hermes_actor.store.lineage import root_to_tip
 from hermes_actor.store.message_codec import JSON_COLUMNS, decode_content, decode_json
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, placeholders
 from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.sessions.lineage import root_to_tip
 
 __all__ = ["COLUMNS", "conversation", "is_replayed_prompt", "replayed", "strip_memory_context"]
 

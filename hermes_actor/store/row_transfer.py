@@ -11,11 +11,11 @@ from typing import Any
 
 from hermes_actor.errors import BadValue, ConstraintFailed
 from hermes_actor.sqlite import Connection
-from hermes_actor.store.deletion import remove
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import placeholders, scalar, upsert
 from hermes_actor.store.schema_features import features_of
-from hermes_actor.store.telegram_topics import migrate as make_topics
+from hermes_actor.store.sessions.deletion import remove
+from hermes_actor.store.sessions.telegram_topics import migrate as make_topics
 from hermes_protocol.operations import RowsCopy, TopicsMigrate
 from hermes_protocol.values import from_value
 

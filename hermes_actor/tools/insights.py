@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hermes_actor.store.insights import Usage
+from hermes_actor.store.sessions.insights import Usage
 from hermes_actor.tools.aggregate import PriceFunction, Row, Tally
 
 __all__ = ["insights"]

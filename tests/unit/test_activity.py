@@ -5,7 +5,7 @@ import random
 import pytest
 
 from hermes_actor import SessionDB
-from hermes_actor.store import activity
+from hermes_actor.store.sessions import activity
 
 SESSIONS = 60
 

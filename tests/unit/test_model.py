@@ -16,9 +16,9 @@ from support.programs import GHOST_OF_A_GHOST, LONG, SOURCES, programs, run_on
 
 from hermes_actor import SessionDB
 from hermes_actor.sqlite import Connection
-from hermes_actor.store import activity
-from hermes_actor.store.activity import Listed, by_activity
 from hermes_actor.store.schema import OWN_INDEXES, SCHEMA_SQL, statements
+from hermes_actor.store.sessions import activity
+from hermes_actor.store.sessions.activity import Listed, by_activity
 
 
 @pytest.mark.timeout(7200 if LONG else 300)

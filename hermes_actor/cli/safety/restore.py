@@ -23,7 +23,7 @@ from hermes_actor.recovery.restore import (
     prepared_copy,
     replace_store,
 )
-from hermes_actor.store.counts import PlainCounts
+from hermes_actor.store.sessions.counts import PlainCounts
 from hermes_protocol.features import PLAIN
 
 __all__ = ["restore"]

@@ -13,8 +13,8 @@ import click
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import clock_time, count, plain
 from hermes_actor.store import queries
-from hermes_actor.store.filters import FILTERS, MissingColumn
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions.filters import FILTERS, MissingColumn
 
 if TYPE_CHECKING:
     from hermes_actor.cli.command_store import CommandStore

@@ -22,7 +22,7 @@ from hermes_actor.cli.output.formatting import (
 )
 from hermes_actor.cli.store import open_read_only
 from hermes_actor.store import queries
-from hermes_actor.store.insights import Window
+from hermes_actor.store.sessions.insights import Window
 from hermes_actor.tools.insights import insights as report_of
 
 __all__ = ["bars", "insights"]

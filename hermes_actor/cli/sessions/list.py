@@ -19,8 +19,8 @@ from hermes_actor.cli.output.formatting import (
 from hermes_actor.cli.output.table import Column, table
 from hermes_actor.cli.store import open_read_only
 from hermes_actor.store import queries
-from hermes_actor.store.listing import Order, Page
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions.listing import Order, Page
 
 __all__ = ["HIDDEN", "list_", "listed_page"]
 

@@ -23,7 +23,7 @@ from hermes_actor.cli.output.formatting import (
 )
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.session_tree import TreeNode
+from hermes_actor.store.sessions.session_tree import TreeNode
 from hermes_actor.tools.timestamps import seconds_between
 
 __all__ = ["message_text", "show"]

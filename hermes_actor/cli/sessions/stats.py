@@ -11,8 +11,8 @@ from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.formatting import count, plain
 from hermes_actor.cli.store import ReadableStore, open_read_only
-from hermes_actor.store import counts as visible
 from hermes_actor.store import queries
+from hermes_actor.store.sessions import counts as visible
 
 __all__ = ["MIB", "size_of", "stats"]
 

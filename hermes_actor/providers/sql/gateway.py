@@ -8,11 +8,11 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, or_
 
 import hermes_protocol.operations as ops
 from hermes_actor.providers.sql import messages as message_rows
-from hermes_actor.providers.sql import sessions as session_rows
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import CONTINUES, child, compression_tip, parent
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, is_there, set_columns
+from hermes_actor.providers.sql.sessions import sessions as session_rows
+from hermes_actor.providers.sql.sessions.lineage import CONTINUES, child, compression_tip, parent
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, OF_SESSION, is_there, set_columns
 from hermes_actor.providers.sql.tables import (
     MESSAGE_COLUMNS,
     archived,
@@ -34,9 +34,9 @@ from hermes_actor.store.gateway.tables import (
     StoredRoute,
     TranscriptState,
 )
-from hermes_actor.store.lineage import walk_lineage
 from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions.lineage import walk_lineage
 
 __all__ = ["fence_operation", "follow_continuation"]
 

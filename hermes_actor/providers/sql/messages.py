@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from hermes_actor.errors import ConstraintFailed, missing_session
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, set_columns
-from hermes_actor.providers.sql.sessions import get_session
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, OF_SESSION, set_columns
+from hermes_actor.providers.sql.sessions.sessions import get_session
 from hermes_actor.providers.sql.tables import MESSAGE_COLUMNS, messages, sessions
 from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES

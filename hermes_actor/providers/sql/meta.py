@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, or_, select
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import BY_ID, set_columns
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, set_columns
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions, state_meta
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, literal, or_, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.listing import page_of
 from hermes_actor.providers.sql.query_tree import Node, parse, snippets
 from hermes_actor.providers.sql.registry import answers
+from hermes_actor.providers.sql.sessions.listing import page_of
 from hermes_actor.providers.sql.tables import messages, sessions
 from hermes_actor.providers.sql.types import like_literal
 from hermes_actor.store import queries

@@ -16,27 +16,23 @@ from hermes_actor.errors import Closed
 from hermes_actor.providers.resolve import masked
 
 # Imported for their registrations.
-from hermes_actor.providers.sql import (
-    archive,
-    counts,
-    deletion,
-    filters,
-    gateway,
-    insights,
-    lineage,
-    listing,
-    messages,
-    meta,
-    search,
-    sessions,
-    telegram_topics,
-    titles,
-    transfer,
-)
+from hermes_actor.providers.sql import gateway, messages, meta, search, transfer
 from hermes_actor.providers.sql.database import Database, share
 from hermes_actor.providers.sql.dialect import ServerDialect, Settings
 from hermes_actor.providers.sql.port import ServerPort, no_private_sql
 from hermes_actor.providers.sql.registry import ANSWER
+from hermes_actor.providers.sql.sessions import (
+    archive,
+    counts,
+    deletion,
+    filters,
+    insights,
+    lineage,
+    listing,
+    sessions,
+    telegram_topics,
+    titles,
+)
 from hermes_actor.session_db import SessionDB
 from hermes_actor.settings import (
     STORE_CONNECT_TIMEOUT,

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Select, Table, bindparam, delete, func, selec
 from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql import tables
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.deletion import remove
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import OF_SESSION
+from hermes_actor.providers.sql.sessions.deletion import remove
+from hermes_actor.providers.sql.sessions.session_row import OF_SESSION
 from hermes_actor.store import queries
 from hermes_actor.store import raw_rows as file_raw_rows
 from hermes_actor.store.raw_rows import StoredRow, StoreSummary

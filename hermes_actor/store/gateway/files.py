@@ -6,15 +6,16 @@ from typing import Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.sqlite import Connection
-from hermes_actor.store import messages, sessions
+from hermes_actor.store import messages
 from hermes_actor.store.gateway import route_rules, turn_rules
 from hermes_actor.store.gateway.entries import dumps, loads
 from hermes_actor.store.gateway.schema import ensure_tables
 from hermes_actor.store.gateway.tables import Held, SessionState, StoredRoute
-from hermes_actor.store.lineage import compression_tip, continued, walk_lineage
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import is_there, placeholders, scalar, upsert
 from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.sessions import sessions
+from hermes_actor.store.sessions.lineage import compression_tip, continued, walk_lineage
 
 __all__ = ["FileTables", "fence_operation", "follow_continuation"]
 

@@ -21,7 +21,7 @@ from hermes_actor.store.search.coverage import check_usable, covers
 from hermes_actor.store.search.query import Plan, Route, plan_query
 from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank, count_hits
 from hermes_actor.store.search.temp_index import unindexed
-from hermes_actor.store.titles import escape_like
+from hermes_actor.store.sessions.titles import escape_like
 
 __all__ = ["Filters", "count_matches", "index_lag", "search_messages", "short_text", "term_snippet"]
 

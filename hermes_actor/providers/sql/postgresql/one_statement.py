@@ -33,8 +33,8 @@ from hermes_actor.providers.sql.messages import COUNTED, message_values
 from hermes_actor.providers.sql.postgresql.notify import TELL
 from hermes_actor.providers.sql.postgresql.search import messages_with_words
 from hermes_actor.providers.sql.receipts import NIL, Ticket, note_of
-from hermes_actor.providers.sql.session_row import BY_ID
-from hermes_actor.providers.sql.sessions import booked
+from hermes_actor.providers.sql.sessions.session_row import BY_ID
+from hermes_actor.providers.sql.sessions.sessions import booked
 from hermes_actor.providers.sql.tables import changes, sessions
 from hermes_protocol.operations import MessageAppend, SessionTokens
 

@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple
 from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
-from hermes_actor.store.activity import Listed, by_activity
 from hermes_actor.store.inspection import has_column
-from hermes_actor.store.lineage import activity_of, compression_tip
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, chunks, dicts, placeholders
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
-from hermes_actor.store.telegram_topics import has_topics
+from hermes_actor.store.sessions.activity import Listed, by_activity
+from hermes_actor.store.sessions.lineage import activity_of, compression_tip
+from hermes_actor.store.sessions.telegram_topics import has_topics
 
 __all__ = [
     "PREVIEW_CUT", "Order", "Page", "list_sessions", "no_workspaces", "projected", "rich_row",

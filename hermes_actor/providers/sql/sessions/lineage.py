@@ -6,12 +6,12 @@ from sqlalchemy import and_, bindparam, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers
-from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, OF_SESSION
 from hermes_actor.providers.sql.tables import messages, sessions
-from hermes_actor.store import lineage as file_lineage
 from hermes_actor.store import queries, replay
 from hermes_actor.store.rows import Row
-from hermes_actor.store.session_tree import TreeNode, walk_family
+from hermes_actor.store.sessions import lineage as file_lineage
+from hermes_actor.store.sessions.session_tree import TreeNode, walk_family
 
 __all__ = ["CONTINUES", "child", "compression_lineage", "compression_tip", "parent"]
 

@@ -8,15 +8,15 @@ import hermes_protocol.operations as ops
 from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
-from hermes_actor.store.counts import last_active
-from hermes_actor.store.deletion import removable, remove_slice
-from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.messages import get_messages, insert_all
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, chunks, is_there, placeholders, scalar
 from hermes_actor.store.schema_features import features_of
-from hermes_actor.store.sessions import get_session
-from hermes_actor.store.titles import claim_title, free_title
+from hermes_actor.store.sessions.counts import last_active
+from hermes_actor.store.sessions.deletion import removable, remove_slice
+from hermes_actor.store.sessions.lineage import compression_lineage
+from hermes_actor.store.sessions.sessions import get_session
+from hermes_actor.store.sessions.titles import claim_title, free_title
 
 __all__ = ["is_archived", "session_record"]
 

@@ -9,13 +9,13 @@ from sqlalchemy import bindparam, func, insert, select
 import hermes_protocol.operations as ops
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import BY_ID, set_columns
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, set_columns
+from hermes_actor.providers.sql.sessions.titles import begins_with, claim_title, next_title
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, sessions
-from hermes_actor.providers.sql.titles import begins_with, claim_title, next_title
 from hermes_actor.store import queries
 from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions import check_may_continue
+from hermes_actor.store.sessions.sessions import check_may_continue
 
 __all__ = ["booked"]
 

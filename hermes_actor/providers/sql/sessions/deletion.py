@@ -11,7 +11,7 @@ import hermes_protocol.operations as ops
 from hermes_actor.errors import ConstraintFailed
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import BY_ID, OF_SESSION, is_there
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, OF_SESSION, is_there
 from hermes_actor.providers.sql.tables import archived, messages, sessions
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row, chunks

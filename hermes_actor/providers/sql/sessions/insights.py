@@ -14,8 +14,8 @@ from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers
 from hermes_actor.providers.sql.tables import messages, sessions
 from hermes_actor.store import queries
-from hermes_actor.store.insights import USAGE_COLUMNS, Usage, Window
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions.insights import USAGE_COLUMNS, Usage, Window
 
 __all__: list[str] = []
 

@@ -12,8 +12,8 @@ from hermes_actor.providers.sql.registry import answers
 from hermes_actor.providers.sql.tables import archived, sessions
 from hermes_actor.providers.sql.types import like_literal
 from hermes_actor.store import queries
-from hermes_actor.store.filters import FILTERS, MissingColumn
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions.filters import FILTERS, MissingColumn
 
 __all__: list[str] = []
 

@@ -9,12 +9,18 @@ from hermes_actor.errors import missing_session
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.meta import get_meta, set_meta
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import is_there
+from hermes_actor.providers.sql.sessions.session_row import is_there
 from hermes_actor.providers.sql.tables import bindings, mode
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.schema import TOPICS_VERSION
-from hermes_actor.store.telegram_topics import KEPT, VERSION_KEY, binding_row, linked, mode_row
+from hermes_actor.store.sessions.telegram_topics import (
+    KEPT,
+    VERSION_KEY,
+    binding_row,
+    linked,
+    mode_row,
+)
 
 __all__: list[str] = []
 

@@ -19,9 +19,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection, sqlite3
-from hermes_actor.store.lineage import activity_of, continuations, continued
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.sessions.lineage import activity_of, continuations, continued
 
 __all__ = ["Listed", "by_activity"]
 

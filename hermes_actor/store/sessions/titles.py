@@ -9,10 +9,10 @@ from typing import Any
 from hermes_actor.errors import TitleInUse
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
-from hermes_actor.store.lineage import compression_lineage
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, is_there, scalar
 from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.sessions.lineage import compression_lineage
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 __all__ = [

@@ -8,10 +8,10 @@ from sqlalchemy import case, exists, func, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers
-from hermes_actor.providers.sql.session_row import OF_SESSION
+from hermes_actor.providers.sql.sessions.session_row import OF_SESSION
 from hermes_actor.providers.sql.tables import archived, messages, sessions
 from hermes_actor.store import queries
-from hermes_actor.store.counts import ConversationCounts
+from hermes_actor.store.sessions.counts import ConversationCounts
 
 __all__: list[str] = []
 

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, case, exists, func, or_, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import CONTINUES, child, compression_tip, parent
 from hermes_actor.providers.sql.registry import answers
-from hermes_actor.providers.sql.session_row import BY_ID
+from hermes_actor.providers.sql.sessions.lineage import CONTINUES, child, compression_tip, parent
+from hermes_actor.providers.sql.sessions.session_row import BY_ID
 from hermes_actor.providers.sql.tables import (
     SESSION_COLUMNS,
     archived,
@@ -19,9 +19,9 @@ from hermes_actor.providers.sql.tables import (
     sessions,
 )
 from hermes_actor.providers.sql.types import StoredReal, StoredText
-from hermes_actor.store import listing as file_listing
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row, chunks
+from hermes_actor.store.sessions import listing as file_listing
 
 __all__ = ["page_of"]
 

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import Column, Select, bindparam, delete, insert, select
 
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.lineage import compression_lineage
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import BY_ID, is_there, set_columns
+from hermes_actor.providers.sql.sessions.lineage import compression_lineage
+from hermes_actor.providers.sql.sessions.session_row import BY_ID, is_there, set_columns
 from hermes_actor.providers.sql.tables import SESSION_COLUMNS, queued_titles, sessions
 from hermes_actor.providers.sql.types import like_literal
 from hermes_actor.store import queries
-from hermes_actor.store import titles as file_titles
 from hermes_actor.store.rows import Row
+from hermes_actor.store.sessions import titles as file_titles
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 __all__ = ["begins_with", "claim_title", "folded", "free_title", "next_title"]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
-from hermes_actor.store.lineage import root_to_tip
 from hermes_actor.store.registry import answers
+from hermes_actor.store.sessions.lineage import root_to_tip
 
 __all__ = ["TreeNode", "family", "walk_family"]
 

@@ -6,14 +6,14 @@ from sqlalchemy import bindparam, delete, func, insert, select
 
 import hermes_protocol.operations as ops
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.deletion import remove_slice
-from hermes_actor.providers.sql.lineage import compression_lineage
 from hermes_actor.providers.sql.messages import get_messages, insert_all
 from hermes_actor.providers.sql.registry import answers, applies
-from hermes_actor.providers.sql.session_row import OF_SESSION, is_there
-from hermes_actor.providers.sql.sessions import get_session
+from hermes_actor.providers.sql.sessions.deletion import remove_slice
+from hermes_actor.providers.sql.sessions.lineage import compression_lineage
+from hermes_actor.providers.sql.sessions.session_row import OF_SESSION, is_there
+from hermes_actor.providers.sql.sessions.sessions import get_session
+from hermes_actor.providers.sql.sessions.titles import claim_title, free_title
 from hermes_actor.providers.sql.tables import archived, messages, sessions
-from hermes_actor.providers.sql.titles import claim_title, free_title
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row, chunks
 

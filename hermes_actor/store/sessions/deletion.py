@@ -8,10 +8,10 @@ from typing import Any
 import hermes_protocol.operations as ops
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
-from hermes_actor.store.filters import SELECT_FOUND
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, dicts, is_there
 from hermes_actor.store.schema_features import features_of
+from hermes_actor.store.sessions.filters import SELECT_FOUND
 
 __all__ = ["delegates_of", "removable", "remove", "remove_slice", "with_delegates"]
 

@@ -1,0 +1,1 @@
+"""Session rows on a server: lists, titles, lineages, removal and figures."""

@@ -1,0 +1,1 @@
+"""Session rows of a file: lists, titles, lineages, removal and figures."""
