@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from hermes_actor.agent_store.subject import Records, Subject, given
+from hermes_actor.agent_store.subject import Records, Subject, given, mapping
 from hermes_actor.agents import ids
 from hermes_actor.agents.documents import dumps, get_path, object_or_none, resolve
 from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.rows import Row
 from hermes_actor.agents.times import after
+from hermes_actor.agents.values import shown
 from hermes_actor.errors import BadValue
 from hermes_protocol.agents import AgentsDocument, AgentsOwn, AgentsProvision, AgentsRemove
 
@@ -99,7 +100,9 @@ class Agents(Subject):
             "interactive": False, "created_at": now, "last_activity_at": now,
         }  # fmt: skip
         boxes = [] if sandbox is None else [_sandbox(sandbox, both)]
-        made = [self._store.channels.new_row("builtin", now, **one)[0] for one in channels]
+        made = [
+            self._store.channels.new_row("builtin", now, **_channel(one))[0] for one in channels
+        ]
         row = self._store.submit(
             AgentsProvision(
                 agent_id=self._agent,
@@ -169,6 +172,9 @@ class Agents(Subject):
         self, agent_ids: Sequence[str], since: str | datetime | None = None
     ) -> dict[str, Row]:
         """Return activity and assignments of agents since a time; default: a day ago."""
+        for one in agent_ids:
+            if not isinstance(one, str):
+                raise BadValue(f"the id of an agent is a text, not {shown(one)}")
         start = after(self._now(), -_DAY) if since is None else self._now(since)
         return self._store.ask(fleet.fleet_stats, list(agent_ids), start)
 
@@ -185,7 +191,18 @@ class Agents(Subject):
         return {**self._store.ask(fleet.check), **self._store.secrets.undecryptable()}
 
 
+def _channel(wanted: Row) -> Row:
+    unknown = set(mapping(wanted, "a channel")) - {"channel_type", "config", "label", "enabled"}
+    if unknown or "channel_type" not in wanted:
+        raise BadValue(
+            "a channel of a new agent has a channel_type, and perhaps config, label and enabled;"
+            f" not {', '.join(map(str, wanted))}"
+        )
+    return wanted
+
+
 def _sandbox(wanted: Row, times: Row) -> Row:
+    mapping(wanted, "a sandbox")
     return {
         "id": ids.random_id(),
         "alias": wanted.get("alias", "default"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from hermes_actor.agent_store.subject import Records, Subject, given
+from hermes_actor.agent_store.subject import Records, Subject, counted, given
 from hermes_actor.agents import cron, ids, times
 from hermes_actor.agents.changes.schedules import duration
 from hermes_actor.agents.documents import dumps
@@ -210,7 +210,8 @@ class Schedules(Subject):
     def runs(self, schedule_id: str, limit: int = 20) -> Records:
         """Return the runs of a schedule, the newest first."""
         key = {"schedule_id": schedule_id}
-        found = self._store.ask(fleet.list_rows, "schedule_runs", self._agent, key, limit)
+        most = counted(limit, "limit")
+        found = self._store.ask(fleet.list_rows, "schedule_runs", self._agent, key, most)
         return [self._run(row) for row in found]
 
     # --- claims ------------------------------------------------------------------------------
@@ -234,8 +235,8 @@ class Schedules(Subject):
         """
         start = self._now(now)
         claimed = self._store.submit(AgentsClaim(
-            now=start, worker=worker, expires_at=times.after(start, lease_seconds), limit=limit,
-            agent_id=self._store.agent_id,
+            now=start, worker=worker, expires_at=times.after(start, lease_seconds),
+            limit=counted(limit, "limit"), agent_id=self._store.agent_id,
         ))  # fmt: skip
         return [
             {"schedule": self._record(one.schedule), "run": self._run(one.run)} for one in claimed

@@ -10,12 +10,13 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from hermes_actor.agent_store.secret_files import SecretFile
-from hermes_actor.agent_store.subject import Names, Records, Subject, given
+from hermes_actor.agent_store.subject import Names, Records, Subject, given, mapping
 from hermes_actor.agents import ids
 from hermes_actor.agents.documents import dumps, masked, resolve
 from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.rows import Row
 from hermes_actor.agents.tables import TABLES
+from hermes_actor.agents.values import shown
 from hermes_actor.agents.vault import Secret, Vault
 from hermes_actor.errors import BadValue, NotFound
 from hermes_protocol.agents import AgentsCompare, AgentsReplace, Comparison
@@ -37,6 +38,11 @@ def _plain(value: str | Secret) -> str:
     if not isinstance(text, str):
         raise BadValue("a secret is a text")
     return text
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise BadValue(f"the name of a secret is letters, digits and _: not {shown(name)}")
 
 
 class Secrets(Subject):
@@ -78,8 +84,7 @@ class Secrets(Subject):
 
     def set(self, name: str, value: str | Secret, *, pass_through: bool | None = None) -> None:
         """Store a secret; *pass_through* stays as it is unless given."""
-        if _NAME.fullmatch(name) is None:
-            raise BadValue(f"the name of a secret is letters, digits and _: not {name[:60]!r}")
+        _check_name(name)
         if (file := self._file()) is not None:
             return file.set(name, _plain(value), pass_through)
         now, sealed = self._now(), self._store.needed_vault().encrypt(_plain(value))
@@ -104,6 +109,8 @@ class Secrets(Subject):
 
     def replace_all(self, values: Mapping[str, str | Secret]) -> None:
         """Replace all secrets of the agent, all or nothing."""
+        for name in mapping(values, "the secrets of an agent"):
+            _check_name(name)
         if (file := self._file()) is not None:
             return file.replace({name: _plain(value) for name, value in values.items()})
         now, vault = self._now(), self._store.needed_vault()
@@ -215,11 +222,11 @@ class Channels(Subject):
         created_by: str | None = None,
     ) -> tuple[Row, str]:
         """Return the row of a new channel, and its token. Raises :class:`NotConfigured`."""
-        token = ids.channel_token()
+        token, settings = ids.channel_token(), mapping(config or {}, "the config of a channel")
         row = {
             "id": ids.channel_id(), "kind": kind, "channel_type": channel_type,
             "namespace": channel_type, "label": label, "enabled": enabled,
-            "config": dumps(config or {}), "token_prefix": token[:12],
+            "config": dumps(dict(settings)), "token_prefix": token[:12],
             "token_ciphertext": self._store.needed_vault().encrypt(token),
             "created_by": created_by, "created_at": now, "updated_at": now,
         }  # fmt: skip
@@ -273,7 +280,7 @@ class Channels(Subject):
         if label is not UNSET:
             values["label"] = label
         if config is not None:
-            values["config"] = dumps(config)
+            values["config"] = dumps(dict(mapping(config, "the config of a channel")))
         return self._patch({"id": id_}, values, missing="nothing")
 
     def revoke(self, id_: str) -> None:

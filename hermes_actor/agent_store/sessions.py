@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hermes_actor.agent_store.subject import Numbers, Records, Subject
+from hermes_actor.agent_store.subject import Numbers, Records, Subject, counted, mapping
 from hermes_actor.agents import times
 from hermes_actor.agents.changes.sessions import find_message
 from hermes_actor.agents.documents import dumps
@@ -35,16 +35,27 @@ def short_description(text: str) -> str:
     return line if len(line) <= 80 else f"{line[:77]}..."
 
 
-def _listed(rows: Rows, agent_id: str, user: str | None, inactive: bool) -> Records:
+def _listed(
+    rows: Rows,
+    agent_id: str,
+    user: str | None,
+    inactive: bool,
+    before: str | None,
+    limit: int | None,
+) -> Records:
     values: Row = dict(scope_of(TABLES["sessions"], agent_id))
     where = "" if inactive else " AND status <> 'inactive'"
     if user is not None:
         values["who"] = dumps(user)
         where += f" AND {rows.list_has('user_ids', 'who')}"
+    if before is not None:
+        values["before"] = before
+        where += " AND last_activity_at < :before"
+    cut = "" if limit is None else f" LIMIT {limit}"
     columns = ", ".join(f'"{name}"' for name in _COLUMNS)
     return rows.all(
         f"SELECT {columns} FROM @sessions WHERE agent_id = :agent_id{where}"
-        " ORDER BY last_activity_at DESC, session_id",
+        f" ORDER BY last_activity_at DESC, session_id{cut}",
         values,
     )
 
@@ -75,7 +86,7 @@ class Sessions(Subject):
         Source, type, creation and custom instruction of a session that exists stay; what the entry
         leaves out of the rest becomes empty.
         """
-        if not isinstance(entry.get("source"), dict):
+        if not isinstance(mapping(entry, "a session").get("source"), dict):
             raise BadValue("an entry of a session has a session_id and a source with its kind")
         source, now = entry["source"], self._now()
         created = entry.get("created_at") or now
@@ -122,11 +133,10 @@ class Sessions(Subject):
         before: str | datetime | None = None,
     ) -> Records:
         """Return the sessions, latest activity first; those of one user, if named."""
-        found = self._store.ask(_listed, self._agent, user_id, include_inactive)
-        if before is not None:
-            until = times.canonical(before)
-            found = [row for row in found if row["last_activity_at"] < until]
-        return [self._record(row) for row in found[:limit]]
+        until = None if before is None else times.canonical(before)
+        most = None if limit is None else counted(limit, "limit")
+        found = self._store.ask(_listed, self._agent, user_id, include_inactive, until, most)
+        return [self._record(row) for row in found]
 
     def set_description(self, session_id: str, text: str, source: str) -> bool:
         """Set the title of a session; returns False if there is none."""
@@ -242,15 +252,19 @@ class Events(Subject):
         self, session_id: str, *, after_id: int | None = None, limit: int | None = None
     ) -> Records:
         """Return what people see of a session, in the order of time."""
-        return self._store.ask(events.history, self._agent, session_id, after_id, limit)
+        after = None if after_id is None else counted(after_id, "after_id", None)
+        most = None if limit is None else counted(limit, "limit")
+        return self._store.ask(events.history, self._agent, session_id, after, most)
 
     def messages_since(self, session_id: str, after_id: int) -> Records:
         """Return the messages after an id, in the order in which they were appended."""
-        return self._store.ask(events.messages_since, self._agent, session_id, after_id)
+        after = counted(after_id, "after_id", None)
+        return self._store.ask(events.messages_since, self._agent, session_id, after)
 
     def recent_messages(self, session_id: str, limit: int, offset: int = 0) -> Records:
         """Return the newest messages, oldest first, after *offset* newer ones."""
-        return self._store.ask(events.recent_messages, self._agent, session_id, limit, offset)
+        most, skipped = counted(limit, "limit"), counted(offset, "offset")
+        return self._store.ask(events.recent_messages, self._agent, session_id, most, skipped)
 
     def entries(self, session_id: str) -> Records:
         """Return every entry with its id, in the order of time."""

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from hermes_actor.agent_store.agents import Agents, Document
 from hermes_actor.agent_store.assignments import McpServers, Skills
+from hermes_actor.agent_store.bad_values import check_texts, refusal
 from hermes_actor.agent_store.extras import Approvals, Attachments, Policies, Tokens
 from hermes_actor.agent_store.ports import Port, open_port
 from hermes_actor.agent_store.sandboxes import Sandboxes
@@ -22,7 +23,7 @@ from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.values import scope_of, table_named
 from hermes_actor.agents.vault import Vault, load_vault
-from hermes_actor.errors import BadValue, NotConfigured
+from hermes_actor.errors import NotConfigured, Unsupported
 from hermes_protocol.operations import Operation
 
 __all__ = ["AgentStore"]
@@ -166,15 +167,15 @@ class AgentStore:
         """
         try:
             return self.port.submit(operation, self.timeout)
-        except UnicodeEncodeError as error:
-            raise BadValue(
-                "a text holds half of a surrogate pair, which is no character"
-            ) from error
-        except (TypeError, OverflowError) as error:
-            raise BadValue(f"a value cannot be stored: {error}") from error
+        except (UnicodeEncodeError, TypeError, OverflowError, Unsupported) as error:
+            raise refusal(operation, error) from error
 
     def ask(
         self, question: Callable[Concatenate[Rows, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Return the answer to *question* from one snapshot."""
+        """Return the answer to *question* from one snapshot.
+
+        Raises :class:`BadValue` for arguments that no row can hold.
+        """
+        check_texts((args, kwargs))
         return self.port.ask(lambda rows: question(rows, *args, **kwargs), self.timeout)

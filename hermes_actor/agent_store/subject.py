@@ -11,13 +11,14 @@ from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.records import record
 from hermes_actor.agents.rows import Row
 from hermes_actor.agents.tables import TABLES
+from hermes_actor.agents.values import shown, whole_number
 from hermes_actor.errors import BadValue
 from hermes_protocol.agents import AgentsDelete, AgentsPatch, AgentsPut, PutResult
 
 if TYPE_CHECKING:
     from hermes_actor.agent_store.store import AgentStore
 
-__all__ = ["Names", "Numbers", "Records", "Subject", "clamped", "given"]
+__all__ = ["Names", "Numbers", "Records", "Subject", "clamped", "counted", "given", "mapping"]
 
 # The subjects have a method ``list``, which hides the type of that name inside them.
 Names: TypeAlias = list[str]
@@ -31,8 +32,27 @@ def given(**values: Any) -> Row:
 
 
 def clamped(limit: float) -> int:
-    """Return *limit* as a whole number from 1 to 50."""
-    return max(1, min(50, int(limit)))
+    """Return *limit* as a whole number from 1 to 50. Raises :class:`BadValue`."""
+    return max(1, min(50, counted(limit, "limit", None)))
+
+
+def counted(value: Any, name: str, least: int | None = 0) -> int:
+    """Return *value* as a whole number, at least *least*. Raises :class:`BadValue`."""
+    try:
+        number = int(value) if not isinstance(value, str) else None
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None:
+        raise BadValue(f"{name} is a number, not {shown(value)}")
+    whole_number(name, number)
+    return number if least is None else max(least, number)
+
+
+def mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """Return *value* if it is an object. Raises :class:`BadValue` that names it as *what*."""
+    if not isinstance(value, Mapping):
+        raise BadValue(f"{what} is an object, not {shown(value)}")
+    return value
 
 
 class Subject:
@@ -115,6 +135,8 @@ class Subject:
         return None if found is None else self._record(found)
 
     def _rows(self, key: Row | None = None, limit: int | None = None) -> Records:
+        if limit is not None:
+            limit = counted(limit, "limit")
         return self._store.ask(fleet.list_rows, self.table, self._scope, key or {}, limit)
 
     def _list(self, key: Row | None = None, limit: int | None = None) -> Records:

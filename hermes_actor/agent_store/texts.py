@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hermes_actor.agent_store.subject import Names, Records, Subject, clamped
+from hermes_actor.agent_store.subject import Names, Records, Subject, clamped, mapping
 from hermes_actor.agents import ids, words
 from hermes_actor.agents.documents import dumps, loads
 from hermes_actor.agents.questions import memories
 from hermes_actor.agents.rows import Row
+from hermes_actor.agents.values import shown
 from hermes_actor.errors import BadValue, Conflict
 from hermes_protocol.agents import AgentsFanout, AgentsMergeMemory, AgentsPatch
 
@@ -36,9 +37,11 @@ class Memories(Subject):
 
         Without a key it gets one. Raises :class:`BadValue` for what cannot be stored.
         """
+        if key is not None and not isinstance(key, str):
+            raise BadValue(f"the key of a memory is a text, not {shown(key)}")
         name, now = (key or "").strip() or ids.memory_key(), self._now()
         row = self._texts(name, content)
-        row |= {"metadata": _object(metadata or {}), "grants": dumps(list(grants))}
+        row |= {"metadata": _object(metadata or {}), "grants": _grants(grants)}
         made = {**row, "memory_key": name, "created_at": now, "updated_at": now}
         return memories.entry(self._put(made, returning=True).rows[0])
 
@@ -66,7 +69,7 @@ class Memories(Subject):
         if content is not None:
             values |= self._texts(key, content)
         if grants is not None:
-            values["grants"] = dumps(list(grants))
+            values["grants"] = _grants(grants)
         row = self._store.submit(
             AgentsMergeMemory(
                 agent_id=self._agent,
@@ -97,7 +100,7 @@ class Memories(Subject):
         *principal* is user id and role of the caller; what the grants hide is left out.
         """
         if not isinstance(query, str):
-            raise BadValue("a query is a text")
+            raise BadValue(f"a query is a text, not {shown(query)}")
         return self._store.ask(memories.search, self._agent, query, clamped(limit), principal)
 
     def context_block(
@@ -134,9 +137,13 @@ class Memories(Subject):
 
 
 def _object(value: Any) -> str:
-    if not isinstance(value, Mapping):
-        raise BadValue("metadata is an object")
-    return dumps(dict(value))
+    return dumps(dict(mapping(value, "metadata")))
+
+
+def _grants(value: Any) -> str:
+    if not isinstance(value, list | tuple):
+        raise BadValue(f"grants are a list, not {shown(value)}")
+    return dumps(list(value))
 
 
 class Instructions(Subject):

@@ -7,13 +7,15 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from hermes_actor.agent_store.subject import Records, Subject
+from hermes_actor.agent_store.subject import Records, Subject, mapping
 from hermes_actor.agents import ids, times
 from hermes_actor.agents.changes.users import resolve
 from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.records import record
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.tables import TABLES
+from hermes_actor.agents.values import shown
+from hermes_actor.errors import BadValue
 from hermes_protocol.agents import (
     AgentsDelete,
     AgentsIdentify,
@@ -57,6 +59,7 @@ class Users(Subject):
     def upsert(self, user: Row) -> None:
         """Insert a user or replace its name and ``merged_into``; its creation stays."""
         now = self._now()
+        mapping(user, "a user")
         self._put({
             "user_id": user.get("user_id"),
             "name": user.get("name"),
@@ -90,6 +93,8 @@ class Users(Subject):
     ) -> Row:
         """Return the user of an identity; without one create it. *style*: guest, admin, handle."""
         makers = {"guest": _guest_id, "admin": ids.user_id, "handle": ids.identity_id}
+        if style not in makers:
+            raise BadValue(f"the style of an id is one of {', '.join(makers)}, not {shown(style)}")
         done = self._store.submit(
             AgentsIdentify(
                 channel=channel,

@@ -63,6 +63,8 @@ def _iterator(expression: str, start: datetime) -> Any:
             "schedules need the Python package croniter; install it with:"
             " pip install 'hermes-actor[agents]'"
         ) from error
+    if not isinstance(expression, str):
+        raise _not_understood(repr(expression))
     fields = _NICKNAMES.get(expression.strip().lower(), expression).split()
     if len(fields) not in (5, 6, 7) or any(field.startswith("+") for field in fields):
         raise _not_understood(expression)

@@ -14,15 +14,22 @@ __all__ = [
     "set_path",
 ]  # fmt: skip
 
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _PLACEHOLDER = re.compile(r"\$\{\{([A-Za-z0-9_]+)\}\}")
 
 
 def dumps(value: Any) -> str:
-    """Return *value* as compact JSON. Raises :class:`BadValue` for what JSON cannot hold."""
+    """Return *value* as compact JSON.
+
+    Raises :class:`BadValue` for what JSON, or the JSON of some provider, cannot hold.
+    """
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadValue(f"not a JSON value: {error}") from None
+    if "u0000" in text and _NUL.search(text):
+        raise BadValue("it holds the character U+0000, which cannot be stored")
+    return text
 
 
 def loads(text: str) -> Any:

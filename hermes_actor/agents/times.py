@@ -9,7 +9,8 @@ from hermes_actor.errors import BadValue
 
 __all__ = ["after", "canonical", "is_canonical", "now", "parsed"]
 
-_FORM = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_FORM = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_LAST = "9999-12-31T23:59:59.999Z"
 
 
 def now() -> str:
@@ -49,8 +50,18 @@ def parsed(value: str | datetime) -> datetime:
 
 
 def after(value: str, seconds: float) -> str:
-    """Return the time *seconds* after *value*."""
-    return _text(parsed(value) + timedelta(seconds=seconds))
+    """Return the time *seconds* after *value*, at most the last one that can be written.
+
+    Raises :class:`BadValue` for seconds that are no number, or that lead before all time.
+    """
+    try:
+        return _text(parsed(value) + timedelta(seconds=seconds))
+    except OverflowError:
+        if seconds > 0:
+            return _LAST
+        raise BadValue(f"there is no time {seconds} seconds after {value}") from None
+    except (TypeError, ValueError):
+        raise BadValue(f"not a number of seconds: {seconds!r}") from None
 
 
 def _text(value: datetime) -> str:

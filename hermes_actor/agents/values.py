@@ -6,7 +6,6 @@ The rules are the same for every provider, so what one store takes every other t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +14,11 @@ from hermes_actor.agents.tables import LONGEST_VALUE, TABLES, WILDCARD, Column, 
 from hermes_actor.agents.times import is_canonical
 from hermes_actor.errors import BadValue, ValueTooLarge
 
-__all__ = ["checked", "checked_row", "complete_row", "scope_of", "table_named"]
+__all__ = [
+    "check_text", "checked", "checked_row", "complete_row", "scope_of", "shown", "table_named",
+    "whole_number",
+]  # fmt: skip
 
-_NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _DEPTH = 30
 """Nesting of JSON that every provider takes: MariaDB refuses more than 32."""
 
@@ -26,7 +27,7 @@ def table_named(name: str) -> Table:
     """Return the table of the registry. Raises :class:`BadValue`."""
     table = TABLES.get(name)
     if table is None:
-        raise BadValue(f"there is no table {name[:60]!r}; there are: {', '.join(TABLES)}")
+        raise BadValue(f"there is no table {shown(name)}; there are: {', '.join(TABLES)}")
     return table
 
 
@@ -56,7 +57,7 @@ def checked_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
         if name == "agent_id" and table.scoped:
             raise BadValue(f"{table.name}: agent_id is the scope and cannot be set")
         if column is None or (column.form is Form.SERIAL and name not in table.key):
-            raise BadValue(f"{table.name} has no column {name[:60]!r} that can be set")
+            raise BadValue(f"{table.name} has no column {shown(name)} that can be set")
         found[name] = checked(table, column, value)
     return found
 
@@ -85,16 +86,16 @@ def checked(table: Table, column: Column, value: Any) -> Any:
             return None
         raise BadValue(f"{where} cannot be empty")
     if column.form in (Form.NUMBER, Form.SERIAL):
-        return _number(where, value)
+        return whole_number(where, value)
     if column.form is Form.FLAG:
-        if value not in (0, 1):
-            raise BadValue(f"{where} is yes or no, not {_shown(value)}")
+        if not isinstance(value, int) or value not in (0, 1):
+            raise BadValue(f"{where} is yes or no, not {shown(value)}")
         return bool(value)
     if not isinstance(value, str):
-        raise BadValue(f"{where} is a {column.form.value}, not {_shown(value)}")
+        raise BadValue(f"{where} is a {column.form.value}, not {shown(value)}")
     if column.form is Form.TIME and not is_canonical(value):
-        raise BadValue(f"{where} is a time such as 2026-01-31T09:00:00.000Z, not {_shown(value)}")
-    _check_text(where, value)
+        raise BadValue(f"{where} is a time such as 2026-01-31T09:00:00.000Z, not {shown(value)}")
+    check_text(where, value)
     if column.form is Form.JSON:
         return _json(where, value)
     if column.length and len(value) > column.length:
@@ -102,11 +103,12 @@ def checked(table: Table, column: Column, value: Any) -> Any:
     if column.name in table.key and not value:
         raise BadValue(f"{where} cannot be empty")
     if column.values and value not in column.values:
-        raise BadValue(f"{where} is one of {', '.join(column.values)}, not {_shown(value)}")
+        raise BadValue(f"{where} is one of {', '.join(column.values)}, not {shown(value)}")
     return value
 
 
-def _check_text(where: str, value: str) -> None:
+def check_text(where: str, value: str) -> None:
+    """Raise :class:`BadValue` that names *where* for a text that some provider cannot store."""
     if "\0" in value:
         raise BadValue(f"{where} holds the character U+0000, which cannot be stored")
     if len(value) > LONGEST_VALUE:
@@ -121,13 +123,13 @@ def _json(where: str, value: str) -> str:
     try:
         parsed = json.loads(value)
         if _too_deep(parsed, _DEPTH):
-            raise BadValue(f"{where} is nested deeper than {_DEPTH} levels")
+            raise BadValue(f"it is nested deeper than {_DEPTH} levels")
         text = dumps(parsed)
     except (ValueError, RecursionError):
-        raise BadValue(f"{where} is not JSON: {_shown(value)}") from None
-    _check_text(where, text)
-    if _NUL_IN_JSON.search(text):
-        raise BadValue(f"{where} holds the character U+0000, which cannot be stored")
+        raise BadValue(f"{where} is not JSON: {shown(value)}") from None
+    except BadValue as error:
+        raise BadValue(f"{where}: {error}") from None
+    check_text(where, text)
     return text
 
 
@@ -138,14 +140,16 @@ def _too_deep(value: Any, left: int) -> bool:
     return left <= 0 or any(_too_deep(one, left - 1) for one in inner)
 
 
-def _number(where: str, value: Any) -> int:
+def whole_number(where: str, value: Any) -> int:
+    """Return *value* if it is a number that every provider stores. Raises :class:`BadValue`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadValue(f"{where} is a whole number, not {_shown(value)}")
+        raise BadValue(f"{where} is a whole number, not {shown(value)}")
     if not -(2**63) <= value < 2**63:
-        raise BadValue(f"{where}: {value} does not fit into 64 bits")
+        raise BadValue(f"{where}: {shown(value)} does not fit into 64 bits")
     return value
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shown(value: Any) -> str:
+    """Return what a message shows of *value*."""
+    text = repr(value) if not isinstance(value, str | bytes) else repr(value[:60])
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hermes_actor.agents.documents import loads
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.schema import quoted
-from hermes_actor.agents.tables import TABLES, Table
-from hermes_actor.agents.values import checked_row, complete_row, scope_of
+from hermes_actor.agents.tables import TABLES, Form, Table
+from hermes_actor.agents.values import checked_row, complete_row, scope_of, shown, whole_number
 from hermes_actor.errors import BadValue, Conflict, NotFound
 
-__all__ = ["condition", "delete", "find", "insert", "missing", "select", "update", "upsert"]
+__all__ = [
+    "check_rules", "condition", "delete", "find", "insert", "missing", "select", "update", "upsert",
+]  # fmt: skip
 
 
 def condition(values: Mapping[str, Any], of: str = "") -> str:
@@ -32,8 +35,8 @@ def condition(values: Mapping[str, Any], of: str = "") -> str:
 
 def missing(table: Table, key: Mapping[str, Any]) -> NotFound:
     """Return the error that names a row that is not there."""
-    shown = ", ".join(str(value) for value in key.values())
-    return NotFound(f"{table.thing} not found: {shown}")
+    named = ", ".join(str(value) for value in key.values())
+    return NotFound(f"{table.thing} not found: {named}")
 
 
 def select(
@@ -75,8 +78,8 @@ def insert(rows: Rows, table: Table, agent_id: str | None, row: Mapping[str, Any
     whole = _whole(table, agent_id, row)
     key = {name: whole[name] for name in table.key if name in whole}
     if len(key) == len(table.key) and find(rows, table, agent_id, key) is not None:
-        shown = ", ".join(str(value) for value in (key or {"id": agent_id}).values())
-        raise Conflict(f"{table.thing} exists already: {shown}")
+        named = ", ".join(str(value) for value in (key or {"id": agent_id}).values())
+        raise Conflict(f"{table.thing} exists already: {named}")
     return _insert(rows, table, whole)
 
 
@@ -123,22 +126,41 @@ def update(
     """
     if set(key) != set(table.key):
         raise BadValue(f"{table.name}: a row is named by {', '.join(table.key) or 'its scope'}")
+    changed, expected = checked_row(table, values), checked_row(table, expect or {})
+    for name in (*changed, *(add or {})):
+        if name in table.key:
+            raise BadValue(f"{table.name}: {name} names the row and cannot be changed")
+    added = {name: _checked_delta(table, name, by, changed) for name, by in (add or {}).items()}
     found = find(rows, table, agent_id, key, lock=True)
     if found is None:
         return None
-    for name, value in (expect or {}).items():
-        if name not in found or found[name] != value:
-            raise Conflict(f"{table.thing} has changed: {name} is not {value!r} any more")
-    changed = checked_row(table, values)
-    for name in changed:
-        if name in table.key:
-            raise BadValue(f"{table.name}: {name} names the row and cannot be changed")
-    for name in add or {}:
-        column = table.column(name)
-        if column is None or not isinstance(found[name], int):
-            raise BadValue(f"{table.name}.{name} is no number")
-    _set(rows, table, agent_id, dict(key), _with_defaults(table, changed), dict(add or {}), found)
+    for name, value in expected.items():
+        if _comparable(table, name, found[name]) != _comparable(table, name, value):
+            raise Conflict(f"{table.thing} has changed: {name} is not {shown(value)} any more")
+    for name, by in added.items():
+        if found[name] is None:
+            raise BadValue(f"{table.name}.{name} is empty, so nothing can be added to it")
+        whole_number(f"{table.name}.{name}", found[name] + by)
+    _set(rows, table, agent_id, dict(key), _with_defaults(table, changed), added, found)
     return find(rows, table, agent_id, key)
+
+
+def _checked_delta(table: Table, name: str, by: Any, changed: Row) -> int:
+    """Return *by* if it can be added to a column. Raises :class:`BadValue`."""
+    column = table.column(name)
+    if column is None or column.form is not Form.NUMBER:
+        raise BadValue(f"{table.name}: {shown(name)} is no number that can be added to")
+    if name in changed:
+        raise BadValue(f"{table.name}.{name} is set already; it cannot be added to as well")
+    return whole_number(f"{table.name}.{name}", by)
+
+
+def _comparable(table: Table, name: str, value: Any) -> Any:
+    """Return a stored value in a form that is equal for what is the same."""
+    column = table.column(name)
+    if value is not None and column is not None and column.form is Form.JSON:
+        return loads(value)
+    return value
 
 
 def delete(
@@ -189,8 +211,7 @@ def _with_defaults(table: Table, values: Row) -> Row:
 
 
 def _insert(rows: Rows, table: Table, whole: Row) -> Row:
-    _check_parents(rows, table, whole)
-    _check_uniques(rows, table, whole, None)
+    check_rules(rows, table, whole)
     sql = _insert_sql(table, tuple(whole))
     if table.serial is None:
         rows.run(sql, whole)
@@ -200,8 +221,7 @@ def _insert(rows: Rows, table: Table, whole: Row) -> Row:
 
 
 def _insert_unless_there(rows: Rows, table: Table, whole: Row) -> bool:
-    _check_parents(rows, table, whole)
-    _check_uniques(rows, table, whole, None)
+    check_rules(rows, table, whole)
     sql = _insert_sql(table, tuple(whole))
     if rows.dialect.name == "mysql":
         # Parents and values are checked above, so a duplicate is all that can be ignored.
@@ -226,8 +246,7 @@ def _set(
 ) -> None:
     if not changed and not add:
         return
-    _check_parents(rows, table, {**found, **changed})
-    _check_uniques(rows, table, {**found, **changed}, found)
+    check_rules(rows, table, {**found, **changed}, found)
     where = {**_key(table, key), **scope_of(table, agent_id)}
     # Values under names of their own: a column may be in the key and in the set.
     parts = [f"{quoted(name)} = :set_{name}" for name in changed]
@@ -237,6 +256,17 @@ def _set(
     rows.run(
         f"UPDATE @{table.name} SET {', '.join(parts)} WHERE {condition(where)}", {**where, **values}
     )
+
+
+def check_rules(
+    rows: Rows, table: Table, whole: Mapping[str, Any], found: Mapping[str, Any] | None = None
+) -> None:
+    """Raise :class:`NotFound` or :class:`Conflict` for a row that other rows do not allow.
+
+    *found* is the row as it is now, if there is one.
+    """
+    _check_parents(rows, table, whole)
+    _check_uniques(rows, table, whole, found)
 
 
 def _check_parents(rows: Rows, table: Table, whole: Mapping[str, Any]) -> None:

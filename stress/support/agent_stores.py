@@ -5,12 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from hermes_actor import AgentStore
+from hermes_actor.agents.documents import dumps
+from hermes_actor.agents.tables import TABLES, Column, Form, Table
 from hermes_actor.agents.times import after
 from hermes_actor.agents.vault import Vault
+from hermes_protocol.agents import AgentsCopy, AgentsPut
 from support import servers
 from support.stores import SERVERS
 
-__all__ = ["KEY", "OTHER_KEY", "START", "Agents", "Clock", "open_agents", "session", "unique"]
+__all__ = [
+    "KEY", "OTHER_KEY", "START", "Agents", "Clock", "everywhere", "new_row", "open_agents",
+    "parents", "session", "unique", "value_for",
+]  # fmt: skip
 
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 OTHER_KEY = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA="
@@ -62,3 +68,50 @@ def session(store: AgentStore, session_id: str = "s1", **fields: Any) -> str:
     source = {"kind": "cli", "interactive": True, **fields.pop("source", {})}
     assert store.sessions.upsert({"session_id": session_id, "source": source, **fields})
     return session_id
+
+
+# --- a row in every table of the registry --------------------------------------------------------
+
+
+def value_for(column: Column, tag: str) -> Any:
+    """Return a value that *column* takes, and that shows whose it is."""
+    if column.form is Form.TIME:
+        return START
+    if column.form is Form.JSON:
+        return dumps({"of": tag})
+    if column.form in (Form.FLAG, Form.NUMBER):
+        return 1
+    return column.values[0] if column.values else tag
+
+
+def new_row(table: Table, tag: str) -> dict[str, Any]:
+    """Return a row of *table* with the key ``shared``, for parents of that key."""
+    keys = {*table.key, *(name for link in table.foreign for name in link.columns)}
+    return {
+        column.name: value_for(column, "shared" if column.name in keys else tag)
+        for column in table.columns
+        if column.name != "agent_id" and column.form is not Form.SERIAL
+    }
+
+
+def parents(store: AgentStore, agent_id: str) -> None:
+    """Put the rows that others of the agent refer to."""
+    for name in ("users", "skills", "mcp_servers"):
+        row = {
+            **new_row(TABLES[name], "parent"),
+            **({"merged_into": None} if name == "users" else {}),
+        }
+        store.submit(AgentsPut(table=name, rows=[row], mode="upsert"))
+    for name in ("agents", "sessions", "schedules"):
+        row = new_row(TABLES[name], f"only-{agent_id}")
+        store.submit(AgentsPut(table=name, rows=[row], agent_id=agent_id, mode="upsert"))
+
+
+def everywhere(store: AgentStore, agent_id: str) -> None:
+    """Put a row of the agent into every table that has rows of agents."""
+    parents(store, agent_id)
+    for table in TABLES.values():
+        if table.scoped and table.name not in ("agents", "sessions", "schedules"):
+            row = {**new_row(table, f"only-{agent_id}"), "agent_id": agent_id}
+            number = {table.serial: 1} if table.serial else {}
+            store.submit(AgentsCopy(table=table.name, rows=[{**row, **number}]))

@@ -1,9 +1,6 @@
 """Pure rules of the agent store: words, ranks, cron, times, documents, the vault, the registry."""
 
-import contextlib
 import stat
-import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +11,7 @@ from support.files import query
 from hermes_actor.agents import cron, documents, times, vault, words
 from hermes_actor.agents.schema import SQLITE, create_statements, mysql, postgresql
 from hermes_actor.agents.tables import TABLES, Form
-from hermes_actor.errors import BadValue, Conflict, NotConfigured, NotFound
-from hermes_protocol.agents import (
-    AgentsCopy,
-    AgentsDelete,
-    AgentsPatch,
-    AgentsPut,
-    AgentsRemove,
-    AgentsReplace,
-)
+from hermes_actor.errors import BadValue, NotConfigured
 
 # --- words ---------------------------------------------------------------------------------------
 
@@ -269,131 +258,3 @@ def test_schema_has_every_table_in_three_dialects():
         text = "\n".join(create_statements(dialect))
         for name in TABLES:
             assert f"CREATE TABLE IF NOT EXISTS {dialect.prefix}{name} (" in text
-
-
-# --- isolation -----------------------------------------------------------------------------------
-
-SCOPED = [table for table in TABLES.values() if table.scoped]
-START = "2026-01-01T00:00:00.000Z"
-
-
-def value_for(column, tag):
-    """A value that *column* takes, and that shows whose it is."""
-    if column.form is Form.TIME:
-        return START
-    if column.form is Form.JSON:
-        return documents.dumps({"of": tag})
-    if column.form in (Form.FLAG, Form.NUMBER):
-        return 1
-    return column.values[0] if column.values else tag
-
-
-def new_row(table, tag):
-    return {
-        column.name: value_for(column, "shared" if column.name in table.key else tag)
-        for column in table.columns
-        if column.name != "agent_id" and column.form is not Form.SERIAL
-    }
-
-
-@st.composite
-def programs(draw):
-    """Calls of agent A: an operation, a table, and the key that B has as well."""
-    return draw(st.lists(
-        st.tuples(st.sampled_from(["put", "insert", "patch", "delete", "replace", "remove"]),
-                  st.sampled_from(SCOPED)), min_size=1, max_size=12,
-    ))  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def two():
-    """One store, and in every table a row of B whose key A will use too."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_agents("embedded", Path(folder) / "agents.db")
-        parents(store, "B")
-        for table in SCOPED:
-            if table.name not in ("agents", "sessions", "schedules"):
-                copied(store, table, "B")
-        yield store
-        store.close()
-
-
-def parents(store, agent_id):
-    """The rows that others refer to."""
-    for table, row in (
-        ("users", {"user_id": "shared", "created_at": START, "updated_at": START}),
-        ("skills", {"id": "shared", "slug": "s", "name": "n", "description": "", "path": "",
-                    "created_at": START, "updated_at": START}),
-        ("mcp_servers", {"id": "shared", "name": "n", "description": "", "url": "",
-                         "created_at": START, "updated_at": START}),
-    ):  # fmt: skip
-        store.submit(AgentsPut(table=table, rows=[row], mode="upsert"))
-    for name in ("agents", "sessions", "schedules"):
-        row = new_row(TABLES[name], f"only-{agent_id}")
-        store.submit(AgentsPut(table=name, rows=[row], agent_id=agent_id, mode="upsert"))
-
-
-def linked(table, row):
-    """*row* with the keys of rows that exist."""
-    for link in table.foreign:
-        row |= {name: "shared" for name in link.columns if name != "agent_id"}
-    return row
-
-
-def copied(store, table, agent_id):
-    row = linked(table, new_row(table, f"only-{agent_id}"))
-    number = {table.serial: 1} if table.serial else {}
-    store.submit(AgentsCopy(table=table.name, rows=[{**row, **number, "agent_id": agent_id}]))
-
-
-def of(store, agent_id):
-    return {t.name: [r for r in store.rows(t.name) if r["agent_id"] == agent_id] for t in SCOPED}
-
-
-def act(store, call, table):
-    key = dict.fromkeys(table.key, "shared") if table.serial not in table.key else {"id": 1}
-    row = linked(table, new_row(table, "only-A"))
-    text = next(c for c in table.columns if not c.once and c.name not in {*table.key, "agent_id"})
-    operation = {
-        "put": AgentsPut(table=table.name, rows=[row], agent_id="A", mode="upsert"),
-        "insert": AgentsPut(table=table.name, rows=[row], agent_id="A"),
-        "patch": AgentsPatch(table=table.name, key=key, agent_id="A",
-                             set={text.name: value_for(text, "only-A")}),
-        "delete": AgentsDelete(table=table.name, key=key, agent_id="A"),
-        "replace": AgentsReplace(table=table.name, key=key, rows=[], agent_id="A"),
-        "remove": AgentsRemove(agent_id="A"),
-    }[call]  # fmt: skip
-    with contextlib.suppress(BadValue, Conflict, NotFound):
-        store.submit(operation)
-
-
-@given(program=programs())
-@settings(max_examples=40, deadline=None)
-def test_nothing_of_b_changes_or_shows_through_calls_of_a(two, program):
-    before = of(two, "B")
-    assert all(before.values())
-    parents(two, "A")
-    for call, table in program:
-        act(two, call, table)
-        assert of(two, "B") == before, (call, table.name)
-    shown = str(everything(two.of("A")))
-    assert "only-B" not in shown
-    assert str(of(two, "B")).count("only-B") >= len(SCOPED)
-
-
-def everything(store):
-    """All that agent A can ask for."""
-    return [
-        store.agents.get(), store.agents.backend_state(), store.config.get(), store.security.get(),
-        store.sessions.list(include_inactive=True), store.sessions.get("shared"),
-        store.events.history("shared"), store.events.entries("shared"),
-        store.events.messages_since("shared", 0), store.memories.list(limit=50),
-        store.memories.search("only-B shared", limit=50), store.memories.context_block(),
-        store.instructions.list(), store.users.members(), store.skills.list_enabled(),
-        store.mcp.list_enabled(), store.channels.list(), store.channels.get("shared"),
-        store.credentials.list("shared", "shared"), store.secrets.names(), store.secrets.masked(),
-        store.schedules.list(), store.schedules.runs("shared"), store.sandboxes.list(),
-        store.sandboxes.get("shared"), store.policies.list(), store.approvals.list(),
-        store.attachments.list("shared"), store.agents.usage_detail(),
-        store.schedules.claim("w", now="2030-01-01T00:00:00Z"),
-    ]  # fmt: skip

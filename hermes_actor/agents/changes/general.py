@@ -6,8 +6,8 @@ from hermes_actor.agents import verbs
 from hermes_actor.agents.changes.registry import applies
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.schema import quoted
-from hermes_actor.agents.tables import WILDCARD, Form, Table
-from hermes_actor.agents.values import checked, complete_row, table_named
+from hermes_actor.agents.tables import Table
+from hermes_actor.agents.values import checked, complete_row, scope_of, shown, table_named
 from hermes_actor.errors import BadValue, Conflict
 from hermes_protocol.agents import (
     AgentsCompare,
@@ -76,11 +76,11 @@ def compare(rows: Rows, op: AgentsCompare) -> int:
         table = table_named(item.table)
         column = table.column(item.column)
         if column is None or not column.secret:
-            raise BadValue(f"{table.name}.{item.column[:60]} holds no ciphertext")
+            raise BadValue(f"{table.name}: {shown(item.column)} holds no ciphertext")
         found = verbs.find(rows, table, item.agent_id, item.key, lock=True)
         if found is None or found[item.column] != item.old:
-            shown = ", ".join(str(value) for value in item.key.values())
-            raise Conflict(f"{table.thing} {shown} of {item.agent_id} has changed meanwhile")
+            named = ", ".join(str(value) for value in item.key.values())
+            raise Conflict(f"{table.thing} {named} of {item.agent_id} has changed meanwhile")
         verbs.update(rows, table, item.agent_id, item.key, {item.column: item.new})
     return len(op.items)
 
@@ -94,6 +94,7 @@ def copy(rows: Rows, op: AgentsCopy) -> int:
         key = {name: whole[name] for name in table.whole_key}
         if rows.value(f"SELECT 1 AS n FROM @{table.name} WHERE {verbs.condition(key)}", key):
             continue
+        verbs.check_rules(rows, table, whole)
         names = ", ".join(map(quoted, whole))
         values = ", ".join(f":{name}" for name in whole)
         rows.run(f"INSERT INTO @{table.name} ({names}) VALUES ({values})", whole)
@@ -107,12 +108,17 @@ def _copied(table: Table, row: Row) -> Row:
     """Return *row* in its stored form. Raises :class:`BadValue`, as for any other row."""
     for name in row:
         if table.column(name) is None:
-            raise BadValue(f"{table.name} has no column {name[:60]!r}")
+            raise BadValue(f"{table.name} has no column {shown(name)}")
     given = {c.name: checked(table, c, row.get(c.name)) for c in table.columns if c.name in row}
-    if given.get("agent_id") == WILDCARD and table.scope != "wildcard":
-        raise BadValue(f"{table.name} knows no agent '*'")
-    serial = {c.name: given[c.name] for c in table.columns if c.form is Form.SERIAL}
-    return {**complete_row(table, given), **serial}
+    if table.scoped:
+        scope_of(table, given.get("agent_id"))
+    whole = complete_row(table, given)
+    if table.serial is not None:
+        whole[table.serial] = given.get(table.serial)
+        # MariaDB takes 0 as: give it a number.
+        if whole[table.serial] is None or whole[table.serial] < 1:
+            raise BadValue(f"{table.name}.{table.serial} is a number from 1")
+    return whole
 
 
 def _check_prefix(table: Table, key: Row) -> None:
@@ -121,6 +127,8 @@ def _check_prefix(table: Table, key: Row) -> None:
     allowed |= {name for rule in table.uniques for name in rule.columns}
     for name in key:
         if name not in allowed:
-            raise BadValue(f"{table.name}: rows are not deleted by {name[:60]!r}")
+            raise BadValue(f"{table.name}: rows are not deleted by {shown(name)}")
+        if key[name] is None:
+            raise BadValue(f"{table.name}: {name} names the rows to delete; it cannot be empty")
     if not key and not table.scoped:
         raise BadValue(f"{table.name}: name the rows to delete")
