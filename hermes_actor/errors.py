@@ -32,6 +32,7 @@
     ├── ActorBroken           the writer has stopped for good; names the first cause
     ├── CannotMigrate         a store cannot be moved as asked; nothing is lost on either side
     ├── HandoffFailed         an update could not take over; nothing has changed
+    ├── AttachFailed          an installed hermes-agent cannot be attached; nothing has changed
     ├── NotConfigured         there is no key for secrets, or not a usable one
     ├── BadConfig             a setting cannot be understood (names file, key and allowed values)
     └── Closed                this object was closed by its owner
@@ -49,7 +50,7 @@ from typing import ClassVar, Literal
 from hermes_actor.sqlite import primary_code, sqlite3
 
 __all__ = [
-    "ActorBroken", "AlreadyOwned", "BadConfig", "BadValue", "Busy", "CannotMigrate",
+    "ActorBroken", "AlreadyOwned", "AttachFailed", "BadConfig", "BadValue", "Busy", "CannotMigrate",
     "CannotOpen", "CannotRead", "Closed", "Conflict", "ConstraintFailed", "Damaged",
     "DeadlineExceeded",
     "DiskFull", "DiskIOError", "Executed", "HandoffFailed", "HermesActorError",
@@ -320,6 +321,10 @@ class CannotMigrate(HermesActorError, code="cannot-migrate"):
 
 class HandoffFailed(HermesActorError, code="handoff-failed"):
     """The successor could not take over, or may not. The old actor continues to serve."""
+
+
+class AttachFailed(HermesActorError, code="attach-failed"):
+    """An installed hermes-agent cannot be attached, or detached. What had been done was undone."""
 
 
 class NotConfigured(HermesActorError, code="not-configured"):

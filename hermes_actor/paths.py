@@ -14,7 +14,7 @@ from hermes_actor.errors import CannotOpen, PermissionDenied
 __all__ = [
     "StorePaths", "check_not_hijacked", "check_ownership", "columns_of_orphan", "default_db_path",
     "default_home", "is_gone", "readable", "resolve_paths", "socket_address", "socket_path",
-    "stores_below",
+    "state_folder", "stores_below",
 ]  # fmt: skip
 
 
@@ -27,6 +27,13 @@ def default_home() -> Path:
 def default_db_path() -> Path:
     """The database that every process of one agent shares."""
     return default_home() / "state.db"
+
+
+def state_folder() -> Path:
+    """The folder for what this user keeps beside all homes, below ``XDG_STATE_HOME``."""
+    state = os.environ.get("XDG_STATE_HOME", "").strip()
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "hermes-actor"
 
 
 class StorePaths(NamedTuple):

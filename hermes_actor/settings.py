@@ -15,6 +15,7 @@ from hermes_actor import limits
 __all__ = [
     "ACTOR_DRAIN_SECONDS", "ACTOR_IDLE_EXIT", "ACTOR_PRIVATE_SQL", "ACTOR_RESCUE",
     "ACTOR_RESUME_COMMAND", "ACTOR_SECRETS_KEY_FILE", "ACTOR_UPGRADE", "AGENTS_DSN", "ALL",
+    "ATTACH_REQUIRED", "ATTACH_TIER",
     "BACKUP_KEEP", "GATEWAY_RESUME_SCOPE",
     "GATEWAY_WRITE_SESSIONS_JSON", "MEMORY_MIN_MESSAGES", "OWN_SECTIONS",
     "RESUME_DISPLAY", "RESUME_EXCHANGES", "RESUME_MAX_ASSISTANT_CHARS",
@@ -113,6 +114,9 @@ ACTOR_SECRETS_KEY_FILE = _text("actor.secrets_key_file")
 
 AGENTS_DSN = _text("agents.dsn")
 
+ATTACH_TIER = _word("attach.tier", ("auto", "sqlite", "direct"), "auto")
+ATTACH_REQUIRED = _flag("attach.required", False)
+
 STORE_PROVIDER = _text("sessiondb.provider")
 STORE_DSN = _text("sessiondb.dsn")
 STORE_POOL_SIZE = _whole("sessiondb.pool_size", 8, 1)
@@ -146,7 +150,7 @@ ALL: tuple[Setting[Any], ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Setting)
 )
 
-OWN_SECTIONS = ("actor", "sessiondb")
+OWN_SECTIONS = ("actor", "attach", "sessiondb")
 """Sections that are ours alone; the others belong to the agent, which has keys of its own there."""
 
 

@@ -21,6 +21,7 @@ __all__ = ["COMMANDS", "run"]
 
 COMMANDS = {
     "Start here": {
+        "attach": "Have an installed hermes-agent store through the actor.",
         "demo": "Watch writers while their actor is updated and killed.",
         "doctor": "Check the store and its environment, and say what to fix.",
         "help": "Show the help of a command.",

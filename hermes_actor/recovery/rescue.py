@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_actor.paths import state_folder
+
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
@@ -22,10 +24,8 @@ _KEPT_SECONDS = 7 * 24 * 3600
 
 
 def rescue_folder() -> Path:
-    """Return the folder of the copies, below ``XDG_STATE_HOME`` and outside of any home."""
-    state = os.environ.get("XDG_STATE_HOME", "").strip()
-    base = Path(state) if state else Path.home() / ".local" / "state"
-    return base / "hermes-actor" / "rescued"
+    """Return the folder of the copies, outside of any home."""
+    return state_folder() / "rescued"
 
 
 def rescue_path(paths: StorePaths) -> Path:

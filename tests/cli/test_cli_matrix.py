@@ -47,6 +47,7 @@ COMMANDS = dict(commands())
 APART = {
     "demo",  # in a home of its own
     "completion", "help", "version", "service uninstall", "service status",  # about no store
+    "attach",  # about an environment of another program
 }  # fmt: skip
 OF_AGENTS = {
     "agents", "channels", "instructions", "mcp", "memories", "sandboxes", "schedules", "secrets",

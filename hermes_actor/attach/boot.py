@@ -1,0 +1,268 @@
+"""The import hook. Its text is copied into the environment of hermes-agent, where a ``.pth`` line
+imports it at the start of every interpreter.
+
+So it uses the standard library alone, imports almost nothing of it, and never raises: whatever
+fails here leaves the program as it was. Modules of hermes-agent that import ``sqlite3`` get another
+module under that name, whose ``connect`` decides by path. No other module of the process sees
+it: ``sqlite3`` itself is not changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` would cost more than this whole module
+    from collections.abc import Callable, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import CodeType, ModuleType
+    from typing import Any
+
+__all__ = ["SCHEME", "install", "is_store"]
+
+SCHEME = 1
+"""Version of the settings that a copy of this file takes."""
+
+_SQLITE = ("sqlite3", "sqlite3.dbapi2")
+_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_COPIES = frozenset({"backups", "checkpoints", "hermes-agent", "sandboxes", "state-snapshots"})
+"""Folders of a home whose databases are copies, or belong to another program."""
+_URI_ARGUMENT = 6
+"""Position of ``uri`` behind the path, in the parameters of ``sqlite3.connect``."""
+
+
+def install(settings: Mapping[str, Any]) -> None:
+    """Put the hook in front of all finders, once. Never raises."""
+    try:
+        if os.environ.get("HERMES_ACTOR_DISABLE", "").strip() not in ("", "0"):
+            return
+        if settings["scheme"] == SCHEME and not any(
+            getattr(finder, "is_hermes_actor", False) for finder in sys.meta_path
+        ):
+            sys.meta_path.insert(0, _Finder(settings))
+    except Exception as error:
+        _say(f"the hook does nothing: {error!r}")
+
+
+def is_store(path: str | os.PathLike[str], homes: Sequence[str]) -> bool:
+    """Return True if *path* is a database that a program keeps in one of *homes*, not a copy."""
+    real = os.path.realpath(path)
+    for home in homes:
+        if real.startswith(home + os.sep):
+            *folders, name = real[len(home) + 1 :].split(os.sep)
+            return name.endswith(_SUFFIXES) and not any(
+                folder.startswith(".") or folder in _COPIES for folder in folders
+            )
+    return False
+
+
+_said: set[str] = set()
+
+
+def _say(text: str) -> None:
+    """Print one line on standard error, each text once in a process."""
+    if text not in _said:
+        _said.add(text)
+        try:  # noqa: SIM105 - contextlib is an import
+            sys.stderr.write(f"hermes-actor: {text}\n")
+        except Exception:  # a closed stream must not end the program either
+            pass
+
+
+class _Finder:
+    """A meta-path finder that wraps the loaders of the modules of hermes-agent."""
+
+    is_hermes_actor = True
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._names = frozenset(settings["names"])
+        self._face: ModuleType | None = None
+        self._builtins: dict[str, Any] | None = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification that the other finders have, with our loader around theirs."""
+        if name.partition(".")[0] not in self._names:
+            return None
+        try:
+            return self._wrapped(name, path, target)
+        except Exception as error:
+            _say(f"{name} is not attached: {error!r}")
+            return None
+
+    def _wrapped(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec: Any = finder.find_spec(name, path, target)
+                if spec is not None:
+                    if spec.loader is not None and hasattr(spec.loader, "get_code"):
+                        spec.loader = _Loader(spec.loader, self)
+                    return spec  # type: ignore[no-any-return]
+        return None
+
+    def add_home(self, home: str) -> None:
+        """Attach one more home, in this process alone: for the proof and the self-test."""
+        self._settings["homes"] = [*self._settings["homes"], os.path.realpath(home)]
+
+    def bind(self, module: ModuleType, code: CodeType) -> None:
+        """Give *module* another ``sqlite3``, if its *code* imports one anywhere."""
+        warning = self._settings.get("warning")
+        if warning:
+            if module.__name__ == "hermes_state":
+                _say(warning)
+        elif _imports_sqlite(code):
+            if self._builtins is None:
+                self._builtins = self._with_own_import()
+            # Functions keep the builtins of their module, so that their imports are seen as well.
+            module.__dict__["__builtins__"] = self._builtins
+
+    def replace(self, module: ModuleType) -> None:
+        """Give ``hermes_state`` our classes, if it is a release that they stand in for."""
+        typed = self._settings.get("typed")
+        if module.__name__ != "hermes_state" or not typed or self._settings.get("warning"):
+            return
+        import hashlib
+
+        with open(str(module.__file__), "rb") as source:
+            if hashlib.sha256(source.read()).hexdigest() in typed:
+                from hermes_actor.attach.typed import take_over
+
+                take_over(module, self._settings["homes"])
+
+    def _with_own_import(self) -> dict[str, Any]:
+        import builtins
+
+        original = builtins.__import__
+
+        def import_module(
+            name: str,
+            globals: Mapping[str, Any] | None = None,  # noqa: A002 - the names of __import__
+            locals: Mapping[str, Any] | None = None,  # noqa: A002
+            fromlist: Sequence[str] | None = (),
+            level: int = 0,
+        ) -> Any:
+            if level or name not in _SQLITE:
+                return original(name, globals, locals, fromlist or (), level)
+            if self._face is None:
+                self._face = self._make_face(original("sqlite3"))
+            return self._face
+
+        return {**vars(builtins), "__import__": import_module}
+
+    def _make_face(self, native: Any) -> ModuleType:
+        face: Any = type(sys)("sqlite3", native.__doc__)
+        face.__dict__.update(vars(native))
+        face.dbapi2 = face
+
+        def connect(database: Any, *arguments: Any, **named: Any) -> Any:
+            uri = arguments[_URI_ARGUMENT] if len(arguments) > _URI_ARGUMENT else named.get("uri")
+            if self._is_owned(database, uri):
+                ours = self._our_connect(native)
+                if ours is not None:
+                    return ours(database, *arguments, **named)
+            return native.connect(database, *arguments, **named)
+
+        connect.__doc__ = native.connect.__doc__
+        face.connect = connect
+        return face  # type: ignore[no-any-return]
+
+    def _is_owned(self, database: Any, uri: object) -> bool:
+        try:
+            path = os.fsdecode(database)
+            if uri and path.startswith("file:"):
+                from urllib.parse import unquote, urlsplit
+
+                path = unquote(urlsplit(path).path)
+            return path not in ("", ":memory:") and is_store(path, self._settings["homes"])
+        except (TypeError, ValueError):  # sqlite3 says what is wrong with it
+            return False
+
+    def _our_connect(self, native: Any) -> Callable[..., Any] | None:
+        try:
+            from hermes_actor.dbapi import connect
+        except Exception as error:
+            text = f"cannot be imported in this environment ({error})"
+            if self._is_required():
+                raise native.OperationalError(
+                    f"unable to open database file: hermes-actor {text}, and attach.required is"
+                    " set in config.yaml"
+                ) from error
+            _say(f"{text}; the program opens its databases by itself. {self._settings['advice']}")
+            return None
+        return connect
+
+    def _is_required(self) -> bool:
+        """Return True if a home has ``attach: {required: true}``, without a parser of YAML."""
+        import re
+
+        for home in self._settings["homes"]:
+            try:
+                with open(os.path.join(home, "config.yaml"), encoding="utf-8") as file:
+                    text = file.read()
+            except (OSError, ValueError):
+                continue
+            block = re.search(
+                r"^attach:(.*(?:\n[ \t]+.*|\n[ \t]*#.*|\n[ \t]*)*)", text, re.MULTILINE
+            )
+            if block and re.search(r"\brequired\s*:\s*(true|yes|on|1)\b", block[1], re.IGNORECASE):
+                return True
+        return False
+
+
+class _Loader:
+    """The loader of a module of hermes-agent, which binds before it runs the code."""
+
+    def __init__(self, loader: Any, finder: _Finder) -> None:
+        self._loader = loader
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return what the loader makes."""
+        return self._loader.create_module(spec)  # type: ignore[no-any-return]
+
+    def get_code(self, name: str) -> CodeType | None:
+        """Return the code for ``python -m``, which runs it in ``__main__``."""
+        code: CodeType | None = self._loader.get_code(name)
+        if sys.argv[:1] == ["-m"] and code is not None:
+            try:
+                self._finder.bind(sys.modules["__main__"], code)
+            except Exception as error:
+                _say(f"{name} is not attached: {error!r}")
+        return code
+
+    def exec_module(self, module: Any) -> None:
+        """Run the code of *module*, bound; on any fault of ours, as if we were not there."""
+        module.__spec__.loader = module.__loader__ = self._loader
+        try:
+            code = self._loader.get_code(module.__name__)
+            if code is not None:
+                self._finder.bind(module, code)
+        except Exception as error:
+            _say(f"{module.__name__} is not attached: {error!r}")
+            code = None
+        if code is None:
+            self._loader.exec_module(module)
+        else:
+            exec(code, module.__dict__)
+        try:
+            self._finder.replace(module)
+        except Exception as error:
+            _say(f"{module.__name__} is not replaced: {error!r}")
+
+
+def _imports_sqlite(code: CodeType) -> bool:
+    """Return True if *code*, or a function in it, has the name of the module."""
+    found = [code]
+    for one in found:
+        if not set(_SQLITE).isdisjoint(one.co_names):
+            return True
+        found.extend(inner for inner in one.co_consts if type(inner) is type(code))
+    return False

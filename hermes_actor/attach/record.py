@@ -1,0 +1,88 @@
+"""Records of what was attached: one for each home, in the state folder of the user.
+
+It is kept outside of the environment and of the home: an environment that was made again has lost
+its hook, and the record is how our commands know that there was one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hermes_actor.paths import state_folder
+
+__all__ = ["Record", "read_record", "read_records", "remove_record", "write_record"]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """An attachment of one home."""
+
+    home: str
+    python: str
+    purelib: str
+    release: str
+    """Version of hermes-agent at that time."""
+    fingerprint: str
+    """Digest of its module ``hermes_state``."""
+    tier: str
+    version: str
+    """Version of hermes-actor that attached it."""
+    time: float
+    databases: list[str] = []
+    """Those that were there and had no tables of ours yet."""
+    backups: list[str] = []
+
+    def document(self) -> dict[str, Any]:
+        """Return the record as JSON documents have it."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
+
+
+def _folder() -> Path:
+    return state_folder() / "attached"
+
+
+def _path(home: Path) -> Path:
+    digest = hashlib.blake2b(os.fsencode(home), digest_size=8).hexdigest()
+    return _folder() / f"{digest}.json"
+
+
+def write_record(record: Record) -> None:
+    """Keep *record*, in the place of an older one of the same home."""
+    path = _path(Path(record.home))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(record.document(), indent=2) + "\n")
+    os.replace(part, path)
+
+
+def read_record(home: Path) -> Record | None:
+    """Return the record of *home*; ``None`` if it is not attached."""
+    return _read(_path(home))
+
+
+def read_records() -> list[Record]:
+    """Return the records of all homes, by their paths."""
+    found = [record for file in _folder().glob("*.json") if (record := _read(file)) is not None]
+    return sorted(found, key=lambda record: record.home)
+
+
+def remove_record(home: Path) -> None:
+    """Forget the record of *home*, and the folder with the last one."""
+    _path(home).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        _folder().rmdir()
+        _folder().parent.rmdir()
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
