@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from contextlib import suppress
 
 import hermes_protocol.operations as ops
+from hermes_actor.api.turns import Turn
 from hermes_actor.errors import HermesActorError, TurnBusy
 from hermes_actor.gateway.store import SessionStore
 from hermes_actor.store import queries
@@ -113,31 +115,42 @@ class Watcher:
         state = self._expired(route.key)
         if state is None:
             return None
-        with store.db.turn(state.tip, holder="watcher", kind="flush", wait=0) as turn:
-            # Under the turn the state is looked at once more: a message may have come before it.
-            state, used_before = self._still_expired(route.key, int(turn))
-            if state is None:
-                return None
-            reason = self._reason(state)
-            if self._failures[route.key] < _TRIES:
-                store.remember(state, reason)
-            claim = ops.RouteClaim(
-                scope=store.scope,
-                key=route.key,
-                session_id=state.tip,
-                now=store.clock().timestamp(),
-                reason=reason,
-                before=used_before,
-                turn=int(turn),
-            )
-            if not store.db._submit(claim):
-                return None
-        platform = state.route.entry.get("platform")
+        turn = store.db.turn(state.tip, holder="watcher", kind="flush", wait=0)
+        try:
+            finished = self._claim(route.key, turn)
+        finally:
+            # What was claimed is announced, whatever comes of this: no other watcher will do it.
+            with suppress(HermesActorError):
+                turn.release()
+        if finished is None:
+            return None
+        platform = finished.route.entry.get("platform")
         store.hooks.call(
-            "session_finalize", session_id=state.tip, platform=platform, reason="session_expired"
+            "session_finalize", session_id=finished.tip, platform=platform, reason="session_expired"
         )
         store.touched()
-        return state.tip
+        return finished.tip
+
+    def _claim(self, key: str, turn: Turn) -> RouteState | None:
+        """Finish the session under its *turn*; return what it was, if this watcher did."""
+        store = self._store
+        # Under the turn the state is looked at once more: a message may have come before it.
+        state, used_before = self._still_expired(key, int(turn))
+        if state is None:
+            return None
+        reason = self._reason(state)
+        if self._failures[key] < _TRIES:
+            store.remember(state, reason)
+        claim = ops.RouteClaim(
+            scope=store.scope,
+            key=key,
+            session_id=state.tip,
+            now=store.clock().timestamp(),
+            reason=reason,
+            before=used_before,
+            turn=int(turn),
+        )
+        return state if store.db._submit(claim) else None
 
     def _expired(self, key: str) -> RouteState | None:
         state = self._store.state(key)

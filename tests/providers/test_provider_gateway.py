@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 import hermes_protocol.operations as ops
-from hermes_actor.errors import TurnBusy, TurnLost, UnknownSession
+from hermes_actor.errors import ActorBroken, TurnBusy, TurnLost, UnknownSession
 from hermes_actor.gateway import (
     GatewayConfig,
     Hooks,
@@ -502,6 +502,26 @@ def test_a_hook_that_hangs_is_not_waited_for(open_chats, local_time):
     local_time.passes(hours=2)
     assert Watcher(chats).round() == [entry.session_id]
     waits.set()
+
+
+def test_the_end_is_said_also_when_the_turn_cannot_be_given_back(
+    open_chats, db, local_time, monkeypatch
+):
+    """The claim is committed by then, and no other watcher will say it."""
+    ended, hooks = [], Hooks(entry_points=False)
+    hooks.add("session_finalize", lambda **given: ended.append(given["session_id"]))
+    chats = open_chats(hooks=hooks)
+    entry = chats.get_or_create_session(DM)
+    local_time.passes(hours=2)
+    submit = db._submit
+
+    def refused(operation):
+        if isinstance(operation, ops.TurnRelease):
+            raise ActorBroken("no answer")
+        return submit(operation)
+
+    monkeypatch.setattr(db, "_submit", refused)
+    assert Watcher(chats).round() == [entry.session_id] == ended
 
 
 # --- commands inside a chat ----------------------------------------------------------------------
