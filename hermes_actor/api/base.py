@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, SupportsInt, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsInt, TypeVar
 
 from hermes_actor.errors import Closed
 from hermes_actor.store.queries import Query
-from hermes_actor.store.surrogates import storable
+from hermes_actor.store.surrogates import storable, without_surrogates
 from hermes_protocol.operations import Operation
 
 if TYPE_CHECKING:
@@ -46,10 +46,16 @@ class Methods:
     def _query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Answer *query* from a state that has every change acknowledged before the call.
 
+        Lone surrogates in the arguments are replaced as they are in changes: no text holds one.
+
         Raises:
             Closed: the store was closed.
         """
-        return self._queries.query(query, *args, **kwargs)
+        try:
+            return self._queries.query(query, *args, **kwargs)
+        except UnicodeEncodeError:
+            clean: Any = map(without_surrogates, args)
+            return self._queries.query(query, *clean, **kwargs)
 
     def _opened_port(self) -> WriterPort:
         if self._port is None:

@@ -89,6 +89,19 @@ def test_lone_surrogates(db):
     assert db.message_count("s") == 0
 
 
+def test_lone_surrogates_in_questions(db):
+    """Half an emoji comes from texts that were cut at a number of bytes."""
+    db.create_session("s\ud83d", "cli")
+    assert db.get_session("s\ud83d")["id"] == "s\ufffd"
+    db.append_message("s\ufffd", "user", "the yellow walrus 针灸")
+    for question in ("walrus \ud83d", "\udcffwalrus", "yellow walrus\ud800"):
+        assert isinstance(db.search_messages(question), list)
+    assert db.search_messages("\ud83d") == []
+    assert len(db.search_messages("walrus")) == 1
+    assert db.search_sessions("\ud800") == []
+    assert db.get_session("\udfff") is None
+
+
 def test_a_value_that_is_no_number_is_refused_by_servers(stores, db):
     db.create_session("s", "cli")
     if not stores.on_server:
