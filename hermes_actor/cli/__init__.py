@@ -179,10 +179,11 @@ def _run(arguments: Sequence[str]) -> int:
     except CommandError as error:
         return failed(error.message, error.code)
     except click.ClickException as error:
-        if as_json:
-            return failed(error.format_message(), error.exit_code)
-        error.show()
-        return error.exit_code
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        if context is not None and not as_json:
+            advice = f"Try '{context.command_path} --help' for help."
+            print(f"{context.get_usage()}\n{advice}\n", file=sys.stderr)
+        return failed(f"Error: {error.format_message()}", error.exit_code)
     except HermesActorError as error:
         return failed(f"Error: {error}", exit_codes.REFUSED)
     except OSError as error:

@@ -79,10 +79,10 @@ def test_report_whole(home):
         home("insights", "--top", 1).out
         == """\
 
-  ╔══════════════════════════════════════════════════════════╗
-  ║                    📊 Hermes Insights                    ║
-  ║                       Last 30 days                       ║
-  ╚══════════════════════════════════════════════════════════╝
+  ╔══════════════════════════════════════════════════════╗
+  ║                  📊 Hermes Insights                  ║
+  ║                     Last 30 days                     ║
+  ╚══════════════════════════════════════════════════════╝
 
   Period: Mar 01, 2026 — Mar 02, 2026
 
@@ -149,10 +149,10 @@ def test_report_whole(home):
 
   🏆 Notable Sessions
   ────────────────────────────────────────────────────────
-  Longest session      1h                 (Mar 01, 20260301_090000_bbbbbb)
-  Most messages        4 msgs             (Mar 01, 20260301_090000_bbbbbb)
-  Most tokens          7,000 tokens       (Mar 01, 20260301_090000_bbbbbb)
-  Most tool calls      2 calls            (Mar 01, 20260301_090000_bbbbbb)
+  Longest session  1h               Mar 01  20260301_090000_bbbbbb
+  Most messages    4 msgs           Mar 01  20260301_090000_bbbbbb
+  Most tokens      7,000 tokens     Mar 01  20260301_090000_bbbbbb
+  Most tool calls  2 calls          Mar 01  20260301_090000_bbbbbb
 
   📈 Sessions by Tokens
   ────────────────────────────────────────────────────────

@@ -14,7 +14,14 @@ from hermes_actor._version import __version__
 from hermes_actor.cli.every_store import for_every_store
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import print_result, size_text
-from hermes_actor.cli.output.formatting import count, short_duration
+from hermes_actor.cli.output.formatting import (
+    clip,
+    count,
+    plain,
+    short_duration,
+    terminal_width,
+    wrapped,
+)
 from hermes_actor.client.control import ask_status
 from hermes_actor.errors import DeadlineExceeded
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
@@ -25,6 +32,9 @@ from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, Status
 
 __all__ = ["status"]
+
+_INDENT = 12
+"""Cells of the name of a fact."""
 
 
 @click.command()
@@ -64,8 +74,10 @@ def status(db: Path | None, as_json: bool) -> int:
         return _print_not_running(paths, as_json)
     lines = [*_lines(report)]
     lines += [
-        f"  saved: {orphan.name} holds changes from before the files were replaced;"
-        " import them: hermes-actor repair --orphans"
+        wrapped(
+            f"  saved: {orphan.name} holds changes from before the files were replaced;"
+            " import them: hermes-actor repair --orphans"
+        )
         for orphan in list_orphans(paths)
     ]
     print_result(report.document(), "\n".join(lines), as_json)
@@ -77,17 +89,17 @@ def status(db: Path | None, as_json: bool) -> int:
 def _print_silent(paths: StorePaths, phase: str, text: str, as_json: bool) -> int:
     """An owner that cannot be asked how it is."""
     owner = {"phase": phase, "database": str(paths.db), "pid": lock_holder(paths)}
-    print_result({**owner, "message": text}, f"{phase}: {text}", as_json)
+    print_result({**owner, "message": text}, wrapped(f"{phase}: {text}"), as_json)
     return exit_codes.NOT_SERVING
 
 
 def _print_not_running(paths: StorePaths, as_json: bool) -> int:
     saved, gone = list_rescued(), removed_store(paths)
     if gone is None:
-        lines = [f"not running: no actor serves {paths.db}; the next client starts one"]
+        lines = [wrapped(f"not running: no actor serves {paths.db}; the next client starts one")]
     else:
-        lines = [f"not running: {gone.text}", f"  do: {gone.advice}"]
-    lines += [f"  saved when its home was deleted: {copy}" for copy in saved]
+        lines = [wrapped(f"not running: {gone.text}"), wrapped(f"  do: {gone.advice}")]
+    lines += [wrapped(f"  saved when its home was deleted: {copy}") for copy in saved]
     if gone is not None and gone.saved is not None:
         saved.append(gone.saved)
     document = {"phase": "not running", "database": str(paths.db), "rescued": [*map(str, saved)]}
@@ -96,34 +108,42 @@ def _print_not_running(paths: StorePaths, as_json: bool) -> int:
 
 
 def _lines(report: Status) -> Iterator[str]:
-    commit, total, index = report.commit_latency, report.total_latency, report.index
-    yield f"{report.phase_text}: {report.database}"
-    up = short_duration(report.uptime_s)
-    yield f"  actor     pid {report.pid}, version {report.version}, up {up}, epoch {report.epoch}"
-    yield (
-        f"  writes    {report.writes:,} in {report.batches:,} batches, {report.refused:,} refused,"
-        f" {report.receipts_replayed:,} replayed"
-    )
-    yield f"  latency   p50 {total.p50_ms} ms, p99 {total.p99_ms} ms; commit p50 {commit.p50_ms} ms"
-    yield f"  queue     {report.queue.count:,} requests, {size_text(report.queue.bytes)}"
-    checkpoints = ", ".join(f"{n} {kind}" for kind, n in report.checkpoints.items())
-    yield f"  wal       {report.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"
-    yield f"  sqlite    {report.sqlite.version}; WAL-reset bug: {report.sqlite.wal_reset}"
-    yield f"  kind      {report.kind}"
-    if report.kind == SESSIONS:
-        behind = f"{index.lag:,} of {index.newest:,} messages behind" if index.lag else "up to date"
-        yield f"  index     {behind}"
-    if report.foreign_commits:
-        yield f"  foreign   {report.foreign_commits:,} commits by other programs"
+    yield wrapped(f"{report.phase_text}: {report.database}")
+    for name, text in _facts(report):
+        yield f"  {name:<{_INDENT - 2}}{wrapped(text, _INDENT)}"
     for text in report.degraded:
-        yield f"  degraded: {text}"
+        yield f"  degraded: {wrapped(text, _INDENT)}"
     if report.broken:
-        yield f"  broken: {report.broken}"
-    if report.lease is not None:
-        yield f"  lease     {report.lease.text(time.time())}"
+        yield f"  broken: {wrapped(report.broken, _INDENT)}"
     others = report.clients(except_pid=os.getpid())
     yield f"  clients   {len(others)}"
     for one in others:
-        yield f"    pid {one.pid}  {one.name}  {count(one.requests, 'request')}"
+        requests = count(one.requests, "request")
+        yield clip(f"    pid {one.pid}  {plain(one.name)}  {requests}", terminal_width())
     if report.version != __version__:
-        yield f"  note: this command is version {__version__}; to update: hermes-actor handoff"
+        note = f"this command is version {__version__}; to update: hermes-actor handoff"
+        yield f"  note: {wrapped(note, _INDENT)}"
+
+
+def _facts(report: Status) -> Iterator[tuple[str, str]]:
+    commit, total, index = report.commit_latency, report.total_latency, report.index
+    up = short_duration(report.uptime_s)
+    yield "actor", f"pid {report.pid}, version {report.version}, up {up}, epoch {report.epoch}"
+    yield (
+        "writes",
+        f"{report.writes:,} in {report.batches:,} batches, {report.refused:,} refused,"
+        f" {report.receipts_replayed:,} replayed",
+    )
+    yield "latency", f"p50 {total.p50_ms} ms, p99 {total.p99_ms} ms; commit p50 {commit.p50_ms} ms"
+    yield "queue", f"{report.queue.count:,} requests, {size_text(report.queue.bytes)}"
+    checkpoints = ", ".join(f"{n} {kind}" for kind, n in report.checkpoints.items())
+    yield "wal", f"{report.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"
+    yield "sqlite", f"{report.sqlite.version}; WAL-reset bug: {report.sqlite.wal_reset}"
+    yield "kind", report.kind
+    if report.kind == SESSIONS:
+        behind = f"{index.lag:,} of {index.newest:,} messages behind" if index.lag else "up to date"
+        yield "index", behind
+    if report.foreign_commits:
+        yield "foreign", f"{report.foreign_commits:,} commits by other programs"
+    if report.lease is not None:
+        yield "lease", report.lease.text(time.time())

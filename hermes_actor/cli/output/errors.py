@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.output.formatting import plain
+from hermes_actor.cli.output.formatting import plain, wrapped
 
 __all__ = ["CommandError", "fail", "print_error", "show_error"]
 
@@ -52,5 +52,5 @@ def show_error(text: str, code: int, *, as_json: bool) -> None:
 
         shown = json.dumps({"error": text.removeprefix("Error: "), "code": code})
     else:
-        shown = "\n".join(map(plain, text.split("\n")))
+        shown = "\n".join(wrapped(plain(line), 0, sys.stderr) for line in text.split("\n"))
     print(shown, file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -16,7 +16,7 @@ from hermes_actor.tools.timestamps import in_words
 __all__ = [
     "clip", "clock_time", "coloured", "count", "cut", "fit", "json_text", "page", "plain",
     "print_json", "relative_time", "short_duration", "sparkline", "styled", "terminal_width",
-    "width",
+    "width", "wrapped",
 ]  # fmt: skip
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -123,6 +123,27 @@ def fit(text: object, pad_to: int, cut_to: int | None = None) -> str:
     if cut_to is not None:
         shown = clip(shown, cut_to)
     return shown + " " * max(0, pad_to - width(shown))
+
+
+def wrapped(text: str, indent: int = 0, stream: TextIO | None = None) -> str:
+    """Return a sentence in lines that fit the terminal, broken between words.
+
+    *indent* is the place of its first word; later lines begin there, too. Where *stream*, standard
+    output by default, is no terminal, the sentence stays on one line, for grep.
+    """
+    stream = stream or sys.stdout
+    if stream is None or not stream.isatty():
+        return text
+    sentence = text.lstrip(" ")
+    indent += len(text) - len(sentence)
+    room, lines = max(1, terminal_width() - indent), [""]
+    for word in sentence.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and width(longer) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return text[: len(text) - len(sentence)] + f"\n{' ' * indent}".join(lines)
 
 
 def plain(value: object) -> str:

@@ -26,6 +26,8 @@ class Column(NamedTuple):
     """It is left out if cutting is not enough."""
     right: bool = False
     """Numbers stand at the right side of their column."""
+    good: int = 0
+    """Cells that it keeps until all others are cut to theirs."""
 
 
 def table(columns: Sequence[Column], rows: Iterable[Any]) -> list[str]:
@@ -64,10 +66,13 @@ def _fitted(natural: Mapping[Column, int], room: int, gap: int) -> dict[Column, 
     def excess() -> int:
         return sum(widths.values()) + gap * (len(widths) - 1) - room
 
-    for one in sorted(natural, key=lambda one: -one.yields):
+    in_turn = sorted(natural, key=lambda one: -one.yields)
+    for one, least in [(one, max(one.least, one.good)) for one in in_turn] + [
+        (one, one.least) for one in in_turn
+    ]:
         if excess() > 0:
-            widths[one] = min(widths[one], max(one.least, widths[one] - excess()))
-    for one in sorted(natural, key=lambda one: -one.yields):
+            widths[one] = min(widths[one], max(least, widths[one] - excess()))
+    for one in in_turn:
         if excess() > 0 and one.optional:
             del widths[one]
             # The room of a column that is gone belongs to the others again.

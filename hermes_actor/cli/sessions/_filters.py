@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.formatting import clock_time, count, plain
+from hermes_actor.cli.output.formatting import clock_time, count, plain, wrapped
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.sessions.filters import FILTERS, MissingColumn
@@ -126,7 +126,7 @@ def summary(asked: Mapping[str, Any]) -> str:
 def headline(rows: list[Row], asked: Mapping[str, Any], more: str = "") -> str:
     """Return how many sessions match, and what was asked for."""
     verb = "matches" if len(rows) == 1 else "match"
-    return f"{count(len(rows), 'session')} {verb} ({plain(summary(asked))}{more}):"
+    return wrapped(f"{count(len(rows), 'session')} {verb} ({plain(summary(asked))}{more}):")
 
 
 def find(store: CommandStore, asked: Mapping[str, Any], *, archived: bool | None) -> list[Row]:

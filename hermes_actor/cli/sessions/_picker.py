@@ -10,13 +10,16 @@ from hermes_actor.cli.output.formatting import clip, fit, plain, relative_time, 
 if TYPE_CHECKING:
     from hermes_actor.store.rows import Row
 
-__all__ = ["HELP", "Action", "Picker", "label"]
+__all__ = ["KEYS", "Action", "Picker", "label"]
 
-HELP = "Enter open  Tab preview  Esc quit  type: filter  ^U clear  ^R rename  ^D delete"
-"""The keys, most important first: a narrow screen shows the beginning."""
+KEYS = (
+    "Enter open", "Tab preview", "Esc quit", "type: filter", "^U clear", "^R rename", "^D delete"
+)  # fmt: skip
+"""Keys and their effects, most important first: a narrow screen shows those that fit."""
 
 _ARROW, _ACTIVE = 3, 10
-_LEAST_LABEL, _LEAST_ID = 16, 12
+_LEAST_LABEL, _GOOD_LABEL, _LEAST_ID, _GOOD_ID = 16, 24, 12, 22
+"""Cells of label and id where not everything fits; an id longer than most is cut first."""
 
 _ENTER, _BACKSPACE, _ESCAPE, _CLEAR = ("\n", "\r"), ("\x7f", "\b"), "\x1b", "\x15"
 
@@ -97,10 +100,14 @@ class Picker:
 
     # --- lines -------------------------------------------------------------------------------
 
-    def header(self) -> str:
+    def header(self, columns: int) -> str:
         if self.filter:
             return f"  Browse sessions — filter: {self.filter}█"
-        return f"  {HELP}"
+        line = ""
+        for key in KEYS:
+            if len(line) + 2 + len(key) < columns:
+                line += f"  {key}"
+        return line
 
     def heads(self, columns: int) -> str:
         room, source, _ = self._widths(columns)
@@ -118,7 +125,8 @@ class Picker:
         source = min(max((width(plain(row["source"])) for row in self.rows), default=4), 8)
         identity = max((width(plain(row["id"])) for row in self.rows), default=2)
         room = columns - 4 - _ARROW - _ACTIVE - 4 - source
-        identity = min(identity, max(_LEAST_ID, room - _LEAST_LABEL))
+        usual = min(_GOOD_ID, room - _LEAST_LABEL)
+        identity = min(identity, max(_LEAST_ID, usual, room - _GOOD_LABEL))
         return max(_LEAST_LABEL, room - identity), source, identity
 
     def footer(self) -> str:

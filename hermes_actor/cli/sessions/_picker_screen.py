@@ -115,7 +115,7 @@ class _Screen:
         picker = self._picker
         self._window.erase()
         style = self._colours["filter" if picker.filter else "header"]
-        self._put(0, picker.header(), style)
+        self._put(0, picker.header(columns), style)
         self._put(1, picker.heads(columns), curses.A_DIM)
         room, now = lines - _FIRST_ROW - 1, time.time()
         # The window of rows follows the selection.

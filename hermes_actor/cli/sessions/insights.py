@@ -10,6 +10,7 @@ import click
 
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.formatting import (
+    clip,
     clock_time,
     fit,
     page,
@@ -18,6 +19,7 @@ from hermes_actor.cli.output.formatting import (
     short_duration,
     sparkline,
     styled,
+    terminal_width,
     width,
 )
 from hermes_actor.cli.store import open_read_only
@@ -27,8 +29,9 @@ from hermes_actor.tools.insights import insights as report_of
 
 __all__ = ["bars", "insights"]
 
-_BOX = 58
+_BOX = 54
 _RULE = 56
+_INDENT = 2
 _BAR = 15
 _TOOLS = 15
 _SKILLS = 10
@@ -103,7 +106,7 @@ def _lines(report: Row) -> list[str]:
         _largest(report.get("sessions_by_tokens", [])),
     ):
         lines += [*section, ""] if section else []
-    return [f"  {line}".rstrip() for line in lines]
+    return [f"{' ' * _INDENT}{line}".rstrip() for line in lines]
 
 
 def _box(title: str, label: str) -> list[str]:
@@ -244,7 +247,8 @@ def _notable(top: list[Row]) -> list[str]:
     for row in top:
         unit = units.get(row["label"])
         value = f"{row['value']:,} {unit}" if unit else short_duration(row["value"])
-        lines.append(f"{row['label']:<20} {value:<18} ({row['date']}, {plain(row['session_id'])})")
+        line = f"{row['label']:<16} {value:<16} {row['date']}  {plain(row['session_id'])}"
+        lines.append(clip(line, terminal_width() - _INDENT))
     return lines
 
 
@@ -255,5 +259,6 @@ def _largest(sessions: list[Row]) -> list[str]:
     for row in sessions:
         cost = "—" if row["cost"] is None else f"${row['cost']:,.4f}"
         title = f"  {fit(row['title'], 0, 40)}" if row["title"] else ""
-        lines.append(f"{row['total_tokens']:>14,} {cost:>10}  {plain(row['session_id'])}{title}")
+        line = f"{row['total_tokens']:>14,} {cost:>10}  {plain(row['session_id'])}{title}"
+        lines.append(clip(line, terminal_width() - _INDENT))
     return lines

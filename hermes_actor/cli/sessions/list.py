@@ -29,6 +29,8 @@ HIDDEN = ("tool",)
 
 _NONE = "—"
 _WIDE = 100
+_ID = 24
+"""Cells of all ids but those of chats, which name the chat."""
 """Columns from which on title and preview have a place of their own."""
 
 
@@ -64,7 +66,8 @@ def list_(
     \b
     Examples:
       hermes-actor sessions list
-      hermes-actor sessions list --source telegram --limit 50 --sort messages
+      hermes-actor sessions list --source telegram --limit 50
+      hermes-actor sessions list --sort messages
       hermes-actor sessions list --archived
       hermes-actor sessions list --json | jq -r '.[].id'
     """
@@ -98,23 +101,23 @@ def _columns(rows: list[Row], by_workspace: bool) -> list[Column]:
     titled = any(row["title"] for row in rows)
     columns = []
     if wide and titled:
-        columns.append(Column("Title", lambda row: row["title"] or _NONE, 16, 8))
+        columns.append(Column("Title", lambda row: row["title"] or _NONE, 16, 8, good=28))
     if wide:
-        columns.append(
-            Column("Preview", lambda row: row["preview"] or _NONE, 10, 9, optional=titled)
-        )
+        columns.append(Column("Preview", lambda row: row["preview"] or _NONE, 10, 9, titled))
     else:
         # One of both: the title, which a person chose, says more.
         name = "Title / Preview" if titled else "Preview"
-        columns.append(Column(name, lambda row: row["title"] or row["preview"] or _NONE, 10, 8))
+        columns.append(
+            Column(name, lambda row: row["title"] or row["preview"] or _NONE, 10, 8, good=24)
+        )
     if by_workspace or (wide and any(map(_workspace, rows))):
         columns.append(Column("Workspace", lambda row: _workspace(row) or _NONE, 8, 7))
     return [
         *columns,
-        Column("Src", lambda row: row["source"], 4, 6),
+        Column("Src", lambda row: row["source"], 4, 6, good=8),
         Column("Msgs", lambda row: row["message_count"] or 0, right=True),
         Column("Active", lambda row: relative_time(row["last_active"], now)),
-        Column("ID", lambda row: row["id"], 12, 1),
+        Column("ID", lambda row: row["id"], 12, 1, good=_ID),
     ]
 
 

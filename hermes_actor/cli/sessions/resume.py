@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -12,7 +12,14 @@ from hermes_actor import settings
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.formatting import coloured, count, plain, print_json, styled
+from hermes_actor.cli.output.formatting import (
+    coloured,
+    count,
+    plain,
+    print_json,
+    styled,
+    wrapped,
+)
 from hermes_actor.config import Config, load
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
@@ -132,7 +139,7 @@ def _show(
     counts = f"{count(users, 'user message')}, {len(total)} total messages"
     # Only looked at, it is as it was: ended, or open elsewhere.
     what = "Session" if peek else "↻ Resumed session"
-    print(f"{what} {plain(found.id)}{title} ({counts})")
+    print(wrapped(f"{what} {plain(found.id)}{title} ({counts})"))
     config = load(store.home, "display")
     if minimal or config.read(settings.RESUME_DISPLAY) == "minimal":
         return
@@ -167,7 +174,8 @@ def _print_panel(lines: list[tuple[str, str, str]]) -> None:
         body, box=ROUNDED, title="Previous Conversation", padding=(0, 1),
         border_style=_COLOURS["border"],
     )  # fmt: skip
-    Console(no_color=not coloured(), highlight=False).print(panel)
+    colours: Literal["auto"] | None = "auto" if coloured() else None
+    Console(color_system=colours, highlight=False).print(panel)
 
 
 def resume_command(home: Path, session_id: str) -> list[str]:

@@ -106,6 +106,7 @@ def _session(hits: list[Row], title: str | None, query: str, context: bool) -> l
     identity, source = plain(hits[0]["session_id"]), plain(hits[0]["source"])
     rest = clip(f"  {source}" + (f"  {plain(title)}" if title else ""),
                 max(0, terminal_width() - width(identity)))  # fmt: skip
+    identity = clip(identity, terminal_width())
     lines = [styled(identity, fg="cyan", bold=True) + rest]
     for hit in sorted(hits, key=lambda hit: -hit["timestamp"]):
         place = _place_of(hit)

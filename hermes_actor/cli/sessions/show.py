@@ -20,6 +20,8 @@ from hermes_actor.cli.output.formatting import (
     relative_time,
     short_duration,
     styled,
+    terminal_width,
+    wrapped,
 )
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
@@ -28,6 +30,8 @@ from hermes_actor.tools.timestamps import seconds_between
 
 __all__ = ["message_text", "show"]
 
+_INDENT = 10
+"""Cells of the name of a fact."""
 _TOOL_LINES = 12
 _TOOL_CELLS = 400
 
@@ -86,7 +90,7 @@ def _facts(row: Row) -> list[str]:
         "Title": row["title"] or "—",
         "Source": f"{row['source']}, user {row['user_id']}" if row["user_id"] else row["source"],
         "Model": row["model"] or "—",
-        "Started": f"{clock_time(row['started_at'])} ({relative_time(row['started_at'])})",
+        "Started": f"{clock_time(row['started_at'])}{_age(row['started_at'])}",
         "Ended": ended,
         "Archived": "yes; show it in lists again: hermes-actor sessions unarchive ID"
         if row["archived"]
@@ -96,8 +100,18 @@ def _facts(row: Row) -> list[str]:
         "Cost": _cost(row),
         "Folder": row.get("cwd") or "",
     }
-    first, *others = [f"{name + ':':<10}{plain(value)}" for name, value in facts.items() if value]
-    return [first[:10] + styled(first[10:], bold=True), *others]
+    first, *others = [
+        f"{name + ':':<{_INDENT}}{wrapped(plain(value), _INDENT)}"
+        for name, value in facts.items()
+        if value
+    ]
+    return [first[:_INDENT] + styled(first[_INDENT:], bold=True), *others]
+
+
+def _age(moment: Any) -> str:
+    """Return the age in brackets; one that is given as a date says nothing more."""
+    age = relative_time(moment)
+    return "" if clock_time(moment).startswith(age) else f" ({age})"
 
 
 def _cost(row: Row) -> str:
@@ -119,7 +133,9 @@ def _tree(relatives: list[TreeNode], found: str) -> list[str]:
         line = f"{branch}{plain(relative.id)}  {clock_time(relative.started_at)}{title}"
         if relative.end_reason:
             line += f"  [{plain(relative.end_reason)}]"
-        lines.append(styled(f"{line}  ←", bold=True) if relative.id == found else line)
+        own = relative.id == found
+        line = clip(line, terminal_width() - 3 * own)
+        lines.append(styled(f"{line}  ←", bold=True) if own else line)
     return lines
 
 

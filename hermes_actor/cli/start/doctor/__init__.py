@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ from hermes_actor import exit_codes
 from hermes_actor.cli.every_store import for_every_store
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import confirm_or_fail, print_result, progress
-from hermes_actor.cli.output.formatting import styled
+from hermes_actor.cli.output.formatting import styled, wrapped
 from hermes_actor.cli.start.doctor.checks import CHECKS, Check, Finding
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
@@ -93,18 +91,9 @@ def _show(one: Finding, as_json: bool) -> None:
     if as_json:
         return
     mark = styled(f"{_MARKS.get(one.level, one.level):<7}", fg=_COLOURS[one.level])
-    print(f"{mark} {_wrapped(f'{one.area}: {one.text}')}", flush=True)
+    print(f"{mark} {wrapped(f'{one.area}: {one.text}', _INDENT)}", flush=True)
     if one.level != "ok" and one.advice:
-        print(" " * _INDENT + _wrapped(f"do: {one.advice}"), flush=True)
-
-
-def _wrapped(text: str) -> str:
-    """Return *text* in lines that fit the terminal; without one it stays a line for grep."""
-    if not sys.stdout.isatty():
-        return text
-    columns = max(20, shutil.get_terminal_size().columns - _INDENT)
-    lines = textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
-    return f"\n{' ' * _INDENT}".join(lines)
+        print(" " * _INDENT + wrapped(f"do: {one.advice}", _INDENT), flush=True)
 
 
 class _IntegrityCheck:
