@@ -17,6 +17,14 @@ ASTAMP := $(VENV)/agent/.installed
 AGENT  := $(shell sed -n 's/^agent = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 PEER   := $(shell sed -n 's/^bench = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 
+# Releases that an attached home is tested with, whole: the oldest and the newest that are known. Of
+# those between, the stores alone.
+HOSTS  := 0.14.0 0.19.0
+NEWEST := $(lastword $(HOSTS))
+HSTAMP := $(HOSTS:%=$(VENV)/hosts/%/.installed) $(VENV)/hosts/wheels/.installed
+BETWEEN := 0.15.2 0.16.0 0.17.0 0.18.2
+TSTAMP := $(BETWEEN:%=$(VENV)/stores/%/.installed)
+
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
@@ -34,7 +42,7 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
 
-test: lint $(PSTAMP) $(ASTAMP) tmux strace servers  ## lint, type-check and run every test
+test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux strace servers  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Tests of the providers run against real servers, private ones that they start themselves.
@@ -80,13 +88,13 @@ bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; movin
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
-stress: $(STAMP) $(PSTAMP) $(ASTAMP) strace servers  ## the verification programme, about a quarter of an hour, one table at its end
+stress: $(STAMP) $(PSTAMP) $(ASTAMP) $(HSTAMP) strace servers  ## the verification programme, about a quarter of an hour, one table at its end
 	@$(BIN)/python stress/run.py
 
 stress-figures: $(STAMP)  ## write the figures of the last whole run into the docs
 	@$(BIN)/python stress/figures.py
 
-stress-long: $(STAMP) $(PSTAMP) $(ASTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
+stress-long: $(STAMP) $(PSTAMP) $(ASTAMP) $(HSTAMP) strace servers  ## the same without an end; Ctrl-C shows the table
 	@$(BIN)/python -m pytest tests/unit tests/process -k "model or atomic" --hypothesis-profile=long
 	@$(BIN)/python stress/run.py --long
 
@@ -142,6 +150,26 @@ $(PSTAMP): pyproject.toml | $(STAMP)
 
 $(ASTAMP): pyproject.toml | $(STAMP)
 	$(call install_alone,$(VENV)/agent,$(AGENT))
+
+$(TSTAMP): $(VENV)/stores/%/.installed: Makefile | $(STAMP)
+	$(call install_alone,$(VENV)/stores/$*,hermes-agent==$*)
+
+# Whole programs: each in an environment of its own, with this checkout in it. About half a minute
+# each; the wheels of the newest are what an update is tested with.
+PIP := -m pip --quiet --disable-pip-version-check
+$(VENV)/hosts/wheels/.installed: Makefile | $(STAMP)
+	@echo "fetching hermes-agent $(NEWEST) with its dependencies"
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@$(BIN)/python $(PIP) wheel --prefer-binary --wheel-dir $(@D) hermes-agent==$(NEWEST)
+	@touch $@
+
+$(VENV)/hosts/%/.installed: pyproject.toml Makefile | $(STAMP) $(VENV)/hosts/wheels/.installed
+	@echo "installing hermes-agent $* with its dependencies into $(@D)"
+	$(call make_venv,$(@D))
+	@$(@D)/bin/python $(PIP) install --prefer-binary --find-links $(VENV)/hosts/wheels \
+	  hermes-agent==$*
+	@$(@D)/bin/python $(PIP) install --prefer-binary -e .
+	@touch $@
 
 $(BSTAMP): pyproject.toml
 	$(call make_venv,$(BENCH))

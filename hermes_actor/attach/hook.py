@@ -74,6 +74,9 @@ def _text(settings: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        if path.read_text() == text:
+            return  # what was compiled from it stays valid
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text)

@@ -37,7 +37,9 @@ def test_the_map_names_modules_and_jobs_that_exist(name):
 
 def test_the_text_around_the_map_names_modules_that_exist():
     text = (TESTS / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:unit|process|cli|providers|stress|docs)/test_\w+\.py)`", text))
+    named = set(
+        re.findall(r"`((?:unit|process|attach|cli|providers|stress|docs)/test_\w+\.py)`", text)
+    )
     assert [one for one in named if not (TESTS / one).is_file()] == []
 
 

@@ -1,0 +1,141 @@
+"""``hermes-actor attach`` changes what it says and nothing else; ``--undo`` leaves no trace."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+from support.hosts import tree_of
+
+pytestmark = pytest.mark.timeout(600)
+
+STORE = """
+import sys
+from hermes_state import SessionDB
+db = SessionDB()
+db.create_session(session_id=sys.argv[1], source="cli")
+for number in range(3):
+    db.append_message(session_id=sys.argv[1], role="user", content=f"text {number}")
+print([message["content"] for message in db.get_messages(sys.argv[1])])
+print(type(db._conn).__module__, type(db).__module__)
+db.close()
+"""
+TEXTS = "['text 0', 'text 1', 'text 2']"
+
+
+def store(host, session):
+    """Store a session as the program does; the module of its connection, and of its class."""
+    texts, modules = host.script(STORE, session).stdout.splitlines()
+    assert texts == TEXTS
+    return modules.split()
+
+
+def plain_contents(path):
+    """What a program without anything of ours finds in the file."""
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        conn.execute("BEGIN IMMEDIATE")
+        conn.execute("ROLLBACK")
+        names = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+        rows = conn.execute("SELECT session_id, content FROM messages ORDER BY id").fetchall()
+    return names, rows
+
+
+def state_of(host):
+    """Every file that attaching could touch."""
+    return tree_of(host.prefix), tree_of(host.user)
+
+
+def test_check_changes_nothing(host):
+    store(host, "before")
+    before = state_of(host)
+    told = host.actor("attach", "--check", code=1)
+    assert told.startswith(f"not attached: hermes-agent {host.version} in {host.prefix} ")
+    document = json.loads(host.actor("attach", "--check", "--json", code=1))
+    assert (document["attached"], document["release"]) == (False, host.version)
+    assert state_of(host) == before
+
+
+def test_attached_and_back(host):
+    """The stores are ours in between; afterwards the environment is equal, byte by byte."""
+    assert store(host, "before") == ["sqlite3", "hermes_state"]
+    names, rows = plain_contents(host.db)
+    environment, home = tree_of(host.prefix), set(tree_of(host.user))
+
+    first, second = host.actor("attach").splitlines()
+    assert first.startswith(f"attached: hermes-agent {host.version} in {host.prefix} stores ")
+    assert second == "to go back: hermes-actor attach --undo"
+    document = json.loads(host.actor("attach", "--check", "--json"))
+    assert document["problems"] == []
+    assert document["record"]["tier"] == ("typed" if host.version == "0.14.0" else "sqlite")
+    (backup,) = document["record"]["backups"]
+    assert plain_contents(backup) == (names, rows)
+
+    assert all(name.startswith("hermes_actor") for name in store(host, "during")[:1])
+    assert any(name.startswith("hermes_actor") for name in plain_contents(host.db)[0])
+
+    told = host.actor("attach", "--undo")
+    assert told.startswith(f"detached: {host.home} has 1 database without anything of ours")
+    assert tree_of(host.prefix) == environment
+    assert plain_contents(host.db) == (
+        names,
+        [*rows, *(("during", f"text {number}") for number in range(3))],
+    )
+    left = {name for name in set(tree_of(host.user)) - home if ".hermes/backups" not in name}
+    assert {name for name in left if not name.startswith(".local")} == set()
+    assert not any(name.startswith(".local/state/hermes-actor") for name in left)
+    assert store(host, "after") == ["sqlite3", "hermes_state"]
+
+
+def test_attaching_twice_is_attaching_once(newest):
+    store(newest, "before")
+    newest.actor("attach")
+    before = tree_of(newest.prefix)
+    store(newest, "between")
+    newest.actor("attach")
+    assert tree_of(newest.prefix) == before
+    store(newest, "after")
+    newest.actor("attach", "--undo")
+    names, rows = plain_contents(newest.db)
+    assert not any(name.startswith("hermes_actor") for name in names)
+    assert len(rows) == 9
+    # Once more there is nothing left to do, and that is no fault.
+    newest.actor("attach", "--undo")
+
+
+def test_homes_are_attached_and_detached_one_by_one(newest, model_url):
+    other = newest.user / "other"
+    newest.make_home(other, model_url)
+    newest.actor("attach")
+    assert store(newest, "ours")[0].startswith("hermes_actor")
+    first, newest.home = newest.home, other
+    assert store(newest, "not yet")[0] == "sqlite3"
+    newest.actor("attach")
+    assert store(newest, "now")[0].startswith("hermes_actor")
+    newest.actor("attach", "--undo")
+    assert store(newest, "no more")[0] == "sqlite3"
+    newest.home = first
+    assert store(newest, "still")[0].startswith("hermes_actor")
+
+
+def test_a_home_that_is_missing_is_named(newest):
+    done = newest.run("hermes-actor", "attach", "--home", "/nowhere/at/all", code=1)
+    assert "there is no home /nowhere/at/all: name it with --home PATH" in done.stderr
+    assert not list(newest.purelib.glob("hermes_actor_*"))
+
+
+def test_an_attachment_that_cannot_be_proved_is_undone(newest):
+    """A file that is no longer a database: the program could not open it through us either."""
+    store(newest, "before")
+    for name in ("hermes_state.py", "hermes_state_common.py"):
+        if (module := newest.purelib / name).is_file():
+            text = module.read_text()
+            module.unlink()  # the file is a link: never written to
+            module.write_text(text + "\nclass SessionDB:\n    def __init__(self, **_): pass\n")
+    before = tree_of(newest.prefix)
+    done = newest.run("hermes-actor", "attach", code=1)
+    assert f"hermes-agent {newest.version} does not work through us" in done.stderr
+    assert tree_of(newest.prefix) == before
+    names, _ = plain_contents(newest.db)
+    assert not any(name.startswith("hermes_actor") for name in names)
+    newest.actor("attach", "--check", code=1)
