@@ -29,7 +29,7 @@ TSTAMP := $(BETWEEN:%=$(VENV)/stores/%/.installed)
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
-.PHONY: bench-connect bench-gateway bench-stalls conformance stats
+.PHONY: bench-agents bench-connect bench-gateway bench-stalls conformance stats
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
 
@@ -81,6 +81,9 @@ bench-connect: $(BSTAMP)  ## programs on connect() beside the same programs on s
 
 bench-gateway: $(STAMP) $(PSTAMP)  ## the cost of a message by the number of chats, beside the peer
 	@$(BIN)/python stress/bench_gateway.py
+
+bench-agents: $(STAMP) servers  ## questions of an agent store by the number of agents; events beside PostgreSQL
+	@$(BIN)/python stress/bench_agents.py
 
 bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; moving a store; searches on each
 	@$(BENCH)/bin/python stress/bench_providers.py

@@ -65,6 +65,10 @@ class Rows(ABC):
         """Return the SQL of: the JSON list in *column* holds the text :*value*, given as JSON."""
 
     @abstractmethod
+    def texts(self, values: str) -> str:
+        """Return the SQL of a table ``wanted`` of one column ``value``: the JSON list :*values*."""
+
+    @abstractmethod
     def number_in(self, column: str, *path: str) -> str:
         """Return the SQL of the number at *path* in the JSON of *column*; 0 if there is none."""
 
@@ -116,6 +120,9 @@ class FileRows(Rows):
             f"EXISTS (SELECT 1 FROM json_each({column}) AS each"
             f" WHERE each.value = json_extract(:{value}, '$'))"
         )
+
+    def texts(self, values: str) -> str:
+        return f"json_each(:{values}) AS wanted"
 
     def number_in(self, column: str, *path: str) -> str:
         return f"COALESCE(CAST(json_extract({column}, '$.{'.'.join(path)}') AS REAL), 0)"

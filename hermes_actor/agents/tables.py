@@ -208,7 +208,7 @@ _LIST: list[Table] = [
                          "message_id IS NOT NULL"),
                    Index("idx_session_events_usage", ("agent_id", "ts"),
                          "event_type = 'assistant'"),
-                   Index("idx_session_events_errors", ("event_type", "ts", "agent_id"),
+                   Index("idx_session_events_errors", ("agent_id", "event_type", "ts"),
                          "event_type = 'error'"),
                    Index("idx_session_events_user", ("user_id",), "user_id IS NOT NULL")),
           foreign=(Foreign(("agent_id", "session_id"), "sessions", ("agent_id", "session_id")),),

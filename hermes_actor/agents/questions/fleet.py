@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes_actor.agents import verbs
+from hermes_actor.agents.documents import dumps
 from hermes_actor.agents.records import record
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.tables import TABLES, WILDCARD
@@ -52,18 +53,23 @@ def fleet_stats(rows: Rows, agent_ids: Sequence[str], since: str) -> dict[str, R
     }
     if not made:
         return made
-    # Without a list of ids: a thousand of them cost more than the index that is read once.
+    # Each agent is looked up by itself: the cost follows those that were asked for, not the store.
+    wanted = dumps(list(made))
     for row in rows.all(
-        "SELECT agent_id, MAX(last_activity_at) AS last FROM @sessions GROUP BY agent_id"
+        "SELECT wanted.value AS agent_id,"
+        " (SELECT MAX(s.last_activity_at) FROM @sessions s WHERE s.agent_id = wanted.value)"
+        " AS last,"
+        " (SELECT COUNT(*) FROM @sessions s WHERE s.agent_id = wanted.value"
+        " AND s.last_activity_at > :since) AS active,"
+        " (SELECT COUNT(*) FROM @session_events e WHERE e.agent_id = wanted.value"
+        " AND e.event_type = 'error' AND e.ts > :since) AS errors"
+        f" FROM {rows.texts('wanted')}",
+        {"since": since, "wanted": wanted},
     ):
-        if row["agent_id"] in made:
-            made[row["agent_id"]]["last_activity"] = row["last"]
-    _add(made, "sessions_24h", rows.all(
-        "SELECT agent_id, COUNT(*) AS n FROM @sessions WHERE last_activity_at > :since"
-        " GROUP BY agent_id", {"since": since}))  # fmt: skip
-    _add(made, "errors_24h", rows.all(
-        "SELECT agent_id, COUNT(*) AS n FROM @session_events WHERE event_type = 'error'"
-        " AND ts > :since GROUP BY agent_id", {"since": since}))  # fmt: skip
+        fields = made[row["agent_id"]]
+        fields["sessions_24h"], fields["errors_24h"] = int(row["active"]), int(row["errors"])
+        if row["last"] is not None:
+            fields["last_activity"] = row["last"]
     for field, assignments in (
         ("skills_count", "agent_skills"),
         ("mcp_count", "agent_mcp_servers"),
@@ -72,21 +78,21 @@ def fleet_stats(rows: Rows, agent_ids: Sequence[str], since: str) -> dict[str, R
     return made
 
 
-def _add(made: dict[str, Row], field: str, found: list[Row]) -> None:
-    for row in found:
-        if row["agent_id"] in made:
-            made[row["agent_id"]][field] = int(row["n"])
-
-
 def _count_effective(rows: Rows, made: dict[str, Row], field: str, assignments: str) -> None:
     item = TABLES[assignments].key[0]
-    own: dict[str, dict[str, bool]] = {}
-    for row in rows.all(f"SELECT agent_id, {item} AS item, enabled FROM @{assignments}"):
-        own.setdefault(row["agent_id"], {})[row["item"]] = bool(row["enabled"])
-    every = own.get(WILDCARD, {})
-    for agent_id, fields in made.items():
-        mine = own.get(agent_id, {})
-        fields[field] = sum({**every, **mine}.values())
+    columns = f"a.agent_id AS agent_id, a.{item} AS item, a.enabled AS enabled"
+    every = {
+        row["item"]: bool(row["enabled"])
+        for row in rows.all(f"SELECT {columns} FROM @{assignments} a WHERE a.agent_id = '*'")
+    }
+    for fields in made.values():
+        fields[field] = sum(every.values())
+    for row in rows.all(
+        f"SELECT {columns} FROM {rows.texts('wanted')}"
+        f" CROSS JOIN @{assignments} a WHERE a.agent_id = wanted.value AND a.agent_id <> '*'",
+        {"wanted": dumps(list(made))},
+    ):
+        made[row["agent_id"]][field] += bool(row["enabled"]) - every.get(row["item"], False)
 
 
 _TOKENS = {
@@ -121,17 +127,17 @@ def fleet_usage(rows: Rows, agent_ids: Sequence[str], now: str, all_time: bool) 
     if all_time:
         windows["all_time"] = ""
     made: dict[str, Row] = {}
-    wanted = set(agent_ids)
+    wanted = dumps(list(dict.fromkeys(agent_ids)))
     for name, since in windows.items():
         found = rows.all(
-            f"SELECT agent_id, {_sums(rows)} FROM @session_events"
-            " WHERE event_type = 'assistant' AND ts > :since"
-            f" AND {rows.text_in('payload', 'usage')} IS NOT NULL GROUP BY agent_id",
-            {"since": since},
+            f"SELECT e.agent_id AS agent_id, {_sums(rows)} FROM {rows.texts('wanted')}"
+            " CROSS JOIN @session_events e WHERE e.agent_id = wanted.value"
+            " AND e.event_type = 'assistant' AND e.ts > :since"
+            f" AND {rows.text_in('payload', 'usage')} IS NOT NULL GROUP BY e.agent_id",
+            {"since": since, "wanted": wanted},
         )
         for row in found:
-            if row["agent_id"] in wanted:
-                made.setdefault(row["agent_id"], {})[name] = _numbers(row, "agent_id")
+            made.setdefault(row["agent_id"], {})[name] = _numbers(row, "agent_id")
     zero = dict.fromkeys(_TOKENS, 0)
     return {one: {name: parts.get(name, zero) for name in windows} for one, parts in made.items()}
 

@@ -65,6 +65,9 @@ class PostgreSQLRows(_ServerRows):
     def list_has(self, column: str, value: str) -> str:
         return f"{column} @> CAST(:{value} AS jsonb)"
 
+    def texts(self, values: str) -> str:
+        return f"jsonb_array_elements_text(CAST(:{values} AS jsonb)) AS wanted(value)"
+
     def number_in(self, column: str, *path: str) -> str:
         return f"COALESCE(CAST({self.text_in(column, *path)} AS double precision), 0)"
 
@@ -88,6 +91,11 @@ class MySQLRows(_ServerRows):
 
     def list_has(self, column: str, value: str) -> str:
         return f"JSON_CONTAINS({column}, :{value})"
+
+    def texts(self, values: str) -> str:
+        # With the collation of the columns it is compared with, or no index of theirs is used.
+        kind = self.dialect.key.format(191)
+        return f"JSON_TABLE(:{values}, '$[*]' COLUMNS (value {kind} PATH '$')) AS wanted"
 
     def number_in(self, column: str, *path: str) -> str:
         return f"COALESCE(CAST({self.text_in(column, *path)} AS DOUBLE), 0)"
