@@ -43,6 +43,10 @@ __all__ = [
 _STATUS_SECONDS = 5.0
 """Longest wait for a status: the event loop of the actor answers it, whatever the writer does."""
 
+_WELCOME_SECONDS = limits.DEFAULT_TIMEOUT_SECONDS
+"""Longest wait for Welcome, however long the ask itself may take: the event loop of the actor says
+it in every phase, also while the writer is busy with an hour of work."""
+
 _HANDOFF_SECONDS = limits.SUCCESSOR_READY_SECONDS + 3 * limits.SUCCESSOR_SERVING_SECONDS
 """Longest wait for a hand-off: the successor starts, serves, or the old actor takes back."""
 
@@ -61,11 +65,12 @@ class ControlConnection:
         """Connect as *name*.
 
         Raises :class:`NotRunning` if no actor listens, :class:`DeadlineExceeded` if it says nothing
-        by *deadline*, or the error with which it rejects clients.
+        by *deadline* or in 30 seconds, or the error with which it rejects clients.
         """
         self._paths = paths
         self._protocol = client_protocol(name)
         self._began = time.monotonic()
+        deadline = min(deadline, self._began + _WELCOME_SECONDS)
         with self._typed_errors():
             self._sock = dial(paths, deadline)
         try:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -14,7 +15,10 @@ from support.processes import run_python
 
 import hermes_actor.client
 from hermes_actor import SessionDB
+from hermes_actor.client import control
 from hermes_actor.errors import DeadlineExceeded, HermesActorError, OutcomeUnknown
+from hermes_actor.paths import resolve_paths
+from hermes_actor.recovery.store_owner import run_maintenance
 
 SECONDS = 60.0
 CLIENT = Path(hermes_actor.client.__file__).parent
@@ -72,6 +76,17 @@ def test_every_thread_returns_with_the_truth(db, path):
     for text, executed in told.items():
         assert executed != "yes", text[:10]
         assert executed != "no" or text not in found, text[:10]
+
+
+def test_an_hour_of_work_is_not_waited_for_when_the_actor_says_nothing(db, path, monkeypatch):
+    monkeypatch.setattr(control, "_WELCOME_SECONDS", 0.5)
+    paths = resolve_paths(path)
+    with stopped(path) as pid:
+        with pytest.raises(DeadlineExceeded, match=f"pid {pid}") as caught:
+            run_maintenance(paths, "vacuum")
+        assert caught.value.executed == "no"
+        with pytest.raises(DeadlineExceeded, match=f"pid {pid}"):
+            control.request_handoff(paths, sys.executable)
 
 
 EXITS = """

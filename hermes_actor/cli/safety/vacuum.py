@@ -111,7 +111,7 @@ def _vacuum(paths: StorePaths) -> None:
 
     port: WriterPort
     if has_owner(paths):
-        port = acquire(paths, limits.MAINTENANCE_SECONDS, PLAIN)
+        port = acquire(paths, limits.DEFAULT_TIMEOUT_SECONDS, PLAIN)
     else:
         port = share(paths, PLAIN)
     try:
