@@ -19,6 +19,7 @@ __all__ = ["POINTS", "hit"]
 POINTS = (
     "barrier.before", "barrier.after_checkpoint", "barrier.after", "migration.commit",
     "batch.begin", "commit.before", "commit.after", "reply.before", "reply.after",
+    "sync.before", "sync.after",
     "checkpoint.before", "checkpoint.after", "index.slice", "index.after",
     "aside.build", "aside.stage", "aside.place", "aside.after",
     "drain.begin", "drain.away", "close.before", "close.after", "drain.closed",

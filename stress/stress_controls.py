@@ -29,6 +29,8 @@ FAULTS = [
           ("sandbox=10",)),
     Fault("answers leave before the commit", "soak", "reply-before-commit",
           "lost|stale|no-prefix"),
+    Fault("leases that share a sync are answered before it", "strace_replay",
+          "answered-before-sync", "lost", ("enough=1",)),
     Fault("no inode guard, and a stray open in the actor", "lock_loss", "no-guard",
           "lost|structure|malformed",
           ("only=a stray open and close; another opens to write",)),

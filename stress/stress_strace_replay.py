@@ -112,10 +112,13 @@ def _record(job: Job, home: Path, seed: int) -> SystemCalls:
 
 
 def _client(path: Path, name: str, chance: random.Random, writes: int) -> None:
-    """Writes with up to four requests under way."""
+    """Writes with up to four requests under way, or each time in a transaction of its own."""
     with Wire(path, name.encode().ljust(16, b"-")) as wire:
         wire.do(1, create(name))
         seq = 2
+        while seq < writes + 2 and chance.random() < 0.7:
+            _transaction(wire, seq, name, f"{name} {seq} " + "walrus " * chance.randrange(200))
+            seq += 1
         while seq < writes + 2:
             window = range(seq, min(seq + chance.randrange(1, 5), writes + 2))
             texts = {n: f"{name} {n} " + "walrus " * chance.randrange(200) for n in window}
@@ -123,6 +126,17 @@ def _client(path: Path, name: str, chance: random.Random, writes: int) -> None:
             for n in window:
                 wire.answer(n)
             seq = window[-1] + 1
+
+
+def _transaction(wire: Wire, seq: int, session: str, content: str) -> None:
+    """Take the write lock, insert a message, and commit."""
+    sql = "INSERT INTO messages (session_id, content, role, timestamp) VALUES (?, ?, 'user', 1.0)"
+    run = {"op": "sql.run", "steps": [{"sql": sql, "parameters": [session, content]}]}
+    wire.send({"t": "lease.open", "ask": -seq, "lease": seq, "patience": 60.0, "first": run})
+    wire.answer(-seq)
+    wire.send({"t": "lease.commit", "seq": seq, "lease": seq})
+    answer = wire.answer(seq)
+    assert answer["t"] == "ok", answer
 
 
 def _replay(job: Job, events: list[tuple[object, ...]], seed: int, folder: Path) -> None:

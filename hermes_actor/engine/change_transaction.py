@@ -59,10 +59,15 @@ class ChangeTransaction:
 
     def publish(self) -> None:
         """Add the changes of the transaction that was just committed to the log of changes."""
+        changed = self.take_changes()
+        if changed:
+            self._changes.add(changed)
+
+    def take_changes(self) -> list[Changed]:
+        """Return what the caller publishes later, and before anything that is committed later."""
         changed, self.changed = self.changed, []
         if self._connection.foreign_commits != self._foreign_published:
             # Noticed when the transaction began: what was written outside came before it.
             self._foreign_published = self._connection.foreign_commits
             changed.insert(0, FOREIGN)
-        if changed:
-            self._changes.add(changed)
+        return changed

@@ -209,6 +209,10 @@ class Checkpointer:
         Raises the error of SQLite; if the disk failed, the writer is broken then (R2).
         """
         connection, env = self._connection, self._connection.env
+        # It syncs the WAL itself, and would take the report of a sync that has failed.
+        connection.sync_each_commit()
+        if connection.broken is not None:
+            return
         env.failpoint("checkpoint.before")
         try:
             result = run_checkpoint(connection.conn, action, env, budget)

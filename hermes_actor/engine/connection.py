@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hermes_actor import exit_codes, limits
 from hermes_actor.engine.authorizer import Authorizer
 from hermes_actor.engine.checkpoint import CheckpointState, checkpoint_whole_wal
-from hermes_actor.engine.file_identity import FileIdentityGuard
+from hermes_actor.engine.file_identity import FileIdentityGuard, descriptor_of
 from hermes_actor.engine.guest_settings import GuestSettings, Settings
 from hermes_actor.engine.health import IndexFailed, StorageHealth, is_index_damage
 from hermes_actor.engine.kinds import KINDS
@@ -116,6 +116,11 @@ class WriteConnection:
         self.last_foreign_commit = float("-inf")
         self.on_new_schema: Callable[[], None] = lambda: None
         """Called inside a transaction that finds another schema than the last commit left."""
+        self.settle: Callable[[], None] = lambda: None
+        """Returns when no answer waits for :meth:`sync_wal`. Who withholds answers sets it."""
+        self.shares_sync = False
+        """True if a commit counts only after :meth:`sync_wal`."""
+        self._wal_descriptor: int | None = None
         self._on_epoch = on_epoch
         self._on_phase = on_phase
         self._timeout = timeout
@@ -176,12 +181,17 @@ class WriteConnection:
 
     # --- transactions ----------------------------------------------------------------------------
 
-    def begin(self, deadline: float, settings: Settings | None = None) -> HermesActorError | None:
+    def begin(
+        self, deadline: float, settings: Settings | None = None, *, may_share: bool = False
+    ) -> HermesActorError | None:
         """Begin a transaction under the epoch of this connection; wait for foreign locks.
 
         *settings* are those of a guest's connection; ``None``: it is the engine's own work.
+        *may_share*: its commit may leave the sync to others, see :attr:`shares_sync`.
         Returns the reason if none could be begun by *deadline*; nothing is executed then.
         """
+        if not may_share:
+            self.sync_each_commit()
         if self.broken is not None:
             return self.broken_error()
         refusal = self.health.refusal()
@@ -195,6 +205,8 @@ class WriteConnection:
             # Not again right after the last commit: a replacement needs longer than that.
             if self.env.monotonic() > self._recheck_files_at and not self.guard.intact():
                 self._files_replaced(None)
+            if may_share:
+                self._share_sync()
             # Before it begins: inside, SQLite ignores some of them.
             self.settings.apply(settings)
             # IMMEDIATE: a deferred transaction that reads first and writes later fails with
@@ -234,6 +246,42 @@ class WriteConnection:
             self.roll_back()
             return self.explain(error)
         return None
+
+    def _share_sync(self) -> None:
+        """Have commits leave their sync to :meth:`sync_wal`, if that is possible."""
+        if not self.shares_sync and self._wal_descriptor is not None:
+            # WAL frames are written as before, and begin to count in their order. What is not
+            # synced yet cannot be checkpointed either: SQLite syncs the WAL before it moves pages.
+            self.conn.execute("PRAGMA synchronous = NORMAL")
+            self.shares_sync = True
+
+    def sync_each_commit(self) -> None:
+        """Return when everything committed is synced; from here on, each commit syncs itself."""
+        if self.shares_sync:
+            self.settle()
+            self.shares_sync = False
+            if self.broken is None:
+                self.conn.execute("PRAGMA synchronous = FULL")
+
+    def sync_wal(self) -> None:
+        """Sync everything that is committed. Raises :class:`OSError` or :class:`ActorBroken`.
+
+        In any thread, but only while the writer does nothing else than leases.
+        """
+        self.env.failpoint("sync.before")
+        if self.broken is not None:
+            raise self.broken_error()  # a second sync would find nothing wrong any more
+        assert self._wal_descriptor is not None
+        assert self.env.sync is not None
+        self.env.sync(self._wal_descriptor)
+        self.env.failpoint("sync.after")
+
+    def shared_sync_failed(self, error: Exception) -> OutcomeUnknown:
+        """Break the writer (R2); the error for answers that have waited for the sync."""
+        record_failed_sync(self.paths)
+        failed = DiskIOError(f"disk I/O error: {error}", sqlite_message="disk I/O error")
+        self.mark_broken(failed, exit_codes.FSYNC_FAILED)
+        return OutcomeUnknown(f"{failed}; the change may or may not be kept, and the actor stops")
 
     def _notice_foreign_commits(self) -> None:
         """Count them. Without one the schema is as this connection left it."""
@@ -436,7 +484,15 @@ class WriteConnection:
         # Only now do all files exist: the commit of the epoch has created WAL and shared memory.
         self.guard.remember()
         self.guard.checkpointed()
+        self._wal_descriptor = self._find_wal()
         self.recovered = True
+
+    def _find_wal(self) -> int | None:
+        """Return the descriptor by which SQLite writes the WAL; ``None``: there is no such way."""
+        ((mode,),) = self.conn.execute("PRAGMA journal_mode").fetchall()
+        if mode != "wal" or self.env.sync is None:
+            return None
+        return descriptor_of(self.guard.wal)
 
     def _reopen_after_io_error(self, deadline: float) -> None:
         """Go on with a new connection, if there can be one.
@@ -445,6 +501,7 @@ class WriteConnection:
         would write them with the next change.
         """
         self.verify_files()
+        self.sync_each_commit()
         used, anchor = self.conn, self._anchor
         # The old one is closed after the new one is open: it is never the last close of the file.
         self.conn = self._connect()
@@ -457,6 +514,7 @@ class WriteConnection:
 
     def _forget_connection(self) -> None:
         self.recovered = False
+        self._wal_descriptor = None
         self._data_version = -1
 
     def _forget_schema(self) -> None:
@@ -497,6 +555,7 @@ class WriteConnection:
         Returns only if just the WAL was unlinked, no other program has written, and all of it,
         *commit_no* included, is in the database again.
         """
+        self.sync_each_commit()
         # Asked first: a checkpoint of the WAL changes the database, by this process itself.
         unwritten = self.guard.unchanged_since_checkpoint()
         if unwritten and self._checkpoint_unlinked_wal():
@@ -553,6 +612,7 @@ class WriteConnection:
             self.env.failpoint("close.after")
 
     def _close_connections(self) -> None:
+        self.sync_each_commit()
         self.conn.close()
         if self._anchor is not None:
             # Last, and read-only: it can neither checkpoint nor unlink anything.

@@ -82,6 +82,9 @@ def _write_again(path: str) -> None:
         os.close(descriptor)
 
 
+_sync: Callable[[int], None] | None = getattr(os, "fdatasync", None)
+
+
 def _start(work: Callable[[], None]) -> None:
     """Run *work*, which calls SQLite, in a thread that keeps no process alive."""
     # A daemon: FTS5 cannot be interrupted, and an exit must not wait for a large text. Inside, so
@@ -98,6 +101,8 @@ class Environment:
     identity: Callable[[str], tuple[int, int] | None] = _identity
     size: Callable[[str], int] = _size
     write_again: Callable[[str], None] = _write_again
+    sync: Callable[[int], None] | None = _sync
+    """``None``: a sync of the kernel alone is not enough here, as on macOS."""
     connect_writer: Callable[[Path], Connection] = connect_writer
     connect_reader: Callable[[Path], Connection] = connect_reader
     start: Callable[[Callable[[], None]], None] = _start

@@ -177,8 +177,11 @@ class GuestStatements:
             conn.text_factory = str
             conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
             authorizer.leave_guest()
-            # A guest may change the schema, the ids, or the index: derive all of it again.
-            conn.layout = None
+            # A guest may change the schema, the ids, or the index: derive all of it again. After a
+            # savepoint was rolled back to, another schema may get the number of the present one.
+            conn.layout_checked = False
+            if first_word(sql) == "ROLLBACK":
+                conn.layout = None
             self._connection.invalidate_schema()
         # What follows in this transaction must not get ids that count as indexed, nor have its
         # triggers passed over if they are not the known ones any more.

@@ -60,16 +60,19 @@ class LeaseRunner:
         self.last = ""
         """The last of them, shortened."""
 
-    def begin(self, deadline: float, settings: Settings | None = None) -> None:
+    def begin(
+        self, deadline: float, settings: Settings | None = None, *, may_share: bool = False
+    ) -> None:
         """Open a transaction for one guest, under the *settings* of its connection.
 
-        Raises the reason if there is none by *deadline*.
+        *may_share*: its commit may leave the sync to others. Raises the reason if there is none by
+        *deadline*.
         """
         self._guests.check_allowed()
         self.statements, self.last = 0, ""
         if self._index.damage is not None:
             self._index.rebuild()  # an earlier lease was lost by it
-        failed = self._connection.begin(deadline, settings)
+        failed = self._connection.begin(deadline, settings, may_share=may_share)
         if failed is not None:
             raise failed
 
@@ -188,11 +191,16 @@ class LeaseRunner:
         return result
 
     def end(self, commit: Request | None) -> Outcome:
-        """Commit as one operation, with a receipt if its request has a ticket; or roll back."""
+        """Commit as one operation, with a receipt if its request has a ticket; or roll back.
+
+        The caller publishes the change.
+        """
         connection, transaction = self._connection, self._transaction
         if commit is None:
             transaction.roll_back()
             return Outcome()
+        if connection.broken is not None:
+            return Outcome(error=connection.broken_error())
         if not connection.conn.in_transaction:
             return Outcome(error=RequestError("a statement had ended the transaction"))
         commit_no, encoded = connection.commit_no + 1, encode_result(None)
@@ -218,7 +226,6 @@ class LeaseRunner:
         # One change with one number, however many statements it had: as one it was acknowledged.
         change = connection.kind.change_of(decoded(commit.operation), commit_no)
         transaction.changed = [change]
-        transaction.publish()
         return Outcome(Raw(encoded), None, commit_no)
 
     def discard_parts(self) -> None:

@@ -30,6 +30,7 @@ from hermes_actor.engine.jobs import (
     Outcome,
     Stop,
 )
+from hermes_actor.engine.shared_sync import SharedSync
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -109,11 +110,27 @@ class _Loop:
         # The queue of the host does not know the jobs that were taken in one go and still wait
         # here; a statement of a guest makes way for those, too (G13).
         writer.others_wait = self._others_wait
+        self._shared = SharedSync(
+            writer.connection.sync_wal, self._shared_sync_failed, lambda: self._sent()
+        )
+        writer.connection.settle = self._shared.settle
 
     def _others_wait(self) -> bool:
         return len(self._open) > self._running or self._source.waiting()
 
+    def _shared_sync_failed(self, error: Exception) -> OutcomeUnknown:
+        unknown = self._writer.connection.shared_sync_failed(error)
+        # Before the replies, as after a batch.
+        self._on_broken()
+        return unknown
+
     def run(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._shared.close()
+
+    def _run(self) -> None:
         try:
             pause: float | None = limits.IDLE_GRACE_SECONDS
             stopped = False
@@ -207,6 +224,7 @@ class _Loop:
             self._run_calls(calls)
             calls = []
             if isinstance(job, Stop):
+                self._writer.connection.sync_each_commit()
                 self._writer.close()
                 self._finish(job, Outcome())
                 return True
@@ -268,6 +286,9 @@ class _Loop:
             return
         result = None
         try:
+            if not isinstance(job, Lease):
+                # Some of these write without a transaction of the engine.
+                self._writer.connection.sync_each_commit()
             if isinstance(job, ForgetClient):
                 self._writer.maintenance.forget_client(job.client)
             elif isinstance(job, Hold):
@@ -279,6 +300,7 @@ class _Loop:
                 copy_to(self._writer.connection, job.target)
             elif isinstance(job, Lease):
                 self._lease(job)
+                self._run_maintenance(self._after_lease)
                 return
         except HermesActorError as error:
             self._finish(job, Outcome(error=error))
@@ -392,7 +414,9 @@ class _Loop:
         """Grant the lease, then run its steps until it ends or a limit is reached."""
         writer = self._writer
         leases = writer.leases.limits(job.terms.seconds)
-        writer.leases.begin(job.deadline, job.terms.settings)
+        # One that is alone syncs its commit itself: the change of thread would only cost time.
+        may_share = self._others_wait() or not self._shared.is_idle
+        writer.leases.begin(job.deadline, job.terms.settings, may_share=may_share)
         # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
         limit = writer.leases.limit(leases, lambda: job.is_gone)
         job.since, writer.lease = time.time(), job
@@ -439,10 +463,32 @@ class _Loop:
             outcome = Outcome(error=self._writer.connection.explain_to_caller(error))
         if self._writer.connection.broken is not None:
             self._on_broken()
+        if step.commit is not None and outcome.error is None:
+            self._answer_commit(step, outcome)
+            return goes_on
         # The reply goes out before the end is marked: the holder trusts that order.
         self._answer(step, outcome)
         self._sent()
         return goes_on
+
+    def _answer_commit(self, step: LeaseStep, outcome: Outcome) -> None:
+        """Publish and answer a commit when it is synced: now, or with those of other leases."""
+        writer, changes = self._writer, self._writer.take_changes()
+
+        def answer(error: BaseException | None) -> None:
+            if changes:
+                writer.changes.add(changes)
+            self._answer(step, outcome if error is None else Outcome(error=error))
+
+        if writer.connection.shares_sync:
+            self._shared.withhold(answer)
+        else:
+            answer(None)
+            self._sent()
+
+    def _after_lease(self) -> None:
+        # Without a look at the source: under steady load there is no other time for checkpoints.
+        self._writer.checkpointer.run_if_due(waiting=True)
 
     def _run_statement(self, job: Lease, statement: Any, limit: StatementLimit) -> Any:
         job.is_running = True

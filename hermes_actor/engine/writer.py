@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.jobs import Lease, Outcome, Request
     from hermes_actor.engine.kinds import Kind
     from hermes_actor.paths import StorePaths
+    from hermes_protocol.messages import Changed
     from hermes_protocol.status import PhaseReport
 
 __all__ = ["Writer"]
@@ -161,6 +162,10 @@ class Writer:
         # A slice may have noticed commits of other programs; subscribers learn of them here.
         self._transaction.publish()
         return pause
+
+    def take_changes(self) -> list[Changed]:
+        """Return the changes of the lease that was just committed, for :meth:`ChangeLog.add`."""
+        return self._transaction.take_changes()
 
     def abandon(self) -> None:
         """Leave no transaction open after a lease or an unexpected error, and no part of a

@@ -7,6 +7,7 @@ program may ignore all of it.
 
 from __future__ import annotations
 
+import functools
 import re
 
 from hermes_actor.store.columns import MESSAGES, SESSIONS, create_table
@@ -185,6 +186,7 @@ OWN_INDEXES = {
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\w+|[^\s\w]")
 
 
+@functools.lru_cache(maxsize=64)  # of a few objects, each time a guest has written
 def canonical(sql: str) -> str:
     """Return one spelling for DDL that differs only in blanks, letter case and IF NOT EXISTS."""
     tokens = (t if t[0] in "'\"" else t.lower() for t in _TOKEN.findall(sql))

@@ -17,6 +17,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,8 +31,9 @@ from hermes_actor.engine.admin_tasks import vacuum
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.index.build_folder import BuildHere
-from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.jobs import Outcome, Request
 from hermes_actor.engine.receipts import NO_FLOOR, Ticket
+from hermes_actor.engine.shared_sync import SharedSync
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, HermesActorError
 from hermes_actor.paths import resolve_paths
@@ -73,6 +75,7 @@ class Bench:
             monotonic=self._now,
             sleep=self._sleep,
             write_again=self._write_again,
+            sync=self._sync,
             start=lambda work: work(),
             start_builder=BuildHere,
             connect_writer=lambda path: cast(
@@ -100,6 +103,15 @@ class Bench:
         if Path(path).exists():
             name, data = Path(path).name, Path(path).read_bytes()
             self.log.extend([("write", name, 0, data), ("sync", name)])
+
+    def _sync(self, _descriptor: int) -> None:
+        """Sync the WAL for several leases."""
+        name = self.place.wal.name
+        try:
+            self.vfs.check("sync", name)
+        except Exception as error:
+            raise OSError(errno.EIO, "Input/output error") from error
+        self.log.append(("sync", name))
 
     @property
     def log(self) -> list[Any]:
@@ -144,19 +156,48 @@ class Bench:
         while batch:
             outcomes = self.writer.run_batch([request_of(sent) for sent in batch])
             for sent, outcome in zip(batch, outcomes, strict=False):
-                if outcome.error is None:
-                    result = bytes(outcome.result or b"")
-                    self.log.append(("ack", sent.client, sent.seq, outcome.commit_no, result))
-                else:
-                    executed = getattr(outcome.error, "executed", "no")
-                    kind = type(outcome.error)
-                    typed = issubclass(kind, HermesActorError)
-                    self.log.append(
-                        ("failed", sent.client, sent.seq, kind.__name__, executed, typed)
-                    )
+                self._note_answer(sent, outcome)
             batch = batch[len(outcomes) :]
             self._check()
         self.note_state()
+
+    def leases(self, *work: tuple[str, ops.Operation[Any]]) -> None:
+        """Leases of several clients that share a sync: (client, what it changes) each."""
+        connection = self.writer.connection
+        shared = SharedSync(connection.sync_wal, connection.shared_sync_failed, lambda: None)
+        connection.settle = shared.settle
+        for client, operation in work:
+            who = client.encode().ljust(16, b"-")
+            self._seqs[who] = seq = self._seqs.get(who, 0) + 1
+            sent = Sent(who, seq, _encode(ops.SqlLease(lease=seq)), _encode(operation))
+            self.log.append(("sent", [sent]))
+            try:
+                self.writer.leases.begin(float("inf"), may_share=True)
+                # Not as SQL of a guest: the connection here has not all that this needs.
+                self.writer.kind.apply(connection.conn, operation)
+                outcome = self.writer.leases.end(request_of(sent))
+            except HermesActorError as error:
+                outcome = Outcome(error=error)
+            if outcome.error is None and connection.shares_sync:
+                shared.withhold(partial(self._note_answer, sent, outcome))
+            else:
+                self._note_answer(sent, outcome)
+            self.writer.abandon()
+            self.note_state()
+        shared.settle()
+        shared.close()
+        self._check()
+
+    def _note_answer(
+        self, sent: Sent, outcome: Outcome, error: BaseException | None = None
+    ) -> None:
+        if (error := error or outcome.error) is None:
+            result = bytes(outcome.result or b"")
+            self.log.append(("ack", sent.client, sent.seq, outcome.commit_no, result))
+            return
+        executed, kind = getattr(error, "executed", "no"), type(error)
+        typed = issubclass(kind, HermesActorError)
+        self.log.append(("failed", sent.client, sent.seq, kind.__name__, executed, typed))
 
     def _check(self) -> None:
         """A writer that is broken ends its process, like the actor does."""
@@ -207,7 +248,9 @@ class Bench:
 
 def request_of(sent: Sent) -> Request:
     operation = decode_operation(sent.operation)
-    digest = hashlib.blake2b(sent.operation, digest_size=8).digest()
+    lease = isinstance(operation, ops.SqlLease)
+    signed = b"lease %d" % sent.seq if lease else sent.operation
+    digest = hashlib.blake2b(signed, digest_size=8).digest()
     return Request(operation, ticket=Ticket(sent.client, sent.seq, digest, 0, 0, NO_FLOOR))
 
 

@@ -15,6 +15,7 @@ from hermes_actor.engine.checkpoint import Action, run_checkpoint
 from hermes_actor.engine.connection import WriteConnection
 from hermes_actor.engine.meta_table import get_internal, set_internal
 from hermes_actor.engine.receipts import Receipts
+from hermes_actor.engine.shared_sync import SharedSync
 from hermes_actor.engine.startup import open_database, recovery
 
 if TYPE_CHECKING:
@@ -143,6 +144,11 @@ def _journal_not_synced() -> None:
     replace(open_database, "_ensure_wal", ensure)
 
 
+def _answered_before_sync() -> None:
+    """Leases that share a sync are answered before it."""
+    replace(SharedSync, "withhold", lambda _self, answer: answer(None))
+
+
 BREAKS: dict[str, Callable[[], None]] = {
     "synchronous-off": _synchronous("OFF"),
     "synchronous-normal": _synchronous("NORMAL"),
@@ -154,6 +160,7 @@ BREAKS: dict[str, Callable[[], None]] = {
     "go-on-after-failed-sync": _go_on_after_failed_sync,
     "wal-not-written-again": _wal_not_written_again,
     "journal-not-synced": _journal_not_synced,
+    "answered-before-sync": _answered_before_sync,
 }
 
 

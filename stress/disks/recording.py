@@ -13,6 +13,8 @@ class Sent(NamedTuple):
     client: bytes
     seq: int
     operation: bytes
+    run: bytes = b""
+    """What a lease ran, if this is its commit."""
 
 
 class Ack(NamedTuple):

@@ -16,6 +16,7 @@ import msgspec
 import hermes_protocol.messages as wire
 from disks.recording import Sent
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_client, decode_server
+from hermes_protocol.operations import SqlLease
 
 __all__ = ["CALLS", "SystemCalls"]
 
@@ -53,6 +54,7 @@ class SystemCalls:
         self._open: dict[str, tuple[str, int]] = {}
         self._streams: dict[tuple[str, str], FrameBuffer] = {}
         self._clients: dict[str, bytes] = {}
+        self._runs: dict[tuple[str, int], bytes] = {}
         self._strangers: set[str] = set()
         self._events: list[list[tuple[Any, ...]]] = []
         self.syncs = 0
@@ -172,6 +174,13 @@ class SystemCalls:
                 self._clients[socket] = message.client_id
             elif isinstance(message, wire.Request):
                 sent = Sent(self._clients[socket], message.seq, bytes(message.operation))
+                self._events[ended].append(("sent", [sent]))
+            elif isinstance(message, wire.LeaseOpen):
+                self._runs[socket, message.lease] = bytes(message.first)
+            elif isinstance(message, wire.LeaseCommit):
+                operation = msgspec.msgpack.encode(SqlLease(lease=message.lease))
+                run = self._runs.pop((socket, message.lease))
+                sent = Sent(self._clients[socket], message.seq, operation, run)
                 self._events[ended].append(("sent", [sent]))
 
     def _reported(self, arguments: str, result: int, began: int) -> None:

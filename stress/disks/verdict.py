@@ -14,6 +14,8 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from disks.bench import digest_of, request_of
 from disks.power_cuts import Image
 from disks.recording import Promises
@@ -26,7 +28,7 @@ from hermes_actor.errors import HermesActorError, OutcomeUnknown
 from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import sqlite3
 from hermes_protocol.framing import decode_operation
-from hermes_protocol.operations import MessageAppend
+from hermes_protocol.operations import MessageAppend, SqlLease
 
 __all__ = ["Broken", "Judge", "judge_writer", "lay_out"]
 
@@ -153,6 +155,10 @@ def _same_messages(writer: Writer, promises: Promises) -> None:
         operation = decode_operation(promises.sent[key].operation) if key in promises.sent else None
         if isinstance(operation, MessageAppend):
             expected[operation.session_id, operation.message.content] += 1
+        elif isinstance(operation, SqlLease):
+            (step,) = msgspec.msgpack.decode(promises.sent[key].run)["steps"]
+            session, content, *_ = step["parameters"]
+            expected[session, content] += 1
     found = Counter(
         writer.connection.conn.execute("SELECT session_id, content FROM messages").fetchall()
     )

@@ -68,6 +68,22 @@ def commits(bench: Bench) -> None:
     bench.close()
 
 
+def leases(bench: Bench) -> None:
+    """Commits of leases that share a sync, between batches and checkpoints."""
+    bench.open()
+    steady(bench, 1)
+    chance = random.Random(bench.seed + 4)
+    for turn in range(6):
+        count = chance.choice([1, 2, 4])
+        bench.leases(*(append(chance.choice(CLIENTS), _text(chance)) for _ in range(count)))
+        if turn % 2:
+            bench.checkpoint(chance.choice([Action.PASSIVE, Action.TRUNCATE]))
+        else:
+            bench.do(*_batch(chance))
+    bench.leases(append("ann", "last"), append("bob", "last"))
+    bench.close()
+
+
 def after_reset(bench: Bench) -> None:
     """The first commit after a complete checkpoint begins the WAL again, over old frames."""
     bench.open()
@@ -197,6 +213,7 @@ OLD_VERSIONS = {"migration from 1": 1, "migration from 4": 4, "migration from 10
 WORKLOADS: dict[str, Workload] = {
     "first commit": first_commit,
     "commits": commits,
+    "leases": leases,
     "after a reset": after_reset,
     "restarts": restarts,
     "checkpoints": checkpoints,

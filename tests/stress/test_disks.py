@@ -21,6 +21,7 @@ FOUND_BY = {
     "no-fold": ("fsync_policy", None),
     "go-on-after-failed-sync": ("fsync_policy", None),
     "wal-not-written-again": ("fsync_policy", None),
+    "answered-before-sync": ("strace_replay", None),
 }
 
 
