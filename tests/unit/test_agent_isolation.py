@@ -1,6 +1,7 @@
 """Isolation over every table and every operation: nothing of another agent changes or shows.
 
-A3 of the acceptance. Programs are drawn; the rows of B are compared as they are stored.
+A3 of the acceptance. Programs are drawn; the rows of B are compared as they are stored. On every
+provider the same operations run in `providers/test_agents_isolation.py`.
 """
 
 import contextlib
@@ -11,72 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agent_stores import START, everywhere, new_row, open_agents, parents, value_for
+from support.agent_isolation import CALLS, CHANGES, CLASSES, GLOBAL, READS, SPECIAL, check
+from support.agent_stores import everywhere, open_agents
 
 from hermes_actor.agents.rows import FileRows
-from hermes_actor.agents.tables import TABLES
-from hermes_actor.errors import RequestError
-from hermes_protocol import agents as protocol
-from hermes_protocol.agents import AGENT_OPERATIONS
-
-SCOPED = [table for table in TABLES.values() if table.scoped]
-END = "2030-01-01T00:00:00.000Z"
-
-
-def on_table(kind):
-    """A general operation of A on the row of a table that B has as well."""
-
-    def make(table):
-        key = {name: 1 if name == table.serial else "shared" for name in table.key}
-        row, of = new_row(table, "only-A"), {"table": table.name, "agent_id": "A"}
-        column = next(
-            c for c in table.columns if not c.once and c.name not in {*table.key, "agent_id"}
-        )
-        return {
-            "put": lambda: protocol.AgentsPut(rows=[row], mode="upsert", **of),
-            "insert": lambda: protocol.AgentsPut(rows=[row], **of),
-            "ignore": lambda: protocol.AgentsPut(rows=[row], mode="ignore", **of),
-            "patch": lambda: protocol.AgentsPatch(
-                key=key, set={column.name: value_for(column, "only-A")}, **of
-            ),
-            "delete": lambda: protocol.AgentsDelete(key=key, **of),
-            "replace": lambda: protocol.AgentsReplace(key=key, rows=[row], **of),
-            "clear": lambda: protocol.AgentsReplace(key=key, rows=[], **of),
-        }[kind]()
-
-    return make
-
-
-SPECIAL = {
-    "provision": {"now": END, "agent": {"workspace_dir": "/w", "created_at": END,
-                                        "updated_at": END}},
-    "remove": {}, "own": {"user_id": "shared", "now": END},
-    "document": {"document": "config", "path": "a", "value": "1", "now": END},
-    "sweep": {"older_than": END},
-    "append": {"session_id": "shared", "count": 1, "message_id": "m",
-               "entries": [f'{{"role":"user","content":"only-A","ts":"{START}"}}']},
-    "merge_memory": {"memory_key": "shared", "set": {"content": "only-A"}, "metadata": "{}"},
-    "fanout": {"mode": "append", "key": "shared", "content": "only-A", "now": END},
-    "promote": {"user_id": "shared", "now": END},
-    "claim": {"now": END, "worker": "A", "expires_at": END},
-    "renew": {"run_id": 1, "worker": "A", "now": END, "expires_at": END},
-    "complete": {"run_id": 1, "worker": "A", "status": "completed", "now": END},
-}  # fmt: skip
-"""Operations of one agent that are more than one table, and their fields."""
-
-CLASSES = {str(kind.__struct_config__.tag).partition(".")[2]: kind for kind in AGENT_OPERATIONS}
-KINDS = ("put", "insert", "ignore", "patch", "delete", "replace", "clear")
-CALLS = [(f"{kind} {table.name}", on_table(kind)(table)) for kind in KINDS for table in SCOPED]
-CALLS += [(name, CLASSES[name](agent_id="A", **fields)) for name, fields in SPECIAL.items()]
 
 
 def test_every_operation_of_an_agent_is_drawn():
     with_scope = {name for name, kind in CLASSES.items() if "agent_id" in kind.__struct_fields__}
     assert with_scope == {*SPECIAL, "put", "patch", "delete", "replace"}
-
-
-def of(store, agent_id):
-    return {t.name: [r for r in store.rows(t.name) if r["agent_id"] == agent_id] for t in SCOPED}
 
 
 @contextlib.contextmanager
@@ -94,21 +38,6 @@ def opened():
 def two():
     with opened() as store:
         yield store
-
-
-def check(store, program):
-    """Run *program* as A. Raises AssertionError if anything of B changes or shows."""
-    before = of(store, "B")
-    assert all(before.values())
-    parents(store, "A")
-    for name, operation in program:
-        with contextlib.suppress(RequestError):
-            store.submit(operation)
-        assert of(store, "B") == before, name
-    for name, answer in everything(store.of("A")):
-        assert "only-B" not in str(answer), name
-    assert "worker='A'" not in str(of(store, "B"))
-    assert str(of(store, "B")).count("only-B") >= len(SCOPED)
 
 
 @given(program=st.lists(st.sampled_from(CALLS), min_size=1, max_size=12))
@@ -144,63 +73,6 @@ def test_broken_scope_is_caught(verb, monkeypatch):
             check_each(store)
 
 
-# --- what A can ask for --------------------------------------------------------------------------
-
-GLOBAL = {
-    "agents": {"list", "counts", "check", "fleet_stats", "fleet_usage"},
-    "users": {"list", "get", "described", "resolve", "identities", "identities_many", "roles_of",
-              "roles_of_many"},
-    "skills": {"list", "get", "list_assignments"}, "mcp": {"list", "get", "list_assignments"},
-    "schedules": {"list_all", "all_due", "unplanned_cron"}, "sandboxes": {"list_all",
-    "find_agent_by_type"}, "channels": {"load_active"}, "secrets": {"undecryptable"},
-    "meta": {"get", "get_json"},
-}  # fmt: skip
-"""Questions over all agents, or about what belongs to none, as their names say."""
-
-ARGUMENTS = {
-    "session_id": "shared", "key": "shared", "query": "only-B shared", "after_id": 0, "limit": 50,
-    "message_id": "m", "user_id": "shared", "role": "owner", "path": "", "id_": "shared",
-    "channel_type": "shared", "profile": "shared", "name": "shared", "schedule_id": "shared",
-    "alias": "only-B", "resource_type": "only-B", "resource_key": "only-B", "principal": None,
-    "requester_id": "only-B", "short_id": 1,
-}  # fmt: skip
-
-READS = {
-    "agents": {"get", "backend_state", "usage_detail"}, "config": {"get", "get_path"},
-    "security": {"get", "get_path"},
-    "sessions": {"list", "get", "visible", "working_memory"},
-    "events": {"history", "entries", "messages_since", "recent_messages", "find_by_message_id",
-               "entries_since_compaction", "cursors", "compaction_summary"},
-    "memories": {"list", "get", "search", "context_block"}, "instructions": {"list", "get"},
-    "users": {"members", "role"}, "skills": {"list_enabled"}, "mcp": {"list_enabled", "headers"},
-    "channels": {"list", "get", "find_builtin", "settings"}, "credentials": {"list", "get"},
-    "secrets": {"names", "masked", "entries", "values", "get"},
-    "schedules": {"list", "get", "runs", "due"}, "sandboxes": {"list", "get", "get_by_alias"},
-    "policies": {"list", "get", "evaluate"},
-    "approvals": {"list", "get", "get_by_short_id", "find_approved"},
-    "attachments": {"list", "get"},
-}  # fmt: skip
-"""Questions of one agent."""
-
-
-def everything(store):
-    """Every question that A can ask, with its answer."""
-    for subject, names in READS.items():
-        for name in sorted(names):
-            method = getattr(getattr(store, subject), name)
-            needed = [
-                ARGUMENTS[one.name]
-                for one in inspect.signature(method).parameters.values()
-                if one.default is one.empty
-            ]
-            with contextlib.suppress(RequestError):
-                yield f"{subject}.{name}", method(*needed)
-    for words in ({"include_inactive": True}, {"user_id": "only-B"}):
-        yield "sessions.list", store.sessions.list(**words)
-    yield "attachments.list", store.attachments.list("shared")
-    yield "attachments of a user", store.attachments.list(kind="user", user_id="only-B")
-
-
 def test_every_question_is_asked():
     """A method that changes nothing and is in neither list would be a question without a test."""
     with opened() as store:
@@ -212,19 +84,3 @@ def test_every_question_is_asked():
             }  # fmt: skip
             known = READS.get(subject, set()) | GLOBAL.get(subject, set()) | CHANGES
             assert there <= known, subject
-
-
-CHANGES = {
-    "create", "provision", "update", "set_status", "remove", "assign_owner", "set_backend_state",
-    "set", "set_path", "resolved", "upsert", "set_description", "delete", "mark_stale_inactive",
-    "set_working_memory", "wait_for_idle", "append", "append_many", "append_once",
-    "record_message", "session_started", "set_compaction_summary", "put", "reindex", "seed",
-    "change", "fan_out", "ensure_for_identity", "link_identity", "unlink_identity", "merge",
-    "assign_role", "promote_owner", "remove_role", "enable", "disable", "new_row",
-    "create_external", "create_builtin", "revoke", "record_error", "record_success",
-    "clear_error", "replace", "clear", "of", "set_pass_through", "replace_all", "resolve",
-    "import_file", "rekey", "mark_run", "set_next_run", "trigger", "start_run", "finish_run",
-    "plan", "claim", "renew", "complete", "put_off", "expire_old", "set_materialization",
-    "set_json",
-}  # fmt: skip
-"""Methods that change something, or that only put together what questions answer."""
