@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import peer
 
 from hermes_actor.paths import resolve_paths
-from hermes_actor.testing.scenario import end_actors
+from hermes_actor.testing.load import end_actors
 from hermes_actor.testing.writer_pool import WriterPool
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from hermes_actor.client.actor_client import ActorClient
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
-from hermes_actor.testing.scenario import Event, end_actors
+from hermes_actor.testing.load import Event, end_actors
 from hermes_actor.testing.writer_pool import WriterPool, check
 from hermes_protocol.operations import MessageAppend, MessageRow, SessionCreate
 

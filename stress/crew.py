@@ -17,7 +17,7 @@ import writers
 from writers import Report
 
 from hermes_actor.paths import resolve_paths
-from hermes_actor.testing.scenario import end_actors
+from hermes_actor.testing.load import end_actors
 from hermes_actor.testing.writer_pool import WriterPool
 
 if TYPE_CHECKING:

@@ -1,209 +1,64 @@
-"""A scenario: a pool of writers and readers, and faults of their actor meanwhile.
-
-Everything is bounded. Whatever happens, no process outlives the block of a :class:`Scenario`:
-workers end with their standard input, actors are ended by the process id that their lock
-file names.
-"""
+"""A scenario: a load whose actor is handed over, updated, killed and ended meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from hermes_actor.client.control import ask_status, request_handoff
 from hermes_actor.errors import HandoffFailed, HermesActorError, NotRunning
-from hermes_actor.paths import StorePaths, resolve_paths
-from hermes_actor.system.lock_inspection import lock_holder
-from hermes_actor.system.processes import ProcessEnd
-from hermes_actor.testing.history import Write
-from hermes_actor.testing.writer_pool import FOLLOW, History, WriterPool, check
+from hermes_actor.testing.load import Load, Step
 
-__all__ = ["Event", "Scenario", "end_actors"]
+__all__ = ["Scenario"]
 
 _SERVE_SECONDS = 30.0
 """As long as a call waits by default: if no actor serves by then, a write has failed too."""
-_END_SECONDS = 10.0
-"""A drain takes half of it at most."""
 _HANDOFF_EVERY_SECONDS = 1.0
-_BREATH_SECONDS = 0.25
-"""Between two events, so that each shows its own pause."""
-_PAUSE_SECONDS = 0.004
-"""Mean pause of a writer between two writes: they are many, and none of them is a benchmark."""
-_LIFETIME_SECONDS = 150.0
-"""Besides twice the time of the demonstration: a worker that is left behind ends by itself."""
 _MISSING = "hermes_actor.engine.writer"
 """The module that the broken build lacks."""
 
 
-@dataclass(slots=True)
-class Event:
-    """Something that is done to the actor. Times are of ``time.monotonic``."""
-
-    kind: str
-    """``handoff``, ``broken``, ``kill`` or ``term``."""
-    what: str
-    began: float
-    ended: float | None = None
-    outcome: str = ""
-    good: bool = True
-    longest: float = 0.0
-    """Seconds of the longest write that met it."""
-
-    def met(self, record: Write) -> None:
-        """Count a write towards :attr:`longest` if it overlapped with this event."""
-        if record.ended >= self.began and (self.ended is None or record.began <= self.ended):
-            self.longest = max(self.longest, record.ended - record.began)
-
-
 @dataclass
-class Scenario:
-    """A temporary home with its writers and its director."""
+class Scenario(Load):
+    """Writers and readers of a store, and what happens to its actor."""
 
-    seconds: float
-    writers: int
-    readers: int
-    seed: int
-    events: list[Event] = field(init=False, default_factory=list)
-    faults: list[str] = field(init=False, default_factory=list)
-    acknowledged: int = field(init=False, default=0)
-    failed: int = field(init=False, default=0)
-    longest: float = field(init=False, default=0.0)
-    """Seconds of the longest write."""
-    began: float = field(init=False, default=0.0)
-    """0 until all workers are ready."""
+    title = "hermes-actor"
     pid: int = field(init=False, default=0)
     """Process that serves, as far as the director knows."""
-    keep: bool = field(init=False, default=False)
-    """True if the home is kept after the block."""
 
     def __post_init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
-        self.paths = resolve_paths(self.home / "state.db")
-        # An actor that nothing else ends exits by itself.
-        idle_exit = os.environ.get("HERMES_ACTOR_IDLE_EXIT", "10")
-        self.pool = WriterPool(
-            self.paths.db,
-            self.home / "records",
-            seed=self.seed,
-            environment={"HERMES_HOME": str(self.home), "HERMES_ACTOR_IDLE_EXIT": idle_exit},
-            lifetime=2 * self.seconds + _LIFETIME_SECONDS,
-        )
-        self._rng = random.Random(self.seed)
-        self._over = threading.Event()
-        self._director = threading.Thread(target=self._direct, name="director", daemon=True)
+        super().__post_init__()
         self._pids: list[int] = []
 
-    # --- life ------------------------------------------------------------------------------------
+    @property
+    def serving(self) -> str:
+        """The process that writes the file."""
+        return f"pid {self.pid} serves"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        # A second Ctrl-C must not leave anything behind.
-        former = [(number, signal.signal(number, signal.SIG_IGN)) for number in _INTERRUPTS]
-        try:
-            self._over.set()
-            self.pool.stop(2.0)
-            end_actors(self.paths)
-            # Again if an actor that ends was about to write something.
-            for _ in range(0 if self.keep else 5):
-                shutil.rmtree(self.home, ignore_errors=True)
-                if not self.home.exists():
-                    break
-                time.sleep(0.1)
-        finally:
-            for number, handler in former:
-                signal.signal(number, handler)
-
-    def start(self) -> None:
-        """Start the pool and the director.
-
-        Raises ``TimeoutError`` if a worker is not ready, :class:`NotRunning` if no actor serves.
-        """
-        self.pool.add(self.writers, pause=_PAUSE_SECONDS)
-        self.pool.add(self.readers, FOLLOW, prefix="reader-")
-        self.pool.start()
+    def _make_ready(self) -> None:
         self._prepare_broken_build()
         self.pid = self._await_served()
-        self.began = time.monotonic()
-        self.pool.go()
-        self._director.start()
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.began
+    def _too_late(self, kind: str, late: float) -> bool:
+        if late > self.seconds + _SERVE_SECONDS:
+            raise TimeoutError("this machine is too slow for the show")
+        # They do not pile up on a slow machine.
+        return kind == "handoff" and late > _HANDOFF_EVERY_SECONDS
 
-    @property
-    def running(self) -> bool:
-        """True while the director is at work."""
-        return self._director.is_alive()
-
-    @property
-    def now(self) -> Event | None:
-        """The event that is under way, or ``None``."""
-        return self.events[-1] if self.events and self.events[-1].ended is None else None
-
-    def poll(self) -> int:
-        """Read the new records; return how many writes were acknowledged since the last call."""
-        new = self.pool.poll()
-        events = self.events[-4:]  # a write that ends now did not begin before those
-        for record in new:
-            self.longest = max(self.longest, record.ended - record.began)
-            for event in events:
-                event.met(record)
-        good = sum(record.outcome == "ok" for record in new)
-        self.acknowledged += good
-        self.failed += len(new) - good
-        return good
-
-    def finish(self) -> History:
-        """Stop the workers and the actor in order, and compare the file with the records."""
-        self._director.join(_SERVE_SECONDS)
-        if code := self.pool.stop():
-            self.faults.append(f"a worker has ended with {code}: {self.pool.last_words()[-300:]}")
-        self.poll()
-        end_actors(self.paths)
-        return check(self.paths.db, self.pool.recorded)
-
-    # --- the director ----------------------------------------------------------------------------
-
-    def _direct(self) -> None:
-        try:
-            for at, kind, act in self._plan():
-                late = self.elapsed - at
-                if kind == "handoff" and late > _HANDOFF_EVERY_SECONDS:
-                    continue  # they do not pile up on a slow machine
-                if late > self.seconds + _SERVE_SECONDS:
-                    raise TimeoutError("this machine is too slow for the show")
-                if late < 0 and self._over.wait(-late):
-                    return
-                act()
-                if self._over.wait(_BREATH_SECONDS):
-                    return
-            self._over.wait(max(0.0, self.seconds - self.elapsed))
-        except Exception as error:
-            if not self._over.is_set():
-                self.faults.append(f"{type(error).__name__}: {error}")
-
-    def _plan(self) -> list[tuple[float, str, Callable[[], None]]]:
+    def _plan(self) -> list[Step]:
         """Return the plan: a hand-off every second, and four faults in an order of the seed's."""
         faults = [self._kill, self._kill_in_handoff, self._term, self._break]
         self._rng.shuffle(faults)
         part = self.seconds / (len(faults) + 1)
-        plan: list[tuple[float, str, Callable[[], None]]] = [
+        plan: list[Step] = [
             (part * (n + 1) + self._rng.uniform(-0.2, 0.2) * part, "fault", act)
             for n, act in enumerate(faults)
         ]
@@ -211,16 +66,7 @@ class Scenario:
         while at < self.seconds:
             plan.append((at, "handoff", self._hand_off))
             at += _HANDOFF_EVERY_SECONDS
-        return sorted(plan, key=lambda step: step[0])
-
-    def _begin(self, kind: str, what: str) -> Event:
-        self.events.append(Event(kind, what, time.monotonic()))
-        return self.events[-1]
-
-    def _end(self, event: Event, outcome: str, *, good: bool = True) -> None:
-        event.outcome, event.good, event.ended = outcome, good, time.monotonic()
-        if not good and not self._over.is_set():
-            self.faults.append(f"{event.what}: {outcome}")
+        return plan + super()._plan()
 
     def _hand_off(self) -> None:
         event = self._begin("handoff", f"hand-off {self.done('handoff') + 1}")
@@ -275,10 +121,6 @@ class Scenario:
         took_back = ", which took back" if served in self._pids else ""
         return f"{dead} → {self._now_serves(served)}{took_back}"
 
-    def done(self, kind: str) -> int:
-        """Return how many events of a kind have ended well."""
-        return sum(e.kind == kind and e.good and e.ended is not None for e in self.events)
-
     # --- the actor -------------------------------------------------------------------------------
 
     def _now_serves(self, pid: int) -> int:
@@ -307,21 +149,3 @@ class Scenario:
         found, real = shlex.quote(str(copy.parent)), shlex.quote(sys.executable)
         python.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {real} "$@"\n')
         python.chmod(0o700)
-
-
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def end_actors(paths: StorePaths) -> None:
-    """End the actors of a store, one after the other, until its owner lock is free.
-
-    Returns when they are gone, or after 20 s.
-    """
-    give_up = time.monotonic() + 2 * _END_SECONDS
-    while (pid := lock_holder(paths)) is not None and time.monotonic() < give_up:
-        with ProcessEnd(pid) as end:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-                if end.wait(_END_SECONDS):
-                    break

@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes_actor.client.reader import Reader
-from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.session_db import SessionDB
 from hermes_actor.sqlite import Connection
 from hermes_actor.system.descriptors import is_readable
 from hermes_actor.testing.records import SOURCE, Recorder, RecordReader, checksum
 
-__all__ = ["Group", "Order", "Worker", "follow", "main", "write"]
+__all__ = ["Group", "Order", "Worker", "follow", "main", "record_appends", "write"]
 
 WORD_BYTES = 64
 """Length of the word to go, padded: one read of the gate is one whole word."""
@@ -120,12 +119,37 @@ def write(worker: Worker) -> None:
 
     Options: ``timeout`` and ``mode`` of the store; ``pause``, mean seconds between two writes;
     ``words``, of a message at most; ``reread``: after each acknowledgement the counter of the
-    session must show it. An error of another class than :class:`HermesActorError` is recorded as
-    ``untyped``.
+    session must show it; ``report_pid``: the first report of the worker is its process id. An error
+    without ``executed`` is recorded as ``untyped``.
     """
     options, name = worker.options, worker.name
     db = SessionDB(_address(worker.store), **_given(options, "timeout", "mode"))
     db.create_session(name, SOURCE)
+
+    def counted() -> Any:
+        return (db.get_session(name) or {}).get("message_count")
+
+    record_appends(
+        worker,
+        lambda text: db.append_message(name, "user", text),
+        counted if options.get("reread") else None,
+    )
+    db.close()
+
+
+def record_appends(
+    worker: Worker, append: Callable[[str], Any], counted: Callable[[], Any] | None = None
+) -> None:
+    """Append texts until it is time to end, and record what becomes of each.
+
+    *append* returns the id of the message. An error that says by ``executed`` that nothing was
+    written is a refusal, any other an unknown outcome. *counted*, if given, must return the number
+    of messages after each acknowledgement. Options of the work: ``pause``, ``words``,
+    ``report_pid``.
+    """
+    options, name = worker.options, worker.name
+    if options.get("report_pid"):
+        worker.report(os.getpid())
     number = acknowledged = 0
     worker.ready()
     while not worker.pause():
@@ -134,24 +158,20 @@ def write(worker: Worker) -> None:
         text = f"{name} {number} {' '.join(words)}"
         worker.record("i", number, time.monotonic(), checksum(text))
         try:
-            ident = db.append_message(name, "user", text)
+            ident = append(text)
         except BaseException as error:
             _failed(worker, number, error)
             continue
         worker.record("o", number, time.monotonic(), ident, ident)
         acknowledged += 1
-        if options.get("reread") and acknowledged == number:
-            session = db.get_session(name) or {}
-            if session.get("message_count") != number:
-                worker.record("e", time.monotonic(), f"{number} acknowledged, read: {session}")
-    db.close()
+        if counted is not None and acknowledged == number and (found := counted()) != number:
+            worker.record("e", time.monotonic(), f"{number} acknowledged, read: {found}")
 
 
 def _failed(worker: Worker, number: int, error: BaseException) -> None:
-    typed = isinstance(error, HermesActorError)
-    kind = "f" if typed and getattr(error, "executed", "unknown") == "no" else "u"
-    text = " ".join(f"{'' if typed else 'untyped '}{type(error).__name__}: {error}".split())
-    worker.record(kind, number, time.monotonic(), text[:300])
+    executed = getattr(error, "executed", None)
+    text = " ".join(f"{'' if executed else 'untyped '}{type(error).__name__}: {error}".split())
+    worker.record("f" if executed == "no" else "u", number, time.monotonic(), text[:300])
 
 
 def follow(worker: Worker) -> None:
