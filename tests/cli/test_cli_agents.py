@@ -119,6 +119,7 @@ def test_instructions_of_one_agent_and_of_all(agents):
 
 
 def test_memories(agents):
+    """73."""
     put = ("memories", "put", "project/deploys", "Deploys happen on Tuesdays.", "--agent", "main")
     assert agents(*put).out == "Stored project/deploys.\n"
     assert "Tuesdays" in agents("memories", "search", "deployed", "--agent", "main").out
@@ -128,6 +129,9 @@ def test_memories(agents):
     assert shown["content"] == "Deploys happen on Tuesdays."
     assert agents("memories", "delete", "project/deploys", "--agent", "main").code == 0
     assert agents("memories", "delete", "project/deploys", "--agent", "main").code == 1
+    missing = agents("memories", "show", "project/deploys", "--agent", "main")
+    assert missing.code == 1
+    assert "project/deploys" in missing.err
     assert agents("memories", "list", "--agent", "*").code == 1
 
 
@@ -204,14 +208,23 @@ def test_channels_and_sandboxes_are_shown_without_tokens(agents):
 
 
 def test_schedules_are_planned_and_run_with_a_command(agents):
+    """40, 41."""
     create(agents, "main")
+    assert agents("schedules", "list", "--agent", "main").out == "no schedules\n"
     added = agents("schedules", "add", "Say hello", "--cron", "0 9 * * *", "--id", "report",
                    "--agent", "main", "--json").json  # fmt: skip
     assert added["next_run_at"].endswith("T09:00:00.000Z")
     assert agents("schedules", "add", "x", "--agent", "main").code == 2
     assert agents("schedules", "add", "x", "--cron", "nonsense", "--agent", "main").code == 1
     assert agents("schedules", "pause", "report", "--agent", "main").out == "Paused report.\n"
-    assert "paused" in agents("schedules", "list", "--agent", "main").out
+    listed = agents("schedules", "list", "--agent", "main").out
+    assert "paused" in listed
+    second = ("schedules", "add", "x", "--cron", "@daily", "--id", "second", "--agent", "main")
+    assert agents(*second).code == 0
+    shown = agents("schedules", "list", "--agent", "main").out
+    assert "report" in shown
+    assert "second" in shown
+    assert agents("schedules", "delete", "second", "--agent", "main").code == 0
     assert agents("schedules", "resume", "report", "--agent", "main").code == 0
     assert agents("schedules", "trigger", "report", "--agent", "main").code == 0
     assert agents("schedules", "trigger", "nope", "--agent", "main").code == 1

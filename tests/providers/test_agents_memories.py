@@ -53,6 +53,15 @@ def test_memory_is_stored_and_comes_back(store):
     assert store.memories.get("missing") is None
 
 
+def test_recalled_memories_are_whole(store):
+    """71, 72."""
+    store.memories.put("The scheduler drops late jobs.", key="ops/jobs", metadata={"from": "log"})
+    store.memories.put("Deploys happen on Tuesdays.", key="ops/deploys")
+    (one,) = store.memories.search("scheduler")
+    assert one == store.memories.get("ops/jobs")
+    assert (one["content"], one["metadata"]) == ("The scheduler drops late jobs.", {"from": "log"})
+
+
 @pytest.mark.parametrize(("query", "limit", "keys"), REFERENCE, ids=[one[0] for one in REFERENCE])
 def test_reference_corpus(store, query, limit, keys):
     """141."""

@@ -55,6 +55,7 @@ def test_schedules_are_created(store):
     ],
 )
 def test_bad_schedules_are_refused(store, type_, prompt, fields):
+    """44, 45, 182."""
     with pytest.raises(BadValue):
         store.schedules.create(type_, prompt, **fields)
     assert store.schedules.list() == []
@@ -238,7 +239,7 @@ def test_pausing_and_deleting_between_claim_and_end(store):
 
 
 def test_expressions_of_other_programs_are_parked(store):
-    """182, 7.3."""
+    """182; parked at the first look."""
     every_minute(store, "bad")
     every_minute(store, "past")
     for name, expression in (("bad", "nonsense"), ("past", "0 0 0 1 1 * 2020")):
@@ -259,7 +260,12 @@ def test_expressions_of_other_programs_are_parked(store):
 def test_scheduler_runs_what_is_due(store, agents):
     """28 to 38."""
     ran = []
-    scheduler = Scheduler(store, lambda schedule, run: ran.append((schedule, run)), worker="w")
+
+    def run_it(schedule, run):
+        ran.append((schedule, run))
+        assert Scheduler(store, print, worker="another").tick() == 0  # it is running
+
+    scheduler = Scheduler(store, run_it, worker="w")
     assert scheduler.tick() == 0
     session(store, "schedule:one")
     session(store, "schedule:many")

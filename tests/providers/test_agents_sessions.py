@@ -6,10 +6,10 @@ A number in a docstring is a row of the matrix of behaviour.
 import threading
 
 import pytest
-from support.agent_stores import START, session
+from support.agent_stores import START, open_agents, session
 
 from hermes_actor.agents.times import after
-from hermes_actor.errors import BadValue, NotFound
+from hermes_actor.errors import BadValue, Closed, NotFound
 
 
 def say(role="user", content="hi", **more):
@@ -18,6 +18,15 @@ def say(role="user", content="hi", **more):
 
 def texts(messages):
     return [one["content"] for one in messages]
+
+
+def test_store_has_its_parts_and_is_closed(kind, tmp_path):
+    """1."""
+    with open_agents(kind, tmp_path / "agents.db") as all_:
+        one = all_.of("a")
+        assert one.sessions.list() == one.events.entries("s1") == one.memories.list() == []
+    with pytest.raises(Closed):
+        one.sessions.list()
 
 
 def test_session_is_listed_and_its_entry_is_in_the_history(store):

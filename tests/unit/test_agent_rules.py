@@ -119,6 +119,7 @@ def test_next_time_of_an_expression(expression, after, following):
     "text", ["", "nonsense", "* * * *", "61 * * * *", "* * * * +MON", "@never"]
 )
 def test_expressions_that_are_not_understood(text):
+    """182."""
     with pytest.raises(BadValue, match="invalid cron expression"):
         cron.check(text)
 
@@ -154,6 +155,7 @@ VECTORS = {
 
 @pytest.mark.parametrize(("text", "stored"), VECTORS.items())
 def test_reference_ciphertexts(text, stored):
+    """155."""
     box = vault.Vault(KEY)
     assert box.encrypt(text, NONCE) == stored
     assert box.decrypt(stored) == text
@@ -168,6 +170,7 @@ def test_reference_ciphertexts(text, stored):
      "AAECAwQFBgcICQoL:2Q0dD8GxyvYmr28rkQ6BmQ==:M3e4b6CX8A==", "ä:ö:ü"],
 )  # fmt: skip
 def test_changed_ciphertext_is_refused(stored):
+    """157."""
     box = vault.Vault(KEY)
     assert box.try_decrypt(stored) is None
     with pytest.raises(BadValue):
@@ -175,6 +178,7 @@ def test_changed_ciphertext_is_refused(stored):
 
 
 def test_forms_of_a_key():
+    """158."""
     plain = vault.parse_key(KEY)
     spaced = f" {KEY[:10]}\n{KEY[10:]} "
     url_safe = OTHER_KEY.replace("+", "-").replace("/", "_").rstrip("=")
