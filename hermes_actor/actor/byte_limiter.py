@@ -94,7 +94,9 @@ class ByteLimiter:
         thread."""
         with self._lock:
             self._favoured = client
-        if client is not None:
+            passes = client is not None and bool(self._waiting)
+        # Only then: each call is a turn of the event loop, and leases come by the hundred.
+        if passes:
             self._run_in_loop(self._grant_waiting)
 
     def _may_take(self, amount: int, client: bytes) -> bool:

@@ -214,7 +214,9 @@ class Connection:
         elif isinstance(
             message, wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
         ):
-            self.requests.lease(message, landed)
+            job = self.requests.lease(message, landed)
+            if job is not None:
+                self._mailbox.put(self.client_id, job)
             # A lease that is over is refused in this thread: no batch ends that would flush it.
             self.outbox.flush()
         else:

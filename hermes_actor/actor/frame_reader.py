@@ -17,7 +17,7 @@ import trio
 import hermes_protocol.messages as wire
 from hermes_actor import limits
 from hermes_protocol.framing import FrameError
-from hermes_protocol.server import ServerProtocol
+from hermes_protocol.server import ServerProtocol, WriterMessage
 
 if TYPE_CHECKING:
     from hermes_actor.actor.interfaces import Resources
@@ -46,6 +46,7 @@ class FrameReader:
         self._mailbox = resources.mailbox
         self._selector = resources.mailbox.selector
         self._run_in_loop = resources.run_in_loop
+        self._unflushed = resources.unflushed
         self._gate = resources.gate
         requests.on_room = self._has_room
         self._protocol = ServerProtocol()
@@ -54,6 +55,7 @@ class FrameReader:
         self._failure: Exception | None = None
         self._back = trio.Event()
         self._room = trio.Event()
+        self._waits_for_room = False
 
     # --- event loop ------------------------------------------------------------------------------
 
@@ -68,19 +70,20 @@ class FrameReader:
             if self._read_so_far % limits.MESSAGES_IN_A_ROW == 0:
                 # A client that has sent much must not keep the loop from reading others.
                 await trio.lowlevel.checkpoint()
-            # In a lease the writer waits for this connection, and not where it would read it.
-            may_lend = self._protocol.is_between_frames and not self._requests.has_lease
-            if self._writes and may_lend and self._gate.is_open:
+            if self._writes and self._protocol.is_between_frames and self._gate.is_open:
                 await self._lend()
             while self._requests.is_full:
                 self._room = trio.Event()
+                # Set before the second look: either that finds room, or the writer sees the mark.
+                self._waits_for_room = True
                 if self._requests.is_full:
                     await self._room.wait()
+                self._waits_for_room = False
             message, price = await self._read()
+            self._writes = isinstance(message, WriterMessage)
             if not isinstance(message, wire.Request):
                 return message, self._giver_back(price)
             self._mailbox.put(*self._admit(message, price))
-            self._writes = True
             # Kept until the next frame comes, the last body of every idle client would add up.
             del message
 
@@ -158,26 +161,33 @@ class FrameReader:
         except OSError:
             return False
         self._protocol.feed(data)
-        while (job := self._next_job()) is not None:
-            admitted.append(job)
+        while self._read_one(admitted):
+            pass
+        # A step of a lease that is over is refused, and no batch ends that would flush that.
+        self._unflushed.flush()
         # What is left, the end of the stream and errors are met again by the event loop.
         return bool(data) and self._protocol.is_between_frames and not self._requests.is_full
 
-    def _next_job(self) -> tuple[bytes, jobs.Call] | None:
+    def _read_one(self, admitted: Admitted) -> bool:
+        """Admit the next message. False: there is none, or it is not for the writer thread."""
         try:
             length = self._protocol.needed()
         except FrameError:
-            return None
+            return False
         if length is None or self._requests.is_full:
-            return None
+            return False
         price = self._price(length)
         if not self._limiter.try_take(*price):
-            return None
-        request = self._protocol.next_request()
-        if request is None:
+            return False
+        message = self._protocol.next_for_writer()
+        if message is None:
             self._limiter.give_back(*price)
-            return None
-        return self._admit(request, price)
+            return False
+        if isinstance(message, wire.Request):
+            admitted.append(self._admit(message, price))
+        elif (job := self._requests.lease(message, self._giver_back(price))) is not None:
+            admitted.append((self._requests.client_id, job))
+        return True
 
     # --- either thread ---------------------------------------------------------------------------
 
@@ -187,7 +197,8 @@ class FrameReader:
         self._run_in_loop(lambda: self._back.set())
 
     def _has_room(self) -> None:
-        self._run_in_loop(lambda: self._room.set())
+        if self._waits_for_room:
+            self._run_in_loop(lambda: self._room.set())
 
     def _admit(self, request: wire.Request, price: _Price) -> tuple[bytes, jobs.Call]:
         """Return the job of *request*, with its client, as the mailbox takes it."""

@@ -17,7 +17,7 @@ from hermes_actor import limits
 from hermes_actor.actor.writer_poll import WriterSelector
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.jobs import Job
+    from hermes_actor.engine.jobs import Job, LeaseStep, LeaseSteps
 
 __all__ = ["Mailbox", "MailboxStatistics"]
 
@@ -36,6 +36,7 @@ class Mailbox:
         self._guard = threading.Lock()
         # Spares a write to the pipe for every job that finds the writer awake.
         self._sleeps = False
+        self._awaits_step = False
         self._lanes: OrderedDict[bytes, deque[tuple[float, Job]]] = OrderedDict()
         self._count = 0
         self._last: Job | None = None
@@ -102,6 +103,29 @@ class Mailbox:
             self._waiting_since = time.monotonic() if self._count else None
             return taken
 
+    def take_step(self, steps: LeaseSteps, timeout: float) -> LeaseStep | None:
+        """Return the next step of the lease that is open; raise ``queue.Empty`` if none came in
+        time. What other clients send meanwhile is taken in. Writer thread only."""
+        until = time.monotonic() + timeout
+        while steps.empty():
+            # Set before the second look: either this thread sees a step that the event loop has
+            # brought, or the event loop sees that this thread is to be woken.
+            self._awaits_step = True
+            left = until - time.monotonic()
+            ready = self.selector.wait(max(0.0, left), spins=False) if steps.empty() else []
+            self._awaits_step = False
+            if ready:
+                self._add_what_was_read(ready)
+            elif left <= 0:
+                break
+        return steps.get_nowait()
+
+    def notice_step(self) -> None:
+        """Wake a writer that waits for a step, if it does. Safe in any thread."""
+        if self._awaits_step:
+            self._awaits_step = False
+            self.selector.wake()
+
     def _add_what_was_read(self, ready: list[int]) -> None:
         # Around both steps, and always before *_guard*: an event loop that ends a loan and then
         # drops the lane finds every job of that client there (G3).
@@ -114,8 +138,9 @@ class Mailbox:
                     if lane is None:
                         lane = self._lanes[client] = deque()
                     lane.append((now, job))
-                # *_waiting_since* is set by take(), the only caller, when it has taken.
                 self._count += len(admitted)
+                if admitted and self._waiting_since is None:
+                    self._waiting_since = now
             if finished:
                 self.selector.release(finished)
 

@@ -247,35 +247,31 @@ class RequestTracker(Generic[R]):
 
     # --- leases ----------------------------------------------------------------------------------
 
-    def lease(self, message: LeaseMessage, landed: Callable[[], None]) -> None:
+    def lease(self, message: LeaseMessage, landed: Callable[[], None]) -> jobs.Job | None:
         """Take a step of an interactive transaction; it counts as an ask, its commit as a request.
 
-        The holder of a lease has a second window. What it has sent behind the lease waits for the
-        lease: if that kept its commands out, the lease could only run out.
+        Returns the job that the caller puts in the mailbox, if it is one for there. In the thread
+        that reads the connection. The holder of a lease has a second window. What it has sent
+        behind the lease waits for the lease: if that kept its commands out, the lease could only
+        run out.
         """
         if isinstance(message, wire.LeaseOpen):
-            self._open_lease(message, landed)
-            return
+            return self._open_lease(message, landed)
         lease = self._leases.get(message.lease)
         if isinstance(message, wire.LeaseCommit):
-            self._commit_lease(message, lease, landed)
-            return
+            return self._commit_lease(message, lease, landed)
         finish = self._asked(message.ask, landed)
         if lease is None:
             finish(Outcome(error=lease_lost()))
-            return
+            return None
         statement = None
         if isinstance(message, wire.LeaseRun):
             self._metrics.statements += 1
             statement = message.statement
         lease.put(jobs.LeaseStep(statement, None, finish))
+        return None
 
-    @property
-    def has_lease(self) -> bool:
-        """True if an interactive transaction is open, or waits for its turn."""
-        return any(not lease.ended for lease in self._leases.values())
-
-    def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> None:
+    def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> jobs.Lease:
         finish = self._asked(message.ask, landed)
         self._metrics.leases += 1
         # Leases that ended without another message of their client would pile up here. The latest
@@ -285,9 +281,16 @@ class RequestTracker(Generic[R]):
             del self._leases[number]
         first = None if message.first == wire.NIL else message.first
         terms = jobs.LeaseTerms(first, message.settings, message.seconds)
-        lease = jobs.Lease(finish, _deadline(message.timeout), self._lead, terms, self._holder())
+        lease = jobs.Lease(
+            finish,
+            _deadline(message.timeout),
+            self._lead,
+            terms,
+            self._holder(),
+            self._mailbox.notice_step,
+        )
         self._leases[message.lease] = lease
-        self._mailbox.put(self.client_id, lease)
+        return lease
 
     def _lead(self, leads: bool) -> None:
         """Widen the window while a lease is granted, and restore it. Writer thread only."""
@@ -299,7 +302,7 @@ class RequestTracker(Generic[R]):
 
     def _commit_lease(
         self, message: wire.LeaseCommit, lease: jobs.Lease | None, landed: Callable[[], None]
-    ) -> None:
+    ) -> jobs.Call | None:
         # A commit has no operation to compare; the lease that it ends identifies it as well.
         digest = hashlib.blake2b(b"lease %d" % message.lease, digest_size=8).digest()
         self.highest_seq = max(self.highest_seq, message.seq)
@@ -316,9 +319,9 @@ class RequestTracker(Generic[R]):
             # Also if it is over: it says why.
             lease.has_commit = True
             lease.put(jobs.LeaseStep(None, request, finish))
-        else:
-            # The lease was another connection's, or was committed: only its receipt can answer.
-            self._mailbox.put(self.client_id, jobs.Call(finish, request))
+            return None
+        # The lease was another connection's, or was committed: only its receipt can answer.
+        return jobs.Call(finish, request)
 
     def abandon(self) -> None:
         """End the leases and the hold of a client that has left or must leave, at once."""

@@ -122,10 +122,13 @@ class WriterSelector:
 
     # --- writer thread ---------------------------------------------------------------------------
 
-    def wait(self, timeout: float | None) -> list[int]:
-        """Wait for requests or for :meth:`wake`; return where something is. Empty: time is up."""
+    def wait(self, timeout: float | None, *, spins: bool = True) -> list[int]:
+        """Wait for requests or for :meth:`wake`; return where something is. Empty: time is up.
+
+        *spins*: first without sleep, for a short time.
+        """
         self._away_since = None
-        ready = self._spin() if timeout != 0 and self._lent else []
+        ready = self._spin() if spins and timeout != 0 and self._lent else []
         ready = ready or [key.fd for key, _ in self._selector.select(timeout)]
         self._away_since = time.monotonic()
         return ready

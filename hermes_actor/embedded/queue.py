@@ -87,6 +87,10 @@ class JobQueue:
             taken.append(self._jobs.get())
         return taken
 
+    def take_step(self, steps: jobs.LeaseSteps, timeout: float) -> jobs.LeaseStep | None:
+        """Return the next step of a lease; raise ``queue.Empty`` if none came in time."""
+        return outside(steps.get, timeout=timeout)
+
     def waiting(self) -> bool:
         """Return True if a job waits. It may have been given up."""
         return not self._jobs.empty()

@@ -118,6 +118,8 @@ class WriteConnection:
         """Called inside a transaction that finds another schema than the last commit left."""
         self.settle: Callable[[], None] = lambda: None
         """Returns when no answer waits for :meth:`sync_wal`. Who withholds answers sets it."""
+        self._is_open = False
+        """True while a transaction has not been ended here, though SQLite may have ended it."""
         self.shares_sync = False
         """True if a commit counts only after :meth:`sync_wal`."""
         self._wal_descriptor: int | None = None
@@ -217,6 +219,7 @@ class WriteConnection:
                 deadline,
                 lambda: self.leave_by,
             )
+            self._is_open = True
             if settings is not None:
                 self.settings.apply(settings, inside=True)
             # Under the write lock: what is found here stays true until the commit.
@@ -336,6 +339,7 @@ class WriteConnection:
         except (sqlite3.Error, MemoryError) as error:
             self._commit_failed(error, in_order=commit_no is not None)
         self.env.failpoint("commit.after")
+        self._is_open = False
         self.health.clear()
         self.commits += 1
         self._known_schema = self._pending_schema
@@ -390,6 +394,9 @@ class WriteConnection:
         """End the open transaction, if any, without a trace."""
         if self.conn.in_transaction:
             self.conn.execute("ROLLBACK")
+        elif not self._is_open:
+            return  # what was learned about the schema is committed
+        self._is_open = False
         self.conn.layout = None
 
     def mark_broken(self, cause: BaseException, exit_code: int) -> None:

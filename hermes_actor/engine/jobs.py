@@ -35,6 +35,7 @@ __all__ = [
     "Lease",
     "LeaseHolder",
     "LeaseStep",
+    "LeaseSteps",
     "LeaseTerms",
     "Maintain",
     "OnDone",
@@ -256,6 +257,10 @@ class LeaseStep(NamedTuple):
     on_done: OnDone
 
 
+LeaseSteps = queue.SimpleQueue[LeaseStep | None]
+"""Steps that wait; ``None`` only wakes the writer."""
+
+
 class LeaseTerms(NamedTuple):
     """The terms under which a client asks for a lease.
 
@@ -289,8 +294,8 @@ class Lease(Job):
     """
 
     __slots__ = (
-        "_granted", "_is_left", "_leads", "_on_granted", "ended", "has_commit", "holder",
-        "is_abandoned", "is_running", "reason", "since", "steps", "terms",
+        "_granted", "_is_left", "_leads", "_on_granted", "_on_step", "ended", "has_commit",
+        "holder", "is_abandoned", "is_running", "reason", "since", "steps", "terms",
     )  # fmt: skip
 
     def __init__(
@@ -300,8 +305,10 @@ class Lease(Job):
         leads: Callable[[bool], None] = lambda _leads: None,
         terms: LeaseTerms = _SHORT,
         holder: LeaseHolder = _THIS_PROCESS,
+        on_step: Callable[[], None] = lambda: None,
     ) -> None:
-        """*leads* is called with True before the lease is granted, with False when it has ended."""
+        """*leads* is called with True before the lease is granted, with False when it has ended;
+        *on_step* after each step that is brought, in the thread that brings it."""
         # As with Hold: an error ends the lease, whichever side reports it.
         super().__init__(self._settle, deadline)
         self.terms = terms
@@ -310,7 +317,8 @@ class Lease(Job):
         """Time of the grant, of the wall clock: for people."""
         self.reason = ""
         """The limit that it broke, once it has."""
-        self.steps: queue.SimpleQueue[LeaseStep | None] = queue.SimpleQueue()
+        self.steps: LeaseSteps = queue.SimpleQueue()
+        self._on_step = on_step
         self.ended = False
         self.is_abandoned = False
         self.is_running = False
@@ -337,6 +345,7 @@ class Lease(Job):
         if step.statement is None and step.commit is None:
             self._is_left = True
         self.steps.put(step)
+        self._on_step()
         # Checked after the put: either this side sees the end, or end() sees the step.
         if self.ended:
             self._refuse_steps()
@@ -374,6 +383,7 @@ class Lease(Job):
         # for a step.
         self.is_abandoned = True
         self.steps.put(None)
+        self._on_step()
 
 
 def _hold_over() -> DeadlineExceeded:

@@ -26,6 +26,7 @@ from hermes_actor.engine.jobs import (
     Job,
     Lease,
     LeaseStep,
+    LeaseSteps,
     Maintain,
     Outcome,
     Stop,
@@ -41,7 +42,6 @@ from hermes_actor.errors import (
     OutcomeUnknown,
 )
 from hermes_actor.sqlite import sqlite3
-from hermes_actor.system.fork import outside
 
 if TYPE_CHECKING:
     from hermes_actor.engine.statement_limit import StatementLimit
@@ -59,6 +59,10 @@ class Source(Protocol):
 
     def take(self, timeout: float | None) -> list[Job]:
         """Return the jobs that wait, in order, up to one batch; empty if none came in time."""
+        ...
+
+    def take_step(self, steps: LeaseSteps, timeout: float) -> LeaseStep | None:
+        """Return the next of *steps*; raise ``queue.Empty`` if none came in time."""
         ...
 
     def waiting(self) -> bool:
@@ -506,7 +510,7 @@ class _Loop:
         while limit() is None and (left := pause_ends - self._clock()) > 0:
             with contextlib.suppress(queue.Empty):
                 # In slices: others may begin to wait during the pause.
-                return outside(job.steps.get, timeout=min(left, limits.LEASE_LOOK_SECONDS))
+                return self._source.take_step(job.steps, min(left, limits.LEASE_LOOK_SECONDS))
         job.reason = self._reason(
             job, limit.cause or f"it paused for {idle:g} s, the longest pause"
         )

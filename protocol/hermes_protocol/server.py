@@ -7,16 +7,22 @@ wrong with the bytes is a :class:`FrameError`, which ends that connection and no
 from __future__ import annotations
 
 from enum import Enum
+from typing import TypeAlias
 
 import hermes_protocol.messages as wire
 from hermes_protocol.framing import FrameBuffer, FrameError, decode_client
 
-__all__ = ["ServerProtocol", "State"]
+__all__ = ["ServerProtocol", "State", "WriterMessage"]
 
 # One length: ids are keys of lanes and receipts, and must not become a way to store data.
 _CLIENT_ID_BYTES = 16
 
 _DEFAULT_FRAME_BYTES = wire.Limits().frame_bytes
+
+WriterMessage: TypeAlias = (
+    wire.Request | wire.LeaseOpen | wire.LeaseRun | wire.LeaseCommit | wire.LeaseRollback
+)
+"""Messages that become work of the writer."""
 
 
 class State(Enum):
@@ -69,13 +75,14 @@ class ServerProtocol:
             self.state = State.SUBSCRIBED
         return message
 
-    def next_request(self) -> wire.Request | None:
-        """Return the next message if it is a whole request; leave any other to next_message.
+    def next_for_writer(self) -> WriterMessage | None:
+        """Return the next message if it is whole and for the writer: a request, or a step of a
+        lease; leave any other to next_message.
 
-        For a thread that may handle requests and nothing else. Bytes that cannot be decoded stay as
+        For a thread that may handle these and nothing else. Bytes that cannot be decoded stay as
         well: the owner of the connection finds them, and ends it.
         """
-        # Only looked at: what is not a request must still be there, whole, for next_message().
+        # Only looked at: any other must still be there, whole, for next_message().
         body = self._buffer.head()
         if body is None or self.state is not State.OPEN:
             return None
@@ -83,7 +90,7 @@ class ServerProtocol:
             message = decode_client(body)
         except FrameError:
             return None
-        if not isinstance(message, wire.Request):
+        if not isinstance(message, WriterMessage):
             return None
         # Last, when nothing can be refused any more.
         self._buffer.drop_head()

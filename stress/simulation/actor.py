@@ -24,7 +24,7 @@ from hermes_actor.actor.replies import welcome
 from hermes_actor.actor.requests import RequestTracker
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.index.build_folder import BuildHere
-from hermes_actor.engine.jobs import Job, Stop
+from hermes_actor.engine.jobs import Job, LeaseStep, LeaseSteps, Stop
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.engine.writer import Writer
@@ -163,6 +163,9 @@ class Actor:
             timeout = HOUR
         self.steps.wait(self._now() + (HOUR if timeout is None else timeout), listens=True)
         return self.mailbox.take(0)
+
+    def take_step(self, steps: LeaseSteps, timeout: float) -> LeaseStep | None:
+        raise NotImplementedError("no client of a simulation opens a lease")
 
     def waiting(self) -> bool:
         return self.mailbox.waiting()
