@@ -28,7 +28,7 @@ TSTAMP := $(BETWEEN:%=$(VENV)/stores/%/.installed)
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run demo test lint bench bench-commands bench-writers bench-handoff bench-providers
+.PHONY: help run demo cast test lint bench bench-commands bench-writers bench-handoff bench-providers
 .PHONY: bench-agents bench-connect bench-gateway bench-stalls conformance stats
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
@@ -41,6 +41,9 @@ run: $(STAMP)  ## serve the store in HERMES_HOME (default .run/home), with a liv
 
 demo: $(STAMP)  ## writers at work while their actor is updated, killed and ended, and the verdict
 	@exec $(BIN)/hermes-actor demo
+
+cast: $(STAMP) tmux  ## record the demo as the picture that README shows (docs/demo.svg)
+	@$(BIN)/python docs/cast.py
 
 test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux strace servers  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal

@@ -6,6 +6,7 @@ import inspect
 import re
 import sqlite3
 import types
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -312,3 +313,17 @@ def test_every_phase_is_in_the_protocol_and_in_the_terms():
             assert "Read any other word as `unknown`." in protocol
         else:
             assert any(row.startswith(f"   | `{phase.value}` |") for row in rows), phase
+
+
+# --- the picture of README ----------------------------------------------------------------------
+
+
+def test_picture_of_readme_is_whole_and_ends_with_the_verdict():
+    svg = (DOCS / "demo.svg").read_text("utf-8")
+    tree = ET.fromstring(svg)
+    texts = {
+        "".join(one.itertext()).strip() for one in tree.iter("{http://www.w3.org/2000/svg}text")
+    }
+    assert any(text.startswith("hermes-actor: Nothing was lost") for text in texts)
+    assert any(text.startswith("plain sqlite3: ") for text in texts)
+    assert "demo.svg" in (ROOT / "README.md").read_text("utf-8")

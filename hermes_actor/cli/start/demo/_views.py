@@ -53,6 +53,7 @@ def view(as_json: bool) -> Iterator[Draw]:
             colours: Literal["auto"] | None = "auto" if coloured() else None
             columns = min(_WIDTH, terminal_width())
             console = Console(width=columns, color_system=colours, highlight=False)
+            console.print(f"Events of {picture.load.title}:", style="bold")
             console.print(_log(picture.load, picture.load.events))
 
 
