@@ -80,18 +80,24 @@ class _Finder:
         self._names = frozenset(settings["names"])
         self._face: ModuleType | None = None
         self._builtins: dict[str, Any] | None = None
+        self._asked: set[str] = set()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the specification that the other finders have, with our loader around theirs."""
-        if name.partition(".")[0] not in self._names:
+        # Another finder may ask all finders too: then it is its turn, and ours is done. A thread
+        # that asks at the same time waits for the lock of the module, in the import system.
+        if name.partition(".")[0] not in self._names or name in self._asked:
             return None
+        self._asked.add(name)
         try:
             return self._wrapped(name, path, target)
         except Exception as error:
             _say(f"{name} is not attached: {error!r}")
             return None
+        finally:
+            self._asked.discard(name)
 
     def _wrapped(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
@@ -137,8 +143,6 @@ class _Finder:
     def _with_own_import(self) -> dict[str, Any]:
         import builtins
 
-        original = builtins.__import__
-
         def import_module(
             name: str,
             globals: Mapping[str, Any] | None = None,  # noqa: A002 - the names of __import__
@@ -147,9 +151,9 @@ class _Finder:
             level: int = 0,
         ) -> Any:
             if level or name not in _SQLITE:
-                return original(name, globals, locals, fromlist or (), level)
+                return builtins.__import__(name, globals, locals, fromlist or (), level)
             if self._face is None:
-                self._face = self._make_face(original("sqlite3"))
+                self._face = self._make_face(builtins.__import__("sqlite3"))
             return self._face
 
         return {**vars(builtins), "__import__": import_module}
@@ -260,9 +264,13 @@ class _Loader:
 
 def _imports_sqlite(code: CodeType) -> bool:
     """Return True if *code*, or a function in it, has the name of the module."""
+    kind = type(code)
     found = [code]
-    for one in found:
-        if not set(_SQLITE).isdisjoint(one.co_names):
+    for one in found:  # all names of a program are looked at: no set, no generator
+        names = one.co_names
+        if "sqlite3" in names or "sqlite3.dbapi2" in names:
             return True
-        found.extend(inner for inner in one.co_consts if type(inner) is type(code))
+        for inner in one.co_consts:
+            if type(inner) is kind:
+                found.append(inner)  # noqa: PERF401
     return False
