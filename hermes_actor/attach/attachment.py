@@ -78,7 +78,7 @@ def attach(environment: Environment, home: Path, on_step: OnStep = lambda _step:
             backups=[*(old.backups if old else ()), *map(str, backups)],
         )  # fmt: skip
         write_record(record)
-    running = {one.pid: one for one in (*writers_of(stores), *programs_of(environment))}
+    running = {one.pid: one for one in (*writers_of(stores), *programs_of(environment, home))}
     return Outcome(record, sorted(running.values()))
 
 
@@ -114,18 +114,22 @@ def look(home: Path, environment: Environment | None = None) -> State:
 def undo(home: Path, environment: Environment, on_step: OnStep = lambda _step: None) -> list[Path]:
     """Detach every database of *home* and remove its part of the hook; return the databases.
 
-    Refused while programs are connected: they would attach their files again. Raises
-    :class:`AttachFailed`.
+    Refused while programs of the home run that were started with the hook: they would attach their
+    files again. Raises :class:`AttachFailed`; the hook is back then.
     """
-    stores = databases_of(home)
-    if clients := [one for paths in stores for one in connected_clients(paths)]:
-        raise AttachFailed(
-            f"end the programs that still use {home} first: {', '.join(dict.fromkeys(clients))}"
-        )
     record = read_record(home)
     purelib = Path(record.purelib) if record is not None else environment.purelib
+    _refuse_users(environment, home)
     on_step(f"removing the hook from {purelib}")
+    before = read_hook(purelib)
     _unhook(purelib, home)
+    try:
+        _refuse_users(environment, home)  # started meanwhile
+    except AttachFailed:
+        if before is not None:
+            put_hook(purelib, before)
+        raise
+    stores = databases_of(home)
     detached = []
     for paths in stores:
         if has_own_tables(paths):
@@ -138,6 +142,16 @@ def undo(home: Path, environment: Environment, on_step: OnStep = lambda _step: N
         prove_plain(environment, stores)
     remove_record(home)
     return detached
+
+
+def _refuse_users(environment: Environment, home: Path) -> None:
+    users = [one for paths in databases_of(home) for one in connected_clients(paths)]
+    known = {text.split()[1] for text in users}
+    users += [one.text for one in programs_of(environment, home) if str(one.pid) not in known]
+    if users:
+        raise AttachFailed(
+            f"end the programs that still use {home} first: {', '.join(dict.fromkeys(users))}"
+        )
 
 
 def tier_of(environment: Environment, home: Path) -> str:

@@ -14,7 +14,7 @@ from hermes_actor.attach.environments import Environment
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.lock_inspection import lock_holder, processes_with_write_fd
 
-__all__ = ["Program", "programs_of", "restart_advice", "writers_of"]
+__all__ = ["Program", "program", "programs_of", "restart_advice", "way_around", "writers_of"]
 
 
 class Program(NamedTuple):
@@ -32,14 +32,21 @@ class Program(NamedTuple):
         return f"pid {self.pid} ({self.unit or self.command})"
 
 
-def programs_of(environment: Environment) -> list[Program]:
-    """Return the other processes of this user that an interpreter of *environment* runs."""
+def programs_of(environment: Environment, home: Path) -> list[Program]:
+    """Return the other processes of this user that *environment* runs for *home* or a part of it.
+
+    One whose variables cannot be read counts.
+    """
     prefix = f"{environment.prefix}{os.sep}"
     found = []
     for pid in _own_processes():
         words = _command(pid)
         # The words name the link in the environment; the executable is that of the system.
-        if any(word.startswith(prefix) for word in words[:2]) and not _is_ours(words):
+        if (
+            any(word.startswith(prefix) for word in words[:2])
+            and not _is_ours(words)
+            and _home_of(pid, home).is_relative_to(home)
+        ):
             found.append(_program(pid, words))
     return found
 
@@ -53,6 +60,28 @@ def writers_of(stores: Sequence[StorePaths]) -> list[Program]:
             if pid != owner and not _is_ours(words := _command(pid)):
                 found[pid] = _program(pid, words)
     return list(found.values())
+
+
+def program(pid: int) -> Program:
+    """Return the process *pid*, for people."""
+    return _program(pid, _command(pid))
+
+
+def way_around(pid: int, prefix: Path | None) -> str:
+    """Return why the process *pid* writes by itself; *prefix* is the attached environment."""
+    words = _command(pid)
+    variables = _variables(pid)
+    if variables.get("HERMES_ACTOR_DISABLE", "").strip() not in ("", "0"):
+        return "was started with HERMES_ACTOR_DISABLE"
+    names = [Path(word).name for word in words[:3]]
+    is_host = any(re.match(r"hermes(?!.actor)", name) for name in names)
+    if prefix is not None and any(word.startswith(f"{prefix}{os.sep}") for word in words[:2]):
+        if "-S" in words[1:4]:
+            return "runs without site-packages (python -S), so it has no hook"
+        return "belongs to the attached environment, but was started before it was attached"
+    if is_host:
+        return "is a hermes of another environment, which is not attached"
+    return "is another program"
 
 
 def restart_advice(programs: Sequence[Program]) -> str:
@@ -86,6 +115,22 @@ def _command(pid: int) -> list[str]:
     except OSError:
         return []
     return [os.fsdecode(word) for word in data.split(b"\0") if word]
+
+
+def _variables(pid: int) -> dict[str, str]:
+    """Return the environment variables that the process was started with."""
+    try:
+        data = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes())
+    except OSError:
+        return {}
+    return dict(one.split("=", 1) for one in data.split("\0") if "=" in one)
+
+
+def _home_of(pid: int, default: Path) -> Path:
+    variables = _variables(pid)
+    if home := variables.get("HERMES_HOME", "").strip():
+        return Path(home).resolve()
+    return Path(variables["HOME"], ".hermes").resolve() if "HOME" in variables else default
 
 
 def _is_ours(words: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from hermes_actor.paths import state_folder
 
-__all__ = ["Record", "read_record", "read_records", "remove_record", "write_record"]
+__all__ = ["Record", "read_record", "read_records", "record_of", "remove_record", "write_record"]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -71,6 +71,12 @@ def read_records() -> list[Record]:
     """Return the records of all homes, by their paths."""
     found = [record for file in _folder().glob("*.json") if (record := _read(file)) is not None]
     return sorted(found, key=lambda record: record.home)
+
+
+def record_of(db: Path) -> Record | None:
+    """Return the record of the home that the database *db* lies in, the innermost one."""
+    found = [one for one in read_records() if db.is_relative_to(one.home)]
+    return max(found, key=lambda one: len(one.home), default=None)
 
 
 def remove_record(home: Path) -> None:

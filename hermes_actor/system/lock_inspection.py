@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "lock_holder",
     "owners",
+    "processes_with_fd",
     "processes_with_write_fd",
     "wal_read_lock_pids",
     "write_lock_holders",
@@ -68,34 +69,38 @@ def _lock_holders(shm: Path, marks: range) -> list[int]:
 
 def processes_with_write_fd(db: Path) -> dict[int, str]:
     """Return the other processes that have *db* open for writing, with their names."""
+    return {pid: name for pid, (name, writes) in processes_with_fd(db).items() if writes}
+
+
+def processes_with_fd(db: Path) -> dict[int, tuple[str, bool]]:
+    """Return the other processes that have *db* open: their names, and if it is for writing."""
+    found = {}
     with contextlib.suppress(OSError):
         wanted = os.stat(db)
-        return {
-            int(entry.name): _name_of(entry)
-            for entry in os.scandir("/proc")
-            if entry.name.isdigit()
-            and int(entry.name) != os.getpid()
-            and _writes(entry.path, (wanted.st_dev, wanted.st_ino))
-        }
-    return {}
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                modes = set(_modes(entry.path, (wanted.st_dev, wanted.st_ino)))
+                if modes:
+                    found[int(entry.name)] = (_name_of(entry), modes != {os.O_RDONLY})
+    return found
 
 
-def _writes(process: str, wanted: tuple[int, int]) -> bool:
+def _modes(process: str, wanted: tuple[int, int]) -> Iterator[int]:
+    """Yield the access mode of each descriptor that leads to the file *wanted*."""
     with contextlib.suppress(OSError, ValueError):
         for descriptor in os.listdir(f"{process}/fd"):
             with contextlib.suppress(OSError):
                 # Through the link of the descriptor, so nothing is opened.
                 found = os.stat(f"{process}/fd/{descriptor}")
-                if (found.st_dev, found.st_ino) == wanted and _is_for_writing(process, descriptor):
-                    return True
-    return False
+                if (found.st_dev, found.st_ino) == wanted:
+                    yield _access_mode(process, descriptor)
 
 
-def _is_for_writing(process: str, descriptor: str) -> bool:
+def _access_mode(process: str, descriptor: str) -> int:
     for line in Path(f"{process}/fdinfo/{descriptor}").read_text().splitlines():
         if line.startswith("flags:"):
-            return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
-    return False
+            return int(line.split()[1], 8) & os.O_ACCMODE
+    return os.O_RDONLY
 
 
 def _name_of(process: os.DirEntry[str]) -> str:

@@ -5,7 +5,10 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from support.actors import wait_for
 from support.hosts import tree_of
+
+from hermes_actor.attach.hook import read_hook
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -139,3 +142,63 @@ def test_an_attachment_that_cannot_be_proved_is_undone(newest):
     names, _ = plain_contents(newest.db)
     assert not any(name.startswith("hermes_actor") for name in names)
     newest.actor("attach", "--check", code=1)
+
+
+STAYING = """
+import sys, threading
+import hermes_state
+sqlite3 = vars(hermes_state)["sqlite3"]
+conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+conn.execute(sys.argv[2])
+print("ready", flush=True)
+threading.Event().wait(600)
+"""
+
+
+def test_undo_waits_for_programs_that_were_started_with_the_hook(newest, tmp_path):
+    """One that has no database open would open the next one through us."""
+    store(newest, "before")
+    newest.actor("attach")
+    log = tmp_path / "log"
+    hook = read_hook(newest.purelib)
+    words = ("python", "-c", STAYING, str(tmp_path / "other.db"), "SELECT 1")
+    with newest.running(*words, log=log) as pid:
+        wait_for(lambda: b"ready" in log.read_bytes())
+        done = newest.run("hermes-actor", "attach", "--undo", code=1)
+        assert f"end the programs that still use {newest.home} first: pid {pid} (" in done.stderr
+        assert read_hook(newest.purelib) == hook
+        # One of another home is no reason.
+        first, newest.home = newest.home, newest.user / "other"
+        newest.home.mkdir()
+        newest.actor("attach")
+        newest.actor("attach", "--undo")
+        newest.home = first
+    newest.actor("attach", "--undo")
+
+
+def test_doctor_names_every_process_and_its_way(newest, tmp_path):
+    store(newest, "before")
+    newest.actor("attach")
+    healthy = newest.actor("doctor", "--quick", code=None)
+    assert f"hermes-agent: version {newest.version} in {newest.prefix} stores" in healthy.replace(
+        "\n        ", " "
+    )
+    through, around = tmp_path / "through", tmp_path / "around"
+    words = ("python", "-c", STAYING, str(newest.db))
+    with (
+        newest.running(*words, "CREATE TABLE one (x)", log=through) as inside,
+        newest.running(
+            *words, "SELECT * FROM sqlite_master", log=around, HERMES_ACTOR_DISABLE="1"
+        ) as outside,
+    ):
+        wait_for(lambda: b"ready" in through.read_bytes())
+        wait_for(lambda: b"ready" in around.read_bytes())
+        told = json.loads(newest.actor("doctor", "--quick", "--json", code=1))
+        found = {one["text"]: one["level"] for one in told["findings"]}
+        (ours,) = [text for text in found if text.startswith(f"pid {inside} (")]
+        assert ours.endswith("goes through the actor")
+        (theirs,) = [text for text in found if text.startswith(f"pid {outside} (")]
+        assert theirs.endswith(
+            "has the file open for writing; it was started with HERMES_ACTOR_DISABLE"
+        )
+        assert (found[ours], found[theirs]) == ("ok", "warning")

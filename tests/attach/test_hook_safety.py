@@ -1,4 +1,4 @@
-"""The hook never stops the program: whatever is wrong with it, hermes goes on, without a traceback."""
+"""The hook never stops the program: whatever is wrong, hermes goes on, without a traceback."""
 
 import json
 

@@ -14,7 +14,8 @@ from hermes_actor.cli.every_store import for_every_store
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import confirm_or_fail, print_result, progress
 from hermes_actor.cli.output.formatting import styled, wrapped
-from hermes_actor.cli.start.doctor.checks import CHECKS, Check, Finding
+from hermes_actor.cli.start.doctor.checks import CHECKS
+from hermes_actor.cli.start.doctor.findings import Check, Finding
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
 from hermes_actor.recovery.integrity import check

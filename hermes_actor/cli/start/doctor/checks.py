@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from hermes_actor._version import __version__
 from hermes_actor.cli.output.console import size_text
 from hermes_actor.cli.output.formatting import count
+from hermes_actor.cli.start.doctor.findings import Check, Finding, Findings
+from hermes_actor.cli.start.doctor.programs import hermes_agent, processes
 from hermes_actor.client.control import ask_status
 from hermes_actor.config import Config, load
 from hermes_actor.errors import (
@@ -36,31 +34,13 @@ from hermes_actor.system.filesystems import file_system_of
 from hermes_actor.system.lock_inspection import (
     lock_holder,
     processes_with_write_fd,
-    wal_read_lock_pids,
 )
 from hermes_protocol.status import Status
 
-__all__ = ["CHECKS", "Check", "Finding"]
-
-Level = Literal["ok", "note", "warning", "broken"]
+__all__ = ["CHECKS"]
 
 _LOW_BYTES = 256 * 1024 * 1024
 _OLD_SECONDS = 7 * 24 * 3600.0
-_KNOWN_PEERS = ("0.14.0",)
-"""Versions of hermes-agent whose ``hermes_state`` this build can stand in for."""
-
-
-class Finding(NamedTuple):
-    """Result of one check and, unless it is ok, what to do."""
-
-    level: Level
-    area: str
-    text: str
-    advice: str = ""
-
-
-Findings = Iterator[Finding]
-Check = Callable[[StorePaths], Findings]
 
 
 def environment(paths: StorePaths) -> Findings:
@@ -211,51 +191,6 @@ def linked_sqlite(paths: StorePaths) -> Findings:
     )  # fmt: skip
 
 
-_LOOK_AT_PEER = """
-import importlib.metadata, json
-try:
-    version = importlib.metadata.version("hermes-agent")
-except importlib.metadata.PackageNotFoundError:
-    version = None
-try:
-    import hermes_state
-    module = hermes_state.SessionDB.__module__
-except Exception as error:
-    module = None
-print(json.dumps([version, module]))
-"""
-
-
-def hermes_agent(paths: StorePaths) -> Findings:
-    """hermes-agent in this environment: does it use the actor? Imported in a child process."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOOK_AT_PEER], capture_output=True, text=True, timeout=60, cwd="/"
-    )
-    try:
-        version, module = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        text = "could not be checked: a child interpreter failed"
-        yield Finding("note", "hermes-agent", text, done.stderr.strip())
-        return
-    if version is None and module is None:
-        yield Finding("ok", "hermes-agent", "not installed in this environment")
-        return
-    if module is not None and module.startswith("hermes_actor"):
-        yield Finding("ok", "hermes-agent", f"version {version} uses hermes-actor")
-    else:
-        known = version in _KNOWN_PEERS
-        yield Finding(
-            "warning", "hermes-agent",
-            f"version {version} opens the file itself, not through the actor ({module})",
-            "switch it to hermes_actor.hermes_state: see docs/how-to/drop-in.md" if known
-            else "do not run it while an actor serves the same file",
-        )  # fmt: skip
-    if version is not None and version not in _KNOWN_PEERS:
-        text = f"version {version} is not supported, only {', '.join(_KNOWN_PEERS)}"
-        advice = "do not use hermes_actor.hermes_state with it"
-        yield Finding("warning", "hermes-agent", text, advice)
-
-
 def actor(paths: StorePaths) -> Findings:
     """The actor of the store, and what it says of itself."""
     owner = lock_holder(paths)
@@ -294,24 +229,6 @@ def _as_it_says(status: Status) -> Findings:
     if status.index.lag:
         text = f"{status.index.lag} messages are not indexed yet"
         yield Finding("note", "index", text, "nothing: they are indexed in idle time")
-
-
-def processes(paths: StorePaths) -> Findings:
-    """Programs that have the file open for writing beside its owner, and readers that pin it."""
-    owner = lock_holder(paths)
-    found = {pid: name for pid, name in processes_with_write_fd(paths.db).items() if pid != owner}
-    for pid, name in found.items():
-        yield Finding(
-            "warning", "processes", f"pid {pid} ({name}) has the file open for writing",
-            "stop it, or switch it to hermes-actor: two writers block each other and can corrupt"
-            " the WAL",
-        )  # fmt: skip
-    for pid in wal_read_lock_pids(paths.shm):
-        if pid != owner and pid not in found:
-            text = f"pid {pid} is reading; the WAL cannot shrink until it is done"
-            yield Finding("note", "processes", text, "nothing, unless it takes very long")
-    if not found:
-        yield Finding("ok", "processes", "no other program has the file open for writing")
 
 
 def leftovers(paths: StorePaths) -> Findings:
