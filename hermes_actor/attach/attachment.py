@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hermes_actor._version import __version__
 from hermes_actor.attach.boot import SCHEME
 from hermes_actor.attach.databases import databases_of, has_own_tables
-from hermes_actor.attach.environments import Environment
+from hermes_actor.attach.environments import Environment, inspect
 from hermes_actor.attach.hook import is_current, put_hook, read_hook, remove_hook
 from hermes_actor.attach.programs import Program, programs_of, writers_of
 from hermes_actor.attach.proof import prove, prove_plain
@@ -32,7 +34,7 @@ from hermes_actor.recovery.backup import backup_path, create_backup
 from hermes_actor.recovery.detachment import connected_clients, detach_file
 from hermes_actor.settings import ATTACH_TIER
 
-__all__ = ["Outcome", "State", "attach", "look", "tier_of", "undo"]
+__all__ = ["Outcome", "State", "attach", "look", "renew", "tier_of", "undo"]
 
 OnStep = Callable[[str], None]
 
@@ -80,6 +82,28 @@ def attach(environment: Environment, home: Path, on_step: OnStep = lambda _step:
         write_record(record)
     running = {one.pid: one for one in (*writers_of(stores), *programs_of(environment, home))}
     return Outcome(record, sorted(running.values()))
+
+
+def renew(record: Record, on_step: OnStep = lambda _step: None) -> Record:
+    """Prove an attachment again after an update of hermes-agent; put back a hook that is gone.
+
+    Raises :class:`AttachFailed`: then the hook is as it was, and the record too.
+    """
+    home = Path(record.home)
+    environment = inspect(Path(record.python))
+    _check(environment, home)
+    stores = databases_of(home)
+    tier = tier_of(environment, home)
+    with _restored_on_error(environment.purelib, []):
+        put_hook(environment.purelib, _settings(environment, _homes(environment, home), tier))
+        on_step("proving it with a fresh interpreter")
+        prove(environment, stores)
+    renewed = msgspec.structs.replace(
+        record, release=environment.release, fingerprint=fingerprint_of(environment), tier=tier,
+        version=__version__, time=time.time(), purelib=str(environment.purelib),
+    )  # fmt: skip
+    write_record(renewed)
+    return renewed
 
 
 def look(home: Path, environment: Environment | None = None) -> State:
@@ -194,6 +218,8 @@ def _settings(environment: Environment, homes: Sequence[str], tier: str) -> dict
         "scheme": SCHEME,
         "version": __version__,
         "names": list(environment.names),
+        "folder": environment.folder,
+        "editable": environment.is_editable,
         "homes": list(homes),
         "typed": sorted(TYPED_FINGERPRINTS) if tier == "typed" else [],
         "warning": "not attached: attach.tier is direct; see hermes-actor doctor"

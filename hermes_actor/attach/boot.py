@@ -70,6 +70,36 @@ def _say(text: str) -> None:
             pass
 
 
+def _names(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Return the top-level modules of hermes-agent, also of a release that was installed since.
+
+    An installer that replaces it leaves the hook as it is. A checkout is looked at every time.
+    """
+    names = set(settings["names"])
+    try:
+        folder = settings["folder"]
+        if settings["editable"]:
+            entries = os.listdir(folder)
+            names.update(name[:-3] for name in entries if name.endswith(".py"))
+            names.update(
+                name for name in entries
+                if "." not in name and os.path.exists(os.path.join(folder, name, "__init__.py"))
+            )  # fmt: skip
+        elif not os.path.isdir(folder):  # it has the version in its name
+            parent = os.path.dirname(folder)
+            for name in os.listdir(parent):
+                if name.startswith("hermes_agent-") and name.endswith(".dist-info"):
+                    with open(os.path.join(parent, name, "RECORD"), encoding="utf-8") as record:
+                        for line in record:
+                            path = line.split(",", 1)[0]
+                            if path.endswith(".py"):
+                                names.add(path.split("/", 1)[0].removesuffix(".py"))
+    except (OSError, KeyError, TypeError):
+        pass  # those of the release that was attached
+    own = {"hermes_actor", "setup", "conftest", "tests", *sys.stdlib_module_names}
+    return frozenset(name for name in names if name.isidentifier() and name not in own)
+
+
 class _Finder:
     """A meta-path finder that wraps the loaders of the modules of hermes-agent."""
 
@@ -77,7 +107,7 @@ class _Finder:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
-        self._names = frozenset(settings["names"])
+        self._names = _names(settings)
         self._face: ModuleType | None = None
         self._builtins: dict[str, Any] | None = None
         self._asked: set[str] = set()

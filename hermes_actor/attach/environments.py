@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ import importlib.metadata, importlib.util, json, os, sys, sysconfig
 found = {
     "python": sys.executable, "prefix": sys.prefix, "version": list(sys.version_info[:3]),
     "purelib": sysconfig.get_path("purelib"), "release": None, "names": [], "root": None,
-    "own": None, "own_error": None, "editable": False,
+    "own": None, "own_error": None, "editable": False, "folder": None,
 }
 names = set()
 try:
@@ -38,6 +39,7 @@ except importlib.metadata.PackageNotFoundError:
     dist = None
 if dist is not None:
     found["release"] = dist.version
+    found["folder"] = str(getattr(dist, "_path", None) or "")
     for file in dist.files or ():
         first = file.parts[0]
         if len(file.parts) > 1 and file.suffix == ".py":
@@ -49,7 +51,7 @@ spec = importlib.util.find_spec("hermes_state")
 if spec is not None and spec.origin:
     root = found["root"] = os.path.dirname(os.path.realpath(spec.origin))
     if root != os.path.realpath(found["purelib"]):
-        found["editable"] = True
+        found["editable"], found["folder"] = True, root
         for entry in os.scandir(root):
             if entry.name.endswith(".py"):
                 names.add(entry.name[:-3])
@@ -82,6 +84,9 @@ class Environment(NamedTuple):
     release: str
     names: tuple[str, ...]
     """Top-level modules and packages of the program."""
+    is_editable: bool
+    folder: str
+    """What shows another release: the folder of its metadata, or the checkout itself."""
     own: str | None
     """Version of hermes-actor in this environment; ``None`` if it cannot be imported."""
     own_error: str | None
@@ -99,14 +104,27 @@ class Environment(NamedTuple):
     @property
     def install_command(self) -> str:
         """Return the command that adds hermes-actor to the environment."""
+        source = shlex.quote(_source())
         if self.installer == "uv tool":
-            return "uv tool install hermes-agent --with hermes-actor"
+            return f"uv tool install hermes-agent --with {source}"
         if self.installer == "pipx":
-            return "pipx inject hermes-agent hermes-actor"
+            return f"pipx inject hermes-agent {source}"
         python = shlex.quote(str(self.python))
         if shutil.which("uv") and not (self.purelib / "pip").exists():
-            return f"uv pip install --python {python} hermes-actor"
-        return f"{python} -m pip install hermes-actor"
+            return f"uv pip install --python {python} {source}"
+        return f"{python} -m pip install {source}"
+
+
+def _source() -> str:
+    """Return what an installer takes for hermes-actor: the checkout that this one came from."""
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").exists():
+        return str(checkout)
+    try:
+        url = json.loads(metadata.distribution("hermes-actor").read_text("direct_url.json") or "")
+        return str(url["url"]).removeprefix("file://")
+    except (metadata.PackageNotFoundError, ValueError, KeyError):
+        return "/path/to/hermes-actor"
 
 
 def find_environment(python: Path | None = None, hermes: Path | None = None) -> Environment:
@@ -222,6 +240,8 @@ def inspect(python: Path) -> Environment:
         python_version=tuple(found["version"]),
         release=found["release"] or "unknown",
         names=tuple(name for name in found["names"] if name not in _STANDARD),
+        is_editable=found["editable"],
+        folder=found["folder"] or "",
         own=found["own"],
         own_error=found["own_error"],
     )
