@@ -137,7 +137,9 @@ def _show_state(environment: Environment, state: State, home: Path, as_json: boo
         lines = [
             f"not attached: hermes-agent {environment.release} in {environment.prefix} opens the"
             f" databases of {home} by itself",
-            "to attach it: hermes-actor attach",
+            "to attach it: hermes-actor attach"
+            if environment.own is not None
+            else f"to attach it, install hermes-actor there first: {environment.install_command}",
         ]
     else:
         lines = [
