@@ -86,7 +86,7 @@ class Environment(NamedTuple):
     """Top-level modules and packages of the program."""
     is_editable: bool
     folder: str
-    """What shows another release: the folder of its metadata, or the checkout itself."""
+    """Folder of its metadata, whose name has the version, or the checkout itself."""
     own: str | None
     """Version of hermes-actor in this environment; ``None`` if it cannot be imported."""
     own_error: str | None

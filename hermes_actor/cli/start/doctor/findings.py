@@ -1,4 +1,4 @@
-"""What a check of ``hermes-actor doctor`` yields."""
+"""Findings: the results of the checks of ``hermes-actor doctor``."""
 
 from __future__ import annotations
 
