@@ -69,6 +69,10 @@ FAULTS = [
           "no prefix|differs from its rows", (), 120.0),
     Fault("an older index file replaces a newer one", "gateway", "index-without-lock",
           "differs from the routes", (), 120.0),
+    Fault("commits of an agent store are not synced one by one", "crash_replay",
+          "synchronous-normal", "lost", ("workload=agents",)),
+    Fault("receipts of an agent store are written apart", "crash_replay", "receipt-apart",
+          "cut after", ("workload=agents",)),
     Fault("the index file is written in place", "gateway", "index-in-place", "cannot be read"),
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ from disks.apsw_connection import ApswConnection
 from disks.recording import Recording, Sent
 from disks.recording_vfs import Fault, RecordingVfs
 from hermes_actor import limits
+from hermes_actor.agents.tables import TABLES
 from hermes_actor.engine.admin_tasks import vacuum
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
@@ -39,6 +40,7 @@ from hermes_actor.errors import ActorBroken, HermesActorError
 from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import sqlite3
 from hermes_protocol import operations as ops
+from hermes_protocol.features import SESSIONS
 from hermes_protocol.framing import decode_operation
 
 if TYPE_CHECKING:
@@ -50,12 +52,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 Workload = Callable[["Bench"], None]
 
-_TABLES = ("sessions", "messages", "state_meta")
+_TABLES = {"sessions": ("sessions", "messages", "state_meta"), "agents": tuple(TABLES)}
 
 
-def digest_of(conn: Connection) -> str:
-    """A digest of every row that clients can see."""
-    rows = [conn.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in _TABLES]
+def digest_of(conn: Connection, kind: str = SESSIONS) -> str:
+    """A digest of every row that clients of a file of *kind* can see."""
+    rows = [
+        conn.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in _TABLES[kind]
+    ]
     return hashlib.blake2b(repr(rows).encode(), digest_size=12).hexdigest()
 
 
@@ -133,7 +137,8 @@ class Bench:
         self.vfs.fault = None  # a look of ours is none of the product's business
         if connection.recovered and connection.broken is None:
             counts = dict(self.vfs.counts)
-            self.log.append(("state", connection.commit_no, digest_of(connection.conn)))
+            digest = digest_of(connection.conn, self.writer.kind.name)
+            self.log.append(("state", connection.commit_no, digest))
             self.vfs.counts = counts
         self.vfs.fault = fault
 

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 from support.old_files import build
 
+from disks.agent_workload import agent_store
 from disks.bench import Bench, Workload
 from disks.power_cuts import Image
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
+from hermes_protocol.features import AGENTS, SESSIONS
 
 __all__ = ["WITHOUT_WAL", "WORKLOADS", "append", "create", "prepare", "steady"]
 
@@ -224,6 +226,7 @@ WORKLOADS: dict[str, Workload] = {
     "staged": staged,
     "idle": idle,
     "without WAL": without_wal,
+    "agents": agent_store,
     **dict.fromkeys(OLD_VERSIONS, migration),
 }
 
@@ -243,7 +246,7 @@ def prepare(name: str, path: Path) -> Image:
     if name in OLD_VERSIONS:
         build(path, OLD_VERSIONS[name])
     else:
-        writer = Writer(resolve_paths(path))
+        writer = Writer(resolve_paths(path), kind=AGENTS if name == "agents" else SESSIONS)
         writer.recover()
         writer.close()
     return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
