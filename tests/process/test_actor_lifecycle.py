@@ -173,7 +173,7 @@ def test_actor_of_a_home_that_was_made_again_ends_and_leaves_its_successor_alone
         assert new != old
         if told:
             os.kill(old, signal.SIGTERM)
-        wait_for(lambda: actors_of(path) == {new}, timeout=10)
+        wait_for(lambda: actors_of(path) == {new}, timeout=60)
         # Its end has taken nothing away from the one that serves now.
         with closing(Wire(path)) as wire:
             assert wire.welcome["pid"] == new

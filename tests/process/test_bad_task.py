@@ -252,7 +252,7 @@ def test_home_that_cannot_be_looked_at_refuses_until_it_can(path, tmp_path, code
         wait_for(lambda: os.strerror(code) in actor.last_words())
         seq, refused = 2, {}
         while not refused:
-            answer = wire.do(seq, append("s", "text"), timeout=5.0)
+            answer = wire.do(seq, append("s", "text"), timeout=60.0)
             refused = answer if answer["t"] == "failed" else {}
             seq += 1
         assert os.strerror(code) in refused["message"]

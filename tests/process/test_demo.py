@@ -80,7 +80,7 @@ def test_interrupted_show_leaves_nothing(number):
     assert process.returncode == (130 if number is signal.SIGINT else -number), told
     assert "Traceback" not in told
     assert not Path(home).exists()
-    wait_for(lambda: not processes_of(home), timeout=5)
+    wait_for(lambda: not processes_of(home), timeout=60)
 
 
 # --- the check -------------------------------------------------------------------------------

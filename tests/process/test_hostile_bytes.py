@@ -44,7 +44,7 @@ def unharmed(path, neighbour):
     assert neighbour._port.statistics()["pid"] == pid == actor_pid(path)
     wait_for(lambda: len(neighbour._port.statistics()["connections"]) == 1)
     # Every byte of the budget has been given back.
-    wait_for(lambda: neighbour._port.statistics()["queue"]["bytes"] == 0, timeout=10)
+    wait_for(lambda: neighbour._port.statistics()["queue"]["bytes"] == 0, timeout=60)
 
 
 def body(message):

@@ -39,16 +39,18 @@ def locale(monkeypatch):
 def test_error_that_quotes_the_path_reaches_the_client(odd):
     with serving(odd) as actor:
         with (
-            closing(SessionDB(odd, mode="actor", timeout=3)) as db,
+            closing(SessionDB(odd, mode="actor", timeout=60)) as db,
             closing(sqlite3.connect(odd, isolation_level=None)) as foreign,
         ):
             db.create_session("s", "cli")
             foreign.execute("BEGIN IMMEDIATE")
+            db._timeout = 1.0
             with pytest.raises(Busy) as caught:
                 db.append_message("s", "user", "text")
             assert caught.value.executed == "no"
             assert "state.db" in str(caught.value)
             foreign.execute("ROLLBACK")
+            db._timeout = 60.0
             db.append_message("s", "user", "text")
         assert actor.lives
 

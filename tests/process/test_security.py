@@ -171,7 +171,7 @@ def test_root_does_not_serve_in_the_home_of_another_user(open_folder):
 def try_to_open(path):
     """Open and write; it may be refused, with an error of ours and nothing done."""
     try:
-        with closing(SessionDB(path, mode="actor", timeout=10)) as db:
+        with closing(SessionDB(path, mode="actor", timeout=60)) as db:
             db.create_session("s", "cli")
     except HermesActorError as error:
         assert error.executed == "no"

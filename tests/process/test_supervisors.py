@@ -276,7 +276,7 @@ def test_service_that_waits_ends_on_a_signal(path, manager):
         service = manager.start(path)
         manager.hear_until("STATUS")
         service.terminate()
-        assert service.wait(10) == -signal.SIGTERM
+        assert service.wait(60) == -signal.SIGTERM
 
 
 def test_clients_of_a_service_that_waits_learn_who_owns_the_store(path, manager, monkeypatch):

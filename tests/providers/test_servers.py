@@ -505,7 +505,7 @@ def test_a_follower_waits_for_a_change_whose_transaction_is_open(db):
             db.append_message("quick", "user", "quick")
             early = [changes.get(timeout=0.5) for _ in range(4)]
         slow.join()
-        late = [changes.get(timeout=10) for _ in range(2 - len([one for one in early if one]))]
+        late = [changes.get(timeout=60) for _ in range(2 - len([one for one in early if one]))]
     seen = [one.session_id for one in [*early, *late] if one is not None]
     assert sorted(seen) == ["quick", "s"]
 

@@ -209,7 +209,7 @@ def test_connection_that_was_removed_has_nothing_on_its_way(mailbox, line):
 
     def slow(admitted):
         reading.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return read(admitted)
 
     line.read_requests = slow
@@ -223,7 +223,7 @@ def test_connection_that_was_removed_has_nothing_on_its_way(mailbox, line):
 
     writer = threading.Thread(target=lambda: mailbox.take(0))
     writer.start()
-    reading.wait(10)
+    reading.wait(60)
     other = threading.Thread(target=supersede)
     other.start()
     assert other.is_alive()
