@@ -19,6 +19,7 @@ from support.files import names, query, raw
 from hermes_actor import limits
 from hermes_actor.engine.environment import Environment
 from hermes_protocol.operations import (
+    MessagesClear,
     SessionCreate,
 )
 
@@ -189,6 +190,28 @@ def test_ids_that_begin_again_are_indexed(writer, path):
     index_everything(writer)
     run(writer, sql("DELETE FROM messages"), sql("DELETE FROM sqlite_sequence"))
     run(writer, append("first again"))
+    index_everything(writer)
+    assert_index_is_true(path)
+
+
+@pytest.mark.parametrize("by", ["guest", "other program"])
+@pytest.mark.parametrize(
+    "harm",
+    ["DELETE FROM sqlite_sequence", "UPDATE sqlite_sequence SET seq = 0",
+     "UPDATE messages SET id = 1000 WHERE id = 5"],
+)  # fmt: skip
+def test_ids_that_may_fall_once_their_messages_are_gone_are_indexed(writer, path, by, harm):
+    run(writer, *(append(str(n)) for n in range(5)))
+    index_everything(writer)
+    if by == "guest":
+        run(writer, sql(harm))
+    else:
+        with raw(path) as foreign:
+            foreign.execute(harm)
+    index_everything(writer)
+    run(writer, MessagesClear(session_id="s"))
+    index_everything(writer)  # no note of an old row is left to catch the new one
+    run(writer, append("after"))
     index_everything(writer)
     assert_index_is_true(path)
 

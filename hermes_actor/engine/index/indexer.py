@@ -10,7 +10,8 @@ triggers have exactly the known shape. (3) Rows that are already indexed, by ano
 an update, are skipped by an anti-join on the document sizes, never by OR IGNORE. (4) A file that is
 opened for the first time starts at its newest message if both indexes end there, else at 0; gaps
 below are searched in idle slices. (5) A watermark beyond the newest id ever given is derived again;
-one whose messages the indexes lack begins again at 0.
+one whose messages the indexes lack begins again at 0. (6) New messages have ids above the
+watermark: the sequence of ids never lies below the newest message.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ __all__ = [
     "forget_index",
     "index_gaps",
     "mark_gaps_unchecked",
+    "keep_ids_rising",
     "newest_id",
     "note_schema",
     "settle_watermark",
@@ -56,6 +58,21 @@ _LENGTH = (
 def newest_id(conn: Connection) -> int:
     """Return the highest id of a message, 0 if there is none."""
     return scalar(conn, "SELECT MAX(id) FROM messages") or 0
+
+
+def keep_ids_rising(conn: Connection) -> None:
+    """Raise the sequence of ids to the newest message, inside the open transaction.
+
+    SQLite does so by itself, unless the sequence was taken back by hand, or a message was moved to
+    another id. Then, once the newest messages are deleted, an append would get an id below the
+    watermark, where rows are neither noted nor visited again. The present messages keep their ids.
+    """
+    newest = newest_id(conn)
+    if newest <= _highest_ever(conn):
+        return
+    done = conn.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'messages'", (newest,))
+    if not done.rowcount:
+        conn.execute("INSERT INTO sqlite_sequence VALUES ('messages', ?)", (newest,))
 
 
 def settle_watermark(conn: Connection) -> int:

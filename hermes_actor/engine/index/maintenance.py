@@ -26,6 +26,7 @@ from hermes_actor.engine.index.indexer import (
     check_watermark,
     forget_index,
     index_until,
+    keep_ids_rising,
     newest_id,
     note_schema,
     settle_watermark,
@@ -96,12 +97,16 @@ class IndexMaintenance(Index):
         self.gaps.notice_foreign_commits()
 
     def _defer_triggers(self) -> None:
-        """Pass over the triggers of the file, if they are the known ones, and take notes."""
+        """Pass over the triggers of the file, if they are the known ones, and take notes.
+
+        Appends are not noted, for their ids are above the watermark; so ids are kept rising.
+        """
         features, authorizer = features_of(self._connection.conn), self._connection.authorizer
         # Both: a change that is passed over without a note would be lost for the indexes.
         authorizer.deferring = features.deferrable and features.stale
         if authorizer.deferring:
             take_notes(self._connection.conn, authorizer.noting)
+            keep_ids_rising(self._connection.conn)
             # An earlier owner may have left notes.
             self.large_texts.is_due = True
 
