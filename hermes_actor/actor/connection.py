@@ -102,6 +102,7 @@ class Connection:
         self._reading = trio.CancelScope()
         self._last_words = trio.CancelScope()
         self.awaits_handoff = False
+        self._asked: set[type[wire.ClientMessage]] = set()
         self._has_ended = False
         self.outbox = Outbox(sock, partial(self._run_in_loop, self._wake), resources.backlog)
         self.requests = RequestTracker(
@@ -120,6 +121,11 @@ class Connection:
     def client_id(self) -> bytes:
         """The id of Hello, which outlives connections; empty before Hello."""
         return self.requests.client_id
+
+    @property
+    def only_watched(self) -> bool:
+        """True if the client has asked for the status, and for nothing else."""
+        return self._asked == {wire.StatusRequest} and not self.requests.highest_seq
 
     def describe(self) -> str:
         """Return the client's process and name, for people."""
@@ -191,6 +197,7 @@ class Connection:
         self, message: wire.ClientMessage, landed: Callable[[], None], nursery: trio.Nursery
     ) -> None:
         """Dispatch a message; *landed* is called when nothing of it is kept any more."""
+        self._asked.add(type(message))
         try:
             self._do(message, landed, nursery)
         except FrameError:

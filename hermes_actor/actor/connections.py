@@ -141,7 +141,9 @@ class ConnectionSet:
         # Not the entry of the connection that has superseded this one.
         if self._clients.get(connection.client_id) is connection:
             del self._clients[connection.client_id]
-        self.last_left = trio.current_time()
+        # A scrape every few seconds must not keep an actor that nothing else uses.
+        if not connection.only_watched:
+            self.last_left = trio.current_time()
         self._one_left.set()
         self._one_left = trio.Event()
 

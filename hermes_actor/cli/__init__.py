@@ -52,6 +52,7 @@ COMMANDS = {
     },
     "Actor": {
         "logs": "Show the log of the actor.",
+        "metrics": "Print the figures of the actor in the format of Prometheus.",
         "ps": "List all actors of this user.",
         "restart": "Stop the actor and start it again.",
         "serve": "Run the actor of a store in the foreground.",

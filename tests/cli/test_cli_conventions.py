@@ -130,6 +130,7 @@ def test_version_names_what_a_report_of_a_fault_needs(home):
 
 SPEAK_OTHERWISE = {
     "completion", "logs", "serve", "schedules run", "sessions browse",  # a script, a log, a live view, a screen
+    "metrics",  # in the format of Prometheus
     "tool session-search",  # speaks JSON anyway
     "service install", "service uninstall", "update",  # steps of other programs; status tells
 }  # fmt: skip

@@ -76,7 +76,7 @@ MORE = {
     "migrate": ["--dry-run"],
 }
 
-ABOUT_THE_ACTOR = {"status", "stop", "handoff", "top", "ps", "doctor", "logs"}
+ABOUT_THE_ACTOR = {"status", "metrics", "stop", "handoff", "top", "ps", "doctor", "logs"}
 """They say whether one runs; the store need not be there."""
 MAKE = {"sessions import", "title", "restart", "serve", "service install"}
 """They make a store where there is none. A path that is mistyped gets no folder, though."""

@@ -26,7 +26,9 @@ from support.wire import Wire, append, request
 from support.writer_load import writer_load
 
 from hermes_actor import SessionDB
+from hermes_actor.client.control import ask_status
 from hermes_actor.errors import HermesActorError
+from hermes_actor.paths import resolve_paths
 
 
 def command(*words, **kwargs):
@@ -81,6 +83,15 @@ def test_actor_without_clients_ends_and_leaves_the_store_in_order(path, monkeypa
     with closing(SessionDB(path, mode="actor")) as db:
         db.append_message("s", "user", "y")
         assert db._port.statistics()["epoch"] == 2
+
+
+def test_actor_that_is_only_watched_ends(path, monkeypatch):
+    """Metrics are scraped for as long as the machine is up."""
+    monkeypatch.setenv("HERMES_ACTOR_IDLE_EXIT", "2")
+    with closing(SessionDB(path, mode="actor")) as db:
+        db.create_session("s", "cli")
+    assert ask_status(resolve_paths(path), 60.0)
+    wait_for(lambda: ask_status(resolve_paths(path), 60.0) is None)
 
 
 def test_actor_stays_for_as_long_as_a_client_is_connected(tmp_path, monkeypatch):
