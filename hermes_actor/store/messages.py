@@ -11,7 +11,7 @@ from hermes_actor.store import queries
 from hermes_actor.store.columns import MESSAGES
 from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.registry import answers, applies
-from hermes_actor.store.rows import Row, dicts, scalar
+from hermes_actor.store.rows import Row, dicts, first, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions.sessions import get_session
 from hermes_protocol.operations import MessageAppend, MessageRow, MessagesClear, MessagesReplace
@@ -98,6 +98,41 @@ def get_messages(conn: Connection, session_id: str) -> list[Row]:
     if rows and "active" in rows[0]:
         rows = [row for row in rows if row["active"] == 1]
     return [decode_row(row) for row in rows]
+
+
+@answers(queries.message_slice)
+def message_slice(
+    conn: Connection, session_id: str, after: int | None, before: int | None, limit: int
+) -> list[Row]:
+    """Return at most *limit* visible messages of a session in order: after an id, or before one.
+
+    Without *after* and with *before* they are the last ones below it.
+    """
+    bounds = [(f"+id {sign} ?", key) for sign, key in ((">", after), ("<", before))]
+    given = [(condition, key) for condition, key in bounds if key is not None]
+    where = "".join(f" AND {condition}" for condition, _ in given)
+    last = after is None and before is not None
+    # The sign keeps SQLite from walking all ids; the ids of one session stand in an index, so
+    # only the rows that are returned are read.
+    inner = (
+        f"SELECT id FROM messages WHERE session_id = ?{where}"
+        f" ORDER BY +id {'DESC' if last else 'ASC'} LIMIT ?"
+    )
+    visible = features_of(conn).visible
+    rows = dicts(
+        conn,
+        f"SELECT m.* FROM messages m WHERE m.id IN ({inner}) AND {visible} ORDER BY m.id",
+        (session_id, *(key for _, key in given), limit),
+    )
+    return [decode_row(row) for row in rows]
+
+
+@answers(queries.message)
+def message(conn: Connection, session_id: str, message_id: int) -> Row | None:
+    """Return one message of a session, content decoded; ``None`` if it has no such message."""
+    sql = "SELECT * FROM messages WHERE id = ? AND session_id = ?"
+    row = first(conn, sql, (message_id, session_id))
+    return row and decode_row(row)
 
 
 @answers(queries.export_session)

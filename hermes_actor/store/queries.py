@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hermes_actor.store.search.matches import Filters
     from hermes_actor.store.sessions.counts import ConversationCounts
     from hermes_actor.store.sessions.insights import Usage, Window
-    from hermes_actor.store.sessions.listing import Order, Page
+    from hermes_actor.store.sessions.listing import Order, Page, Position
     from hermes_actor.store.sessions.session_tree import TreeNode
 
 __all__ = ["Query"]
@@ -61,6 +61,10 @@ delegates_of: Query[[Any], list[Any]] = Query("snapshot")
 # --- messages ----------------------------------------------------------------------------------
 
 get_messages: Query[[str], list[Row]] = Query()
+message_slice: Query[[str, int | None, int | None, int], list[Row]] = Query("snapshot")
+"""Of a session, the first visible messages after an id, or the last ones before an id."""
+message: Query[[str, int], Row | None] = Query()
+"""Of a session, one message by its id."""
 conversation: Query[[str, bool], list[Row]] = Query("snapshot")
 """Of a session, and with ``True`` of its ancestors before it."""
 export_session: Query[[str], Row | None] = Query("snapshot")
@@ -70,6 +74,7 @@ message_count: Query[[str | None], int] = Query()
 
 list_sessions: Query[[Page, bool, Order], list[Row]] = Query("snapshot")
 """One page; with compression tips in the place of their roots; in an order."""
+position_in_lists: Query[[str], Position | None] = Query("snapshot")
 listed_session: Query[[str], Row | None] = Query()
 search_sessions: Query[[str | None, int, int], list[Row]] = Query("snapshot")
 search_messages: Query[[str | None, Filters, int, int], list[Row]] = Query("index")

@@ -116,6 +116,33 @@ def get_messages(conn: ServerConnection, session_id: str) -> list[Row]:
     return [decode_row(row) for row in conn.rows(_GET, {"session": session_id})]
 
 
+@answers(queries.message_slice)
+def message_slice(
+    conn: ServerConnection, session_id: str, after: int | None, before: int | None, limit: int
+) -> list[Row]:
+    """Return at most *limit* messages of a session in order: after an id, or before one.
+
+    Without *after* and with *before* they are the last ones below it.
+    """
+    statement = select(*MESSAGE_COLUMNS).where(OF_SESSION)
+    if after is not None:
+        statement = statement.where(messages.c.id > after)
+    if before is not None:
+        statement = statement.where(messages.c.id < before)
+    last = after is None and before is not None
+    statement = statement.order_by(messages.c.id.desc() if last else messages.c.id).limit(limit)
+    rows = [decode_row(row) for row in conn.rows(statement, {"session": session_id})]
+    return rows[::-1] if last else rows
+
+
+@answers(queries.message)
+def message(conn: ServerConnection, session_id: str, message_id: int) -> Row | None:
+    """Return one message of a session, content decoded; ``None`` if it has no such message."""
+    statement = select(*MESSAGE_COLUMNS).where(OF_SESSION, messages.c.id == message_id)
+    row = conn.first(statement, {"session": session_id})
+    return row and decode_row(row)
+
+
 @answers(queries.export_session)
 def export_session(conn: ServerConnection, session_id: str) -> Row | None:
     """Return a session with its ``messages``; ``None`` if it does not exist."""

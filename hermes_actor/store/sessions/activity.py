@@ -23,7 +23,7 @@ from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions.lineage import activity_of, continuations, continued
 
-__all__ = ["Listed", "by_activity"]
+__all__ = ["Listed", "by_activity", "lineage_activity"]
 
 _WALK_BUDGET = 20_000  # index entries; about 5 ms, a tenth of surveying 10,000 sessions
 _FIRST_WINDOW = 256  # messages; a page of 20 sessions is rarely longer, and it costs 0.1 ms
@@ -38,6 +38,8 @@ class Listed(NamedTuple):
     where: str
     parameters: tuple[Any, ...]
     source: str | None
+    after: tuple[float, float, str] | None = None
+    """Only what comes after this activity, start and id; what has come in between moves nothing."""
 
 
 class _Entry(NamedTuple):
@@ -92,7 +94,8 @@ def _walk(
     entries: list[_Entry] = []
     counted: set[str] = set()
     last: object = None
-    with closing(_newest_first(conn)) as stream:
+    after = None if listed.after is None else _Entry(*listed.after)
+    with closing(_newest_first(conn, after)) as stream:
         for activity, session_id in islice(stream, _WALK_BUDGET):
             # Entries of equal activity are ordered by what only their rows tell.
             if len(entries) >= wanted and activity != last:
@@ -103,36 +106,65 @@ def _walk(
                     f"SELECT s.started_at FROM sessions s WHERE s.id = ? AND {listed.where}",
                     (reached, *listed.parameters),
                 )
-                if started_at is not None:
-                    entries.append(_Entry(activity, started_at, reached))
-                    last = activity
+                if started_at is None:
+                    continue
+                entry = _Entry(activity, started_at, reached)
+                if after is not None and not _is_after(conn, entry, after, through_lineage):
+                    continue
+                entries.append(entry)
+                last = activity
         if next(stream, None) is None:
             return entries
     return None
 
 
-def _newest_first(conn: Connection) -> Generator[tuple[float, str], None, None]:
-    """Yield activities in falling order; a session may come several times, its latest first."""
+def _is_after(conn: Connection, entry: _Entry, after: _Entry, through_lineage: bool) -> bool:
+    """Return True if *entry* comes after *after*, and has no activity before it."""
+    if _order(entry) >= _order(after):
+        return False
+    # A walk that begins in the middle meets older messages of sessions that stand further up.
+    latest = lineage_activity(conn, entry.id) if through_lineage else _own_activity(conn, entry.id)
+    return _rank(latest) <= _rank(entry.activity)
+
+
+def _newest_first(
+    conn: Connection, after: _Entry | None
+) -> Generator[tuple[float, str], None, None]:
+    """Yield activities in falling order; a session may come several times, its latest first.
+
+    Those above the activity of *after* are left out.
+    """
     before: object = None
     size = _FIRST_WINDOW
+    upto = None if after is None else after.activity
+    only, given = ("", ()) if after is None else (" WHERE timestamp <= ?", (upto,))
     with closing(conn.cursor()) as messages:
-        messages.execute("SELECT timestamp, session_id FROM messages ORDER BY timestamp DESC")
+        messages.execute(
+            f"SELECT timestamp, session_id FROM messages{only} ORDER BY timestamp DESC", given
+        )
         # In windows of time: asked for without a lower end, the newest session without messages
         # costs a look at every session if there is none.
         while window := messages.fetchmany(size):
             oldest = window[-1][0]
-            with closing(_without_messages(conn, oldest, before)) as sessions:
+            with closing(_without_messages(conn, oldest, before, upto)) as sessions:
                 yield from heapq.merge(
                     window, sessions, key=lambda row: _rank(row[0]), reverse=True
                 )
             before, size = oldest, min(2 * size, _WALK_BUDGET)
-    with closing(_without_messages(conn, None, before)) as sessions:
+    with closing(_without_messages(conn, None, before, upto)) as sessions:
         yield from sessions
 
 
-def _without_messages(conn: Connection, oldest: object, before: object) -> sqlite3.Cursor:
-    """Select sessions without messages that started from *oldest* until *before*, newest first."""
-    bounds = [("s.started_at >= ?", oldest), ("s.started_at < ?", before)]
+def _without_messages(
+    conn: Connection, oldest: object, before: object, upto: object
+) -> sqlite3.Cursor:
+    """Select sessions without messages that started from *oldest* until *before*, newest first.
+
+    None that started after *upto*.
+    """
+    bounds = [
+        ("s.started_at >= ?", oldest), ("s.started_at < ?", before), ("s.started_at <= ?", upto),
+    ]  # fmt: skip
     given = [(condition, time) for condition, time in bounds if time is not None]
     conditions = [condition for condition, _ in given]
     conditions.append("NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)")
@@ -165,7 +197,7 @@ def _survey(conn: Connection, listed: Listed, through_lineage: bool) -> list[_En
         f" WHERE {listed.where}",
         listed.parameters,
     ).fetchall()
-    return [
+    entries = [
         _Entry(
             _lineage_activity(conn, session_id, activity)
             if through_lineage and end_reason == "compression"
@@ -175,6 +207,22 @@ def _survey(conn: Connection, listed: Listed, through_lineage: bool) -> list[_En
         )
         for activity, started_at, session_id, end_reason in rows
     ]
+    if listed.after is None:
+        return entries
+    limit = _order(_Entry(*listed.after))
+    return [entry for entry in entries if _order(entry) < limit]
+
+
+def lineage_activity(conn: Connection, session_id: str) -> float:
+    """Return the latest activity of a session and of all its continuations."""
+    return _lineage_activity(conn, session_id, _own_activity(conn, session_id))
+
+
+def _own_activity(conn: Connection, session_id: str) -> float:
+    own: float = scalar(
+        conn, f"SELECT {activity_of('s')} FROM sessions s WHERE s.id = ?", (session_id,)
+    )
+    return own
 
 
 def _lineage_activity(conn: Connection, session_id: str, own: float) -> float:

@@ -5,6 +5,7 @@ Pages are cut before anything is computed for their rows, so a list costs what i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -16,12 +17,13 @@ from hermes_actor.store.inspection import has_column
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, chunks, dicts, placeholders
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
-from hermes_actor.store.sessions.activity import Listed, by_activity
+from hermes_actor.store.sessions.activity import Listed, by_activity, lineage_activity
 from hermes_actor.store.sessions.lineage import activity_of, compression_tip
 from hermes_actor.store.sessions.telegram_topics import has_topics
 
 __all__ = [
-    "PREVIEW_CUT", "Order", "Page", "list_sessions", "no_workspaces", "projected", "rich_row",
+    "PREVIEW_CUT", "Order", "Page", "Position", "list_sessions", "no_workspaces", "projected",
+    "rich_row",
     "search_sessions", "shortened", "unlinked_telegram_sessions",
 ]  # fmt: skip
 
@@ -54,6 +56,17 @@ Order = Literal["started", "active", "messages"]
 """Order of a list: latest start, latest activity, or most messages first."""
 
 
+class Position(NamedTuple):
+    """The place of a session in lists of each order: the key at which the next page begins."""
+
+    activity: float
+    started_at: float
+    id: str
+    place: int
+    """Rank among all sessions by the time of their creation."""
+    messages: int
+
+
 class Page(NamedTuple):
     """Selection and page of a list of sessions."""
 
@@ -66,6 +79,8 @@ class Page(NamedTuple):
     """Archived sessions, and no others."""
     workspace: str | None = None
     """Only sessions whose repository or working directory contains it, ignoring case."""
+    after: Position | None = None
+    """Only what comes after this position; *offset* counts from there."""
 
 
 @answers(queries.list_sessions)
@@ -84,10 +99,13 @@ def list_sessions(conn: Connection, page: Page, project_tips: bool, order: Order
             f"{listed.where} AND {_WORKSPACE}", (*listed.parameters, page.workspace), listed.source
         )
     if order == "active":
+        if page.after is not None:
+            listed = listed._replace(after=page.after[:3])
         ids = by_activity(conn, listed, limit=page.limit, offset=page.offset, through_lineage=True)
         rows = _rich_by_id(conn, features, ids)
     else:
         first = "s.message_count DESC, " if order == "messages" else ""
+        listed = _from(listed, page.after, order)
         rows = dicts(
             conn,
             f"""
@@ -104,6 +122,36 @@ def list_sessions(conn: Connection, page: Page, project_tips: bool, order: Order
         tip_of, shown = partial(compression_tip, conn), partial(rich_row, conn)
         rows = [projected(row, tip_of, shown) for row in rows]
     return rows
+
+
+_AFTER_START = "(s.started_at < ?2 OR s.started_at = ?2 AND s.rowid > ?3)"
+_AFTER_COUNT = f"(s.message_count < ?1 OR s.message_count = ?1 AND {_AFTER_START})"
+
+
+def _from(listed: Listed, after: Position | None, order: Order) -> Listed:
+    """Return *listed* without what comes before *after* by start, or by number of messages."""
+    if after is None:
+        return listed
+    condition = _AFTER_COUNT if order == "messages" else _AFTER_START
+    # Named by what they are: each is used twice, between parameters that have no number.
+    values = {"?1": after.messages, "?2": after.started_at, "?3": after.place}
+    used = re.findall(r"\?\d", condition)
+    return Listed(
+        f"{listed.where} AND {re.sub(r'[?][0-9]', '?', condition)}",
+        (*listed.parameters, *(values[mark] for mark in used)),
+        listed.source,
+    )
+
+
+@answers(queries.position_in_lists)
+def position(conn: Connection, session_id: str) -> Position | None:
+    """Return the position of a session; ``None`` if there is no such session."""
+    sql = "SELECT started_at, rowid, COALESCE(message_count, 0) FROM sessions WHERE id = ?"
+    found = conn.execute(sql, (session_id,)).fetchone()
+    if found is None:
+        return None
+    started_at, place, messages = found
+    return Position(lineage_activity(conn, session_id), started_at, session_id, place, messages)
 
 
 @answers(queries.listed_session)

@@ -13,7 +13,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.postgresql import cjk_index
 from hermes_actor.providers.sql.schema import IS_WORDLESS, fill_words
 from hermes_actor.providers.sql.types import (
     StoredInteger,
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.database import Database
     from hermes_actor.providers.sql.postgresql.dialect import PostgreSQLDialect
 
-__all__ = [
-    "build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id", "make_index",
-]  # fmt: skip
+__all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]
 
 _IDENTITY = text(
     "SELECT (SELECT system_identifier FROM pg_control_system()) || ' ' || current_database()"
@@ -127,20 +124,20 @@ def _keep_sequence(table: str, column: str) -> str:
 
 
 def drop_search(conn: Connection) -> None:
-    """Drop the search indexes: inserting a row then costs a fraction."""
-    for index in ("hermes_actor_messages_words", "hermes_actor_messages_parts", cjk_index.INDEX):
+    """Drop both search indexes: inserting a row then costs a fraction."""
+    for index in ("hermes_actor_messages_words", "hermes_actor_messages_parts"):
         conn.execute(text(f"DROP INDEX IF EXISTS {index}"))
 
 
 def build_search(database: Database) -> None:
-    """Fill in the words of copied rows, then build the indexes, side by side if possible."""
+    """Fill in the words of copied rows, then build both indexes, side by side if possible."""
     dialect, engine = cast("PostgreSQLDialect", database.dialect), database.engine
     fill_words(engine, dialect, IS_WORDLESS)
     with ThreadPoolExecutor(1) as beside:
         with dialect.schema_lock(engine) as conn:
             longest, *others = dialect.search_indexes(conn)
             made = beside.submit(_make_indexes, engine, others)
-            make_index(conn, longest)
+            _make_index(conn, longest)
         # Committed before we wait: the other may queue behind a session that waits for our lock.
         try:
             made.result()
@@ -154,11 +151,10 @@ def build_search(database: Database) -> None:
 def _make_indexes(engine: Engine, indexes: list[Executable]) -> None:
     with engine.begin() as conn:
         for index in indexes:
-            make_index(conn, index)
+            _make_index(conn, index)
 
 
-def make_index(conn: Connection, index: Executable) -> None:
-    """Execute a statement that builds an index, however long it takes."""
+def _make_index(conn: Connection, index: Executable) -> None:
     conn.execute(_NO_LIMIT)
     # One of trigrams is built several times as fast when its entries fit.
     conn.execute(_MORE_MEMORY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select, true
 
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.registry import answers
@@ -102,11 +102,12 @@ def list_sessions(
     """
     listed = _listed(page)
     if order == "active":
-        ids = conn.column(page_of(_by_lineage_activity(listed), page.limit, page.offset))
+        by_activity = _by_lineage_activity(listed, page.after)
+        ids = conn.column(page_of(by_activity, page.limit, page.offset))
         rows = _rich_by_id(conn, ids)
     else:
         first = [sessions.c.message_count.desc()] if order == "messages" else []
-        newest = _RICH.where(listed).order_by(
+        newest = _RICH.where(listed & _after(page.after, order)).order_by(
             *first, sessions.c.started_at.desc(), sessions.c.place
         )
         rows = _finished(conn.rows(page_of(newest, page.limit, page.offset)))
@@ -116,8 +117,58 @@ def list_sessions(
     return rows
 
 
-def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
-    """Return a query for ids by the latest activity of a session and all its continuations."""
+def _after(after: file_listing.Position | None, order: file_listing.Order) -> ColumnElement[bool]:
+    """Return a condition: comes after *after* by start, or by number of messages."""
+    if after is None:
+        return true()
+    by_start = _below(sessions.c.started_at, after.started_at, sessions.c.place > after.place)
+    if order == "messages":
+        return _below(sessions.c.message_count, after.messages, by_start)
+    return by_start
+
+
+def _below(
+    value: ColumnElement[Any], limit: float, when_equal: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    return or_(value < limit, and_(value == limit, when_equal))
+
+
+@answers(queries.position_in_lists)
+def position(conn: ServerConnection, session_id: str) -> file_listing.Position | None:
+    """Return the position of a session; ``None`` if there is no such session."""
+    statement = select(
+        _lineage_activity(sessions.c.id == session_id).label("activity"),
+        *(sessions.c[name] for name in ("started_at", "id", "place", "message_count")),
+    ).where(sessions.c.id == session_id)
+    row = conn.first(statement)
+    if row is None:
+        return None
+    return file_listing.Position(
+        row["activity"], row["started_at"], row["id"], row["place"], row["message_count"] or 0
+    )
+
+
+def _by_lineage_activity(
+    listed: ColumnElement[bool], after: file_listing.Position | None
+) -> Select[Any]:
+    """Return a query for ids by the latest activity of a session and all its continuations.
+
+    Only for those that come after *after*.
+    """
+    activity = _lineage_activity(listed)
+    ids = (
+        select(sessions.c.id)
+        .where(listed)
+        .order_by(activity.desc(), sessions.c.started_at.desc(), sessions.c.id.desc())
+    )
+    if after is None:
+        return ids
+    by_id = _below(sessions.c.started_at, after.started_at, sessions.c.id < after.id)
+    return ids.where(_below(activity, after.activity, by_id))
+
+
+def _lineage_activity(listed: ColumnElement[bool]) -> ColumnElement[Any]:
+    """Return an expression: the latest activity of a session and of its continuations."""
     chain = (
         select(sessions.c.id.label("root"), sessions.c.id.label("member"))
         .where(listed, sessions.c.end_reason == "compression")
@@ -136,12 +187,7 @@ def _by_lineage_activity(listed: ColumnElement[bool]) -> Select[Any]:
         .where(chain.c.root == sessions.c.id)
         .scalar_subquery()
     )
-    activity = case((sessions.c.end_reason == "compression", of_lineage), else_=_activity(sessions))
-    return (
-        select(sessions.c.id)
-        .where(listed)
-        .order_by(activity.desc(), sessions.c.started_at.desc(), sessions.c.id.desc())
-    )
+    return case((sessions.c.end_reason == "compression", of_lineage), else_=_activity(sessions))
 
 
 @answers(queries.listed_session)
