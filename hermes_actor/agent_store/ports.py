@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,14 +89,17 @@ class FilePort(Port):
         paths = resolve_paths(db)
         check_not_hijacked(paths)
         self.address, self.home = str(paths.db), paths.db.parent
-        self._writer: WriterPort | None = _writer(paths, mode, timeout)
+        self._connect = partial(_writer, paths, "actor" if mode == "on demand" else mode, timeout)
+        self._writer: WriterPort | None = None if mode == "on demand" else self._connect()
+        self._connecting = threading.Lock()
+        self._closed = False
         self._reader = Reader(paths, timeout)
 
     def submit(self, operation: Operation[R], timeout: float) -> R:
         return self._opened().submit(operation, timeout)
 
     def ask(self, question: Callable[[Rows], R], timeout: float) -> R:
-        self._opened()
+        self._check_open()
 
         def run(conn: Connection) -> R:
             return question(FileRows(conn))
@@ -105,15 +110,23 @@ class FilePort(Port):
         return self._opened().subscribe(after, timeout)
 
     def close(self) -> None:
-        writer, self._writer = self._writer, None
+        with self._connecting:
+            writer, self._writer = self._writer, None
+            self._closed = True
+        self._reader.close()
         if writer is not None:
-            self._reader.close()
             writer.release()
 
-    def _opened(self) -> WriterPort:
-        if self._writer is None:
+    def _check_open(self) -> None:
+        if self._closed:
             raise Closed("this AgentStore is closed")
-        return self._writer
+
+    def _opened(self) -> WriterPort:
+        with self._connecting:
+            self._check_open()
+            if self._writer is None:
+                self._writer = self._connect()
+            return self._writer
 
 
 def _writer(paths: Any, mode: str, timeout: float) -> WriterPort:
@@ -125,7 +138,7 @@ def _writer(paths: Any, mode: str, timeout: float) -> WriterPort:
         from hermes_actor.embedded import share
 
         return share(paths, AGENTS)
-    raise ValueError(f"unknown mode {mode!r}; use 'actor' or 'embedded'")
+    raise ValueError(f"unknown mode {mode!r}; use 'actor', 'on demand' or 'embedded'")
 
 
 def open_port(store: Path | str | None, mode: str, timeout: float) -> Port:
@@ -140,7 +153,7 @@ def open_port(store: Path | str | None, mode: str, timeout: float) -> Port:
     chosen = choose_by_url(target)
     if chosen.file is not None:
         return FilePort(chosen.file, mode, timeout)
-    if mode != "actor":
+    if mode not in ("actor", "on demand"):
         raise BadConfig(f"mode={mode!r} is for files; the store is one of {chosen.name}")
     from hermes_actor.providers.agents import open_server
 

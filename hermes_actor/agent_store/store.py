@@ -49,7 +49,8 @@ class AgentStore:
         agent_id: The scope. Any name will do: a row in ``agents`` is not needed.
         store: A file as a ``Path``, or the URL of a store; default: ``agents.dsn`` of
             ``config.yaml``, else ``HERMES_HOME/agents.db``.
-        mode: ``"actor"``, or ``"embedded"`` for a writer in this process.
+        mode: ``"actor"``; ``"on demand"``, which connects to the actor with the first change, for
+            programs that mostly read; or ``"embedded"`` for a writer in this process.
         timeout: Seconds that a call waits for the writer.
         vault: The key for secrets; default: that of the environment or of the key file.
         clock: Returns the present time; for tests.

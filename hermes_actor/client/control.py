@@ -36,8 +36,8 @@ from hermes_protocol.framing import FrameError
 from hermes_protocol.status import Status
 
 __all__ = [
-    "ControlConnection", "ask_status", "call", "has_owner", "request_handoff", "running_actor",
-    "stop_actor",
+    "ControlConnection", "ask_status", "call", "has_owner", "look", "request_handoff",
+    "running_actor", "stop_actor",
 ]  # fmt: skip
 
 _STATUS_SECONDS = 5.0
@@ -171,6 +171,22 @@ def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> Status | 
         raise Unsupported(
             f"the status of the actor of {paths.db} cannot be read by this build: {error}"
         ) from error
+
+
+def look(paths: StorePaths) -> Status | str:
+    """Return the status of the actor, or in words why there is none. Starts none, raises nothing.
+
+    For views that look again and again.
+    """
+    if lock_holder(paths) is None:
+        # To connect could start one: a service manager may hold the socket.
+        return "not running"
+    try:
+        return ask_status(paths) or "not running"
+    except (DeadlineExceeded, OSError):
+        return "not answering"
+    except HermesActorError as error:
+        return str(error)
 
 
 def has_owner(paths: StorePaths) -> bool:

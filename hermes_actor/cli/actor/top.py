@@ -21,11 +21,9 @@ from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import sparkline
 from hermes_actor.cli.store import paths_for
-from hermes_actor.client.control import ask_status
-from hermes_actor.errors import DeadlineExceeded, HermesActorError
+from hermes_actor.client.control import look
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.descriptors import is_readable
-from hermes_actor.system.lock_inspection import lock_holder
 from hermes_protocol.status import Status
 
 __all__ = ["top"]
@@ -67,24 +65,11 @@ def top(db: Path | None, interval: float, as_json: bool, count: int | None) -> N
         _watch(paths, interval, count)
 
 
-def _look(paths: StorePaths) -> Status | str:
-    """Return the status, or why there is none."""
-    if lock_holder(paths) is None:
-        # To connect could start one: a service manager may hold the socket.
-        return "not running"
-    try:
-        return ask_status(paths) or "not running"
-    except (DeadlineExceeded, OSError):
-        return "not answering"
-    except HermesActorError as error:
-        return str(error)
-
-
 def _lines(paths: StorePaths, interval: float, count: int | None) -> None:
     for number in itertools.count() if count is None else range(count):
         if number:
             time.sleep(interval)
-        seen = _look(paths)
+        seen = look(paths)
         document = (
             {"phase": seen, "database": str(paths.db)} if isinstance(seen, str) else seen.document()
         )
@@ -101,7 +86,7 @@ def _watch(paths: StorePaths, interval: float, count: int | None) -> None:
     paused, looks = False, 0
     with _keys(), Live(screen=True, auto_refresh=False) as live:
         while count is None or looks < count:
-            seen = None if paused else _look(paths)
+            seen = None if paused else look(paths)
             if isinstance(seen, Status):
                 rates.append(meter(seen))
                 shown = msgspec.structs.replace(

@@ -24,7 +24,7 @@ from hermes_actor.cli.output.formatting import (
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.search.matches import Filters
-from hermes_actor.tools.summaries import query_terms
+from hermes_actor.tools.highlights import marked_spans
 
 __all__ = ["search"]
 
@@ -134,7 +134,7 @@ def _place_of(hit: Row) -> int:
 def _hit_line(hit: Row, query: str) -> str:
     """Return time, role and text of a hit on one line, cut on both sides of the words found."""
     head = f"  {clock_time(hit['timestamp'])}  {plain(hit['role'])}: "
-    text, spans = _spans(plain(" ".join((hit["snippet"] or "").split())), query)
+    text, spans = marked_spans(plain(" ".join((hit["snippet"] or "").split())), query)
     first = spans[0][0] if spans else 0
     signs = 0 if coloured() else len(">>><<<") * len(spans)
     room = max(_LEAST_TEXT, terminal_width() - width(head) - signs)
@@ -157,23 +157,6 @@ def _begin(text: str, first: int, before: int) -> int:
     while begin > 0 and width(text[begin - 1 : first]) <= before:
         begin -= 1
     return begin
-
-
-def _spans(snippet: str, query: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text without marks, and where the words found stand in it.
-
-    The index marks them with ``>>>`` and ``<<<``; of short CJK terms it does not.
-    """
-    pieces, spans, place = re.split(r">>>(.*?)<<<", snippet), [], 0
-    for number, piece in enumerate(pieces):
-        if number % 2:
-            spans.append((place, place + len(piece)))
-        place += len(piece)
-    text = "".join(pieces)
-    terms = [re.escape(term.rstrip("*")) for term in query_terms(query) if term.rstrip("*")]
-    if not spans and terms:
-        spans = [found.span() for found in re.finditer("|".join(terms), text, re.IGNORECASE)]
-    return text, spans
 
 
 def _found(text: str) -> str:
