@@ -26,6 +26,7 @@ COMMANDS = {
         "doctor": "Check the store and its environment, and say what to fix.",
         "help": "Show the help of a command.",
         "version": "Show the versions of this program and of what it runs on.",
+        "web": "See and steer stores in a browser.",
     },
     "Sessions": {
         "insights": "Show usage figures and charts of the last days.",

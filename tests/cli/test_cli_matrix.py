@@ -48,6 +48,7 @@ APART = {
     "demo",  # in a home of its own
     "completion", "help", "version", "service uninstall", "service status",  # about no store
     "attach",  # about an environment of another program
+    "web",  # serves what there is, without an end; see tests/web
 }  # fmt: skip
 OF_AGENTS = {
     "agents", "channels", "instructions", "mcp", "memories", "sandboxes", "schedules", "secrets",

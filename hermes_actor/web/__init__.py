@@ -1,0 +1,1 @@
+"""Pages and a JSON API over stores, for a browser on this machine."""

@@ -1,0 +1,147 @@
+"""The feed of one store: the status of its actor, and the changes of all writers.
+
+Read by one thread for all pages that are open. It starts no actor: while none runs there is nothing
+to follow, and a page that is left open must not keep an actor alive that was stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import NamedTuple
+
+from hermes_actor import limits
+from hermes_actor.client.control import look
+from hermes_actor.client.subscription import ActorChangeStream, Subscription
+from hermes_actor.errors import HermesActorError
+from hermes_actor.store.rows import Row
+from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.web.stores import ShownStore
+from hermes_actor.web.views.actor import figures_of
+from hermes_protocol.features import AGENTS
+from hermes_protocol.messages import Changed, Gap
+from hermes_protocol.status import Status
+
+__all__ = ["Feed", "Seen"]
+
+_MOST_CHANGES = 2000
+"""Changes of one look. What comes quicker waits in the actor, which ends it with a gap."""
+
+_SHOWN_CHANGES = 20
+"""Changes of one look that are shown one by one, the newest: people read no more."""
+
+_CURVE = 60
+"""Points of the curve of writes."""
+
+_VOLATILE = ("uptime_s", "memory_max_kib", "python")
+"""Figures that move while nothing happens, and are not shown live."""
+
+
+class Seen(NamedTuple):
+    """One look: figures if they have changed, and what was committed since the last look."""
+
+    figures: Row | None
+    why: str
+    """Reason for which there are no figures."""
+    changes: list[Row]
+    unlisted: int
+    """Changes that are not in *changes*, older ones."""
+    gap: bool
+    """Changes were missed that are no longer known one by one."""
+    last: int | None
+    """The last ``commit_no`` that is known."""
+
+
+class Feed:
+    """The status and the changes of one store. For one thread at a time."""
+
+    def __init__(self, store: ShownStore, after: int | None) -> None:
+        self._store = store
+        self._last = after
+        self._changes: Subscription | None = None
+        self._known: Row | str | None = None
+        self._curve: deque[float] = deque(maxlen=_CURVE)
+        self._writes: int | None = None
+
+    def look(self, with_status: bool) -> Seen | None:
+        """Return what is new since the last look; ``None`` if nothing is."""
+        figures, why = self._status() if with_status else (None, "")
+        found, gap = self._committed()
+        changes = [_described(one) for one in found[-_SHOWN_CHANGES:]]
+        if figures is None and not why and not found and not gap:
+            return None
+        return Seen(figures, why, changes, len(found) - len(changes), gap, self._last)
+
+    def close(self) -> None:
+        """End the subscription; a later look begins where it ended."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.close()
+
+    def _status(self) -> tuple[Row | None, str]:
+        """Return figures that differ from those before, or why there are none."""
+        if self._store.paths is None:
+            return None, ""
+        seen = look(self._store.paths)
+        known = _steady(seen) if isinstance(seen, Status) else seen
+        if known == self._known:
+            return None, ""
+        self._known = known
+        if isinstance(known, str):
+            self._writes = None
+            return None, known
+        if self._writes is not None:
+            self._curve.append(max(0, known["writes"] - self._writes))
+        self._writes = known["writes"]
+        return {**known, "curve": list(self._curve)}, ""
+
+    def _committed(self) -> tuple[list[Changed], bool]:
+        changes, gap = list[Changed](), False
+        with contextlib.suppress(HermesActorError, OSError):
+            stream = self._stream()
+            while stream is not None and len(changes) < _MOST_CHANGES:
+                change = stream.get(0)
+                if change is None:
+                    break
+                if isinstance(change, Gap):
+                    gap, self._last = True, change.through
+                    continue
+                changes.append(change)
+                self._last = change.commit_no or self._last
+        return changes, gap
+
+    def _stream(self) -> Subscription | None:
+        """Return the subscription; ``None`` while no actor runs, because it would start one."""
+        paths = self._store.paths
+        if paths is not None and lock_holder(paths) is None:
+            return None
+        if self._changes is None:
+            if paths is not None:
+                kind = {"kind": self._store.kind}
+                stream = ActorChangeStream(
+                    paths, self._last, limits.DEFAULT_TIMEOUT_SECONDS, **kind
+                )
+                self._changes = Subscription(stream)
+            elif self._store.kind == AGENTS:
+                self._changes = self._store.agents.subscribe(self._last)
+            else:
+                port = self._store.sessions._opened_port()
+                self._changes = Subscription(
+                    port.subscribe(self._last, limits.DEFAULT_TIMEOUT_SECONDS)
+                )
+        return self._changes
+
+
+def _steady(status: Status) -> Row:
+    """Return the figures of a status that stand still while nothing happens."""
+    return {name: value for name, value in figures_of(status).items() if name not in _VOLATILE}
+
+
+def _described(change: Changed) -> Row:
+    return {
+        "commit_no": change.commit_no,
+        "op": change.op,
+        "session_id": change.session_id,
+        "table": change.table,
+        "agent_id": change.agent_id,
+    }

@@ -1,0 +1,130 @@
+"""The command as a process: its address, its end, other hosts, many reads, slow browsers."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import pytest
+from support.web import WebProcess
+
+from hermes_actor.web.stores import READS, Stores
+
+
+def test_pages_are_served_until_interrupted(shared_process):
+    with shared_process.client() as client:
+        assert "s0001" in client.get("/s/state.db/sessions").text
+        assert client.get("/s/state.db/session?id=hostile").status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_by_a_signal(shared_home, number):
+    with (
+        WebProcess(shared_home, "--read-only") as web,
+        web.client() as client,
+        client.stream("GET", "/s/state.db/events") as events,
+    ):
+        assert events.status_code == 200
+        code, said = web.end(number)
+    assert code in (130, -number)
+    assert "Traceback" not in said
+
+
+def test_a_port_in_use_is_named(shared_home):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes_actor", "web", "--port", str(port), "--home",
+             str(shared_home)],
+            capture_output=True, text=True, timeout=90,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_rebinding_is_refused_by_the_process(shared_process):
+    host, port = shared_process.base.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
+        request = (
+            f"GET /?token={shared_process.token} HTTP/1.1\r\nHost: evil.example:{port}\r\n\r\n"
+        )
+        sock.sendall(request.encode())
+        assert sock.recv(1000).startswith(b"HTTP/1.1 421")
+
+
+def test_an_unsafe_address_is_refused(shared_home):
+    done = subprocess.run(
+        [sys.executable, "-m", "hermes_actor", "web", "--address", "0.0.0.0", "--port", "0",
+         "--json", "--home", str(shared_home)],
+        capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "--tls-certificate" in json.loads(done.stdout or done.stderr)["error"]
+
+
+def test_an_unknown_store_is_an_error(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "hermes_actor", "web", "--port", "0", "--store",
+         str(tmp_path / "none.db")],
+        capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "there is no store at" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reads_of_a_store_are_few_at_a_time(shared_home):
+    (store,) = [one for one in Stores(shared_home).all() if one.name == "state.db"]
+    running, most, guard = 0, 0, threading.Lock()
+    full = threading.Barrier(READS)
+
+    def read():
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        full.wait(60)
+        with guard:
+            running -= 1
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3 * READS):
+                tasks.start_soon(store.read, read)
+
+    anyio.run(main)
+    assert most == READS
+
+
+def test_a_browser_that_does_not_read_slows_no_other(shared_process):
+    host, port = shared_process.base.removeprefix("http://").split(":")
+    lazy = []
+    try:
+        for _ in range(20):
+            sock = socket.create_connection((host, int(port)), timeout=60)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.append(sock)
+            head = (
+                f"GET /s/state.db/message?session=hostile&id=PLACE HTTP/1.1\r\nHost: {host}:{port}"
+            )
+            with_token = f"{head}\r\nAuthorization: Bearer {shared_process.token}\r\n\r\n"
+            sock.sendall(with_token.replace("PLACE", large_message(shared_process)).encode())
+        with shared_process.client() as client, ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda _: client.get("/s/state.db/sessions"), range(40)))
+        assert {answer.status_code for answer in answers} == {200}
+    finally:
+        for sock in lazy:
+            sock.close()
+
+
+def large_message(web):
+    with web.client() as client:
+        found = client.get("/api/stores/state.db/session?id=hostile").json()["messages"]
+    return str(found[-1]["id"])
