@@ -140,6 +140,10 @@ CLIENT_MESSAGES: dict[str, Struct] = {
     "lease.run": wire.LeaseRun(ask=-3, lease=4, statement=Raw(pack(SELECT))),
     "lease.commit": wire.LeaseCommit(seq=4, lease=4, after=43, acked_through=3),
     "lease.commit.defaults": wire.LeaseCommit(seq=1, lease=1),
+    "lease.commit.last": wire.LeaseCommit(
+        seq=4, lease=4, after=43, acked_through=3,
+        last=Raw(pack(ops.SqlRun(steps=[ops.SqlStep(sql="DELETE FROM t")]))),
+    ),
     "lease.rollback": wire.LeaseRollback(ask=-4, lease=4),
     "status": wire.StatusRequest(ask=-1),
     "drain": wire.Drain(ask=-1),

@@ -4,8 +4,9 @@
 
 Two programs. *insert*: one INSERT per write, in autocommit mode, with a timeout of one second.
 *append*: the peer's own `append_message`, a transaction of several statements, unchanged; its
-module gets the one or the other `sqlite3`. Plain `sqlite3` runs in WAL mode with synchronous=FULL,
-so that an acknowledgement means the same on both sides. Each writer is a process; sides take turns,
+module gets the one or the other `sqlite3`, and its connection is not prompt: the module takes any
+error in a transaction as its end. Plain `sqlite3` runs in WAL mode with synchronous=FULL, so that
+an acknowledgement means the same on both sides. Each writer is a process; sides take turns,
 each round on a fresh file; figures are medians over rounds, ratios medians over pairs of rounds.
 `--slow-disk` gives every sync of either side 5 ms more. After each round the file is compared
 with what was acknowledged; the exit code says whether they agree. Times are reported, never
@@ -111,6 +112,8 @@ def _append(worker: Worker, side: str) -> Program:
     db = state.SessionDB(Path(worker.store))
     if side == "sqlite3":
         db._conn.execute("PRAGMA synchronous = FULL")
+    else:
+        db._conn.prompt = False
     db.create_session(worker.name, "cli")
     return lambda number: db.append_message(worker.name, "user", f"{number} {TEXT}"), db.close
 

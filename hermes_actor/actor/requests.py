@@ -318,7 +318,8 @@ class RequestTracker(Generic[R]):
         if lease is not None and not lease.has_commit:
             # Also if it is over: it says why.
             lease.has_commit = True
-            lease.put(jobs.LeaseStep(None, request, finish))
+            last = None if message.last == wire.NIL else message.last
+            lease.put(jobs.LeaseStep(last, request, finish))
             return None
         # The lease was another connection's, or was committed: only its receipt can answer.
         return jobs.Call(finish, request)

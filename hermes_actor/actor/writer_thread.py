@@ -134,6 +134,7 @@ class WriterThread:
                 sent=self._unflushed.flush,
                 measured=self._measured,
                 on_broken=lambda: self._stop_at_once(writer.connection),
+                shares_syncs=True,
             )
         except BaseException as error:
             # BaseException: a SystemExit here would end this thread alone, without a trace. Noted

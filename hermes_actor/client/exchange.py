@@ -133,10 +133,12 @@ class Exchange:
         _, data = self.protocol.request(operation, actor_timeout(deadline - reply.began), reply)
         self._queue(reply, data)
 
-    def commit_lease(self, number: int, deadline: float, sent: list[PendingReply]) -> None:
+    def commit_lease(
+        self, number: int, deadline: float, sent: list[PendingReply], last: bytes | None
+    ) -> None:
         """Queue the commit of a lease, whose reply is appended to *sent* first."""
         sent.append(reply := _reply(deadline))
-        _, data = self.protocol.commit_lease(number, reply)
+        _, data = self.protocol.commit_lease(number, reply, last)
         self._queue(reply, data)
 
     def ask(self, make: Any, deadline: float) -> PendingReply:

@@ -135,6 +135,13 @@ class SqlLease(Protocol):
         """
         ...
 
+    def run_and_commit(self, last: SqlRun) -> SqlReply:
+        """Run *last*, then commit as :meth:`commit` does, in one step where that is possible.
+
+        With an error of a statement in the reply everything was rolled back.
+        """
+        ...
+
     def commit(self) -> None:
         """Return when it is committed and synced. The ``executed`` of an error says if it was.
 

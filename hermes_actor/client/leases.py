@@ -141,19 +141,28 @@ class _Steps:
             deadline,
         )
 
-    def commit(self, deadline: float) -> None:
-        """Commit, on whatever connection: the actor knows by the number whether it has."""
+    def commit(self, deadline: float, last: bytes | None = None) -> bytes:
+        """Commit, on whatever connection: the actor knows by the number whether it has.
+
+        *last* is an encoded run that goes with it; its reply is returned.
+        """
         connection, sent = self._connection, list[PendingReply]()
         try:
             with connection.lock:
-                connection.exchange.commit_lease(self._number, deadline, sent)
-            connection.wait(sent)  # which sends it
+                connection.exchange.commit_lease(self._number, deadline, sent, last)
+            result = connection.wait(sent)  # which sends it
         except BaseException:
             # Of one that has left only a reply says more. One that has not is taken back.
             if not sent or connection.withdraw(sent):
                 self.leave(deadline)
             raise
         self._taken.clear()
+        return result
+
+    @property
+    def takes_last(self) -> bool:
+        """True if statements can go with the commit."""
+        return self._connection.protocol.takes_last
 
     def rollback(self, deadline: float) -> None:
         """End the transaction. Raises :class:`LeaseLost` if it has ended with its connection."""
@@ -279,6 +288,19 @@ class ActorSqlLease:
     def commit(self) -> None:
         """Return when it is committed and synced. The ``executed`` of an error says if it was."""
         self._steps.commit(self._deadline())
+
+    def run_and_commit(self, last: SqlRun) -> SqlReply:
+        """Run *last* and commit; with an error in the reply everything was rolled back."""
+        encoded = encode(last)
+        if encoded is not None and self._steps.takes_last:
+            result = self._steps.commit(self._deadline(), encoded)
+            return decode_result(result, SqlReply)  # type: ignore[no-any-return]
+        reply = self.run(last)
+        if reply.error is None:
+            self.commit()
+        else:
+            self.give_up()
+        return reply
 
     def rollback(self) -> None:
         """Undo the transaction. Raises as :meth:`run` if it has ended, and was undone, before."""

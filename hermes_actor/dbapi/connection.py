@@ -161,6 +161,8 @@ class Connection(RoutedConnection):
     @property
     def total_changes(self) -> int:
         """Rows that statements of this connection have changed, here and in the actor."""
+        if self._target is not None:
+            self._send_held()
         here: int = _native_total_changes.__get__(self)
         return here + self._remote_changes
 

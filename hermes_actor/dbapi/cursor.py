@@ -12,6 +12,7 @@ from hermes_actor.sqlite import sqlite3
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hermes_actor.dbapi.held_statements import Held
     from hermes_actor.dbapi.presentation import ShownRows
     from hermes_actor.dbapi.routed_connection import RoutedConnection
 
@@ -27,6 +28,8 @@ class Cursor(sqlite3.Cursor):
     _rowcount: int | None = None
     _lastrowid: int | None = None
     _shown: ShownRows | None = None
+    _held: Held | None = None
+    """Its statement, while that waits for the next request."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Self:
         """Run one statement, here or in the actor."""
@@ -58,6 +61,7 @@ class Cursor(sqlite3.Cursor):
     @property
     def rowcount(self) -> int:
         """Rows that the last statement has changed; -1 for other statements."""
+        self._send_held()
         if self._rowcount is not None:
             return self._rowcount
         count: int = _native_rowcount.__get__(self)
@@ -66,7 +70,13 @@ class Cursor(sqlite3.Cursor):
     @property
     def lastrowid(self) -> int | None:
         """The row id that the connection has inserted last, as of the last :meth:`execute`."""
+        self._send_held()
         return self._lastrowid
+
+    def _send_held(self) -> None:
+        """Have the statement run now, if it waits: its result is asked for."""
+        if self._held is not None and (connection := self._owner()) is not None:
+            connection._send_held()
 
     def _owner(self) -> RoutedConnection | None:
         """Return the connection if writes of it may go to an actor."""

@@ -18,7 +18,8 @@ from msgspec import structs
 
 from hermes_actor.dbapi import actor_port
 from hermes_actor.dbapi.cursor import Cursor, buffer
-from hermes_actor.dbapi.errors import as_sqlite3, busy_snapshot
+from hermes_actor.dbapi.errors import as_sqlite3, busy_snapshot, from_actor
+from hermes_actor.dbapi.held_statements import HeldStatements, show
 from hermes_actor.dbapi.presentation import Presenter
 from hermes_actor.dbapi.private_objects import PrivateObjects, ask
 from hermes_actor.dbapi.statements import SCHEMA, words
@@ -63,6 +64,12 @@ class OwnedConnection(BaseConnection):
     _client: ActorClient | None = None
     _remote_changes = 0
 
+    prompt = True
+    """False: ``BEGIN IMMEDIATE``, and statements of a write transaction whose counters are not
+    asked for, wait and travel with the next request. That spares most round trips. Their errors
+    come then, at the latest with the commit, and the write lock is taken with the first
+    statement."""
+
     lease_seconds: float | None = None
     """Longest time of one write transaction, if the limit of the file is too short for it. The
     status of the actor shows such a transaction and its holder."""
@@ -85,6 +92,7 @@ class OwnedConnection(BaseConnection):
         self._private = PrivateObjects()
         self._presenter = Presenter(detects_types=bool(detect_types & sqlite3.PARSE_DECLTYPES))
         self._settings: dict[str, int | str] = {}
+        self._held = HeldStatements()
         self._reading: weakref.WeakSet[Cursor] = weakref.WeakSet()
         # Statements that bring the native transaction to where it is; the first one only if it was
         # not begun by a savepoint.
@@ -140,7 +148,8 @@ class OwnedConnection(BaseConnection):
         """Take the write lock for a transaction that has begun with the word for it."""
         transaction = self._new_transaction()
         try:
-            transaction.open()
+            if self.prompt:
+                transaction.open()
             self._transaction = transaction
         except BaseException:
             transaction.give_up()
@@ -152,16 +161,30 @@ class OwnedConnection(BaseConnection):
         if any(words(one.sql)[0] in SCHEMA for one in steps):
             self._is_schema_stale = True
         self._is_stale = True
+        held = self._held.take()
         if self._transaction is not None:
-            reply = self._run_open(self._transaction, self._run_of(steps))
+            run = self._run_of([*(one.step for one in held), *steps])
+            reply = self._run_open(self._transaction, run)
         elif self.in_transaction:
             reply = self._open_writing(steps)
         else:
             run = self._run_of(steps)
             with as_sqlite3():
                 reply = self._port().run(run, self._wait_seconds)
+        before = self._last_rowid
         self._count(reply)
+        if held:
+            show(held, reply, before)
+            if len(reply.results) < len(held) and reply.error is not None:
+                raise self._private.explained(from_actor(reply.error))
+            reply = structs.replace(reply, results=reply.results[len(held) :])
         return reply
+
+    def _send_held(self) -> None:
+        """Run the statements that wait."""
+        with self._lock:
+            if self._held:
+                self._send([])
 
     def _run_open(self, transaction: WriteTransaction, run: SqlRun) -> SqlReply:
         try:
@@ -247,16 +270,29 @@ class OwnedConnection(BaseConnection):
         self._is_stale = True
         try:
             if commit:
-                transaction.commit()
+                self._commit(transaction)
             else:
+                self._held.drop()
                 transaction.rollback()
             self._transaction = None
         except BaseException:
             self._lose()
             raise
 
+    def _commit(self, transaction: WriteTransaction) -> None:
+        held = self._held.take()
+        reply = transaction.commit(self._run_of([one.step for one in held]) if held else None)
+        if reply is None:
+            return
+        before = self._last_rowid
+        self._count(reply)
+        show(held, reply, before)
+        if reply.error is not None:
+            raise self._private.explained(from_actor(reply.error))
+
     def _lose(self) -> None:
         """Roll back here what is rolled back in the actor."""
+        self._held.drop()
         if self._transaction is not None:
             # A statement may have ended the transaction; its lease would stay, and others wait.
             self._transaction.give_up()

@@ -109,3 +109,10 @@ def many(sql: str, rows: list[Bound]) -> SqlStep:
     if rows and isinstance(rows[0], dict):
         return SqlStep(sql=sql, named_rows=[row for row in rows if isinstance(row, dict)])
     return SqlStep(sql=sql, rows=[row for row in rows if isinstance(row, list)])
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes *value* takes on the wire."""
+    if isinstance(value, Blob):
+        return 9 + len(value.b)
+    return 9 + len(value) if isinstance(value, str) else 9

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
-from hermes_actor.dbapi.parameters import Bound, bind, many
+from hermes_actor.dbapi.parameters import Bound, bind, many, size_of
 from hermes_actor.dbapi.statements import one_by_one, words
 from hermes_protocol.operations import SqlStep
-from hermes_protocol.values import Blob
 
 __all__ = ["TriedRows", "chunks", "count_together"]
 
@@ -49,20 +48,13 @@ def chunks(sql: str, rows: Iterator[Any]) -> Iterator[SqlStep]:
                 yield many(sql, full)
             chunk.append(bound)
             values = bound.values() if isinstance(bound, dict) else bound
-            size += sum(_size(value) for value in values)
+            size += sum(size_of(value) for value in values)
     except Exception:
         if chunk:
             yield many(sql, chunk)
         raise
     if chunk:
         yield many(sql, chunk)
-
-
-def _size(value: Any) -> int:
-    """Return about how many bytes *value* takes on the wire."""
-    if isinstance(value, Blob):
-        return 9 + len(value.b)
-    return 9 + len(value) if isinstance(value, str) else 9
 
 
 def count_together(statements: list[str], start: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from hermes_actor.dbapi import pragmas
 from hermes_actor.dbapi.cursor import Cursor
 from hermes_actor.dbapi.errors import from_actor, is_readonly
+from hermes_actor.dbapi.held_statements import may_wait
 from hermes_actor.dbapi.owned_connection import OwnedConnection
 from hermes_actor.dbapi.parameters import Bound, bind, step
 from hermes_actor.dbapi.private_objects import ask
@@ -49,6 +50,7 @@ class RoutedConnection(OwnedConnection):
         if not isinstance(sql, str):
             _NativeCursor.execute(cursor, sql, parameters)  # raises TypeError
         with self._lock:
+            cursor._held = None  # if it waits, it runs all the same, without a cursor
             first, second = words(sql)
             if first == "PRAGMA" and self._run_pragma(cursor, sql):
                 pass
@@ -56,7 +58,7 @@ class RoutedConnection(OwnedConnection):
                 self._run_in_lease(cursor, first, second, sql, parameters)
             else:
                 self._try_here(cursor, first, second, sql, parameters)
-            if first:
+            if first and cursor._held is None:
                 cursor._lastrowid = self._last_rowid
 
     def _try_here(self, cursor: Cursor, first: str, second: str, sql: str, parameters: Any) -> None:
@@ -122,7 +124,10 @@ class RoutedConnection(OwnedConnection):
             inside(_NativeCursor.execute, cursor, sql, parameters)  # says: not in a transaction
             self._private.look_for_tables(self)
             return
-        if self._private.exist or may_run_anywhere(first, second, sql):
+        here = may_run_anywhere(first, second, sql)
+        if here:
+            self._send_held()  # it may ask for their counters
+        if self._private.exist or here:
             if inside(self._private.run_without_file, cursor, sql, parameters):
                 self._ran_here(cursor, first, second, sql, True)
                 return
@@ -131,7 +136,11 @@ class RoutedConnection(OwnedConnection):
         self._private.authorize(self, sql, parameters)
         bound = bind(parameters, sql)
         self._trace(sql, parameters)
-        self._take(cursor, first, sql, bound, self._send([step(sql, bound)]))
+        if not self.prompt and may_wait(first, sql) and not self._held.is_full:
+            self._is_stale = True
+            self._held.add(cursor, step(sql, bound))
+        else:
+            self._take(cursor, first, sql, bound, self._send([step(sql, bound)]))
 
     def _control_lease(self, cursor: Cursor, first: str, sql: str) -> None:
         """Run transaction control while there is a lease: there first, then here."""
@@ -174,7 +183,7 @@ class RoutedConnection(OwnedConnection):
             _NativeCursor.executemany(cursor, sql, rows)  # raises TypeError
         with self._lock:
             first, _ = words(sql)
-            cursor._rowcount = cursor._shown = None
+            cursor._rowcount = cursor._shown = cursor._held = None
             was_open = self.in_transaction
             if self._transaction is not None:
                 if first not in DML:

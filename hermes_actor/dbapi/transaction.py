@@ -107,9 +107,13 @@ class WriteTransaction:
         return reply
 
     def run(self, run: SqlRun) -> SqlReply:
-        """Run statements, in another lease than before if that was lost."""
-        self._note_writes(run)
+        """Run statements, in another lease than before if that was lost, or with which it opens."""
         try:
+            if not self.is_open and not self._leases:
+                opened = self.open(run)
+                assert opened is not None
+                return opened
+            self._note_writes(run)
             with as_sqlite3():
                 while True:
                     try:
@@ -125,18 +129,36 @@ class WriteTransaction:
         self._journal.add(run, reply)
         return reply
 
-    def commit(self) -> None:
+    def commit(self, last: SqlRun | None = None) -> SqlReply | None:
         """Return when everything is committed and synced, once, however often it was sent.
 
-        After any error it is rolled back, unless its text says that the outcome is unknown.
+        *last* travels with the commit; with an error of a statement in its reply, which is
+        returned, everything is rolled back. After any other error it is rolled back, unless its
+        text says that the outcome is unknown.
         """
+        if not self._leases:
+            if last is None:
+                return None  # not opened: there was nothing to travel with
+            reply = self.run(last)
+            if reply.error is not None:
+                self.rollback()
+                return reply
+            self.commit()
+            return reply
+        answer: SqlReply | None = None
+        if last is not None:
+            self._note_writes(last)
         try:
             with as_sqlite3():
                 while True:
                     try:
                         lease = self._leases[-1]
-                        # Nothing to commit, number and sync; but that the lock was held is asked.
-                        (lease.commit if self._may_have_written else lease.rollback)()
+                        if last is not None:
+                            answer = lease.run_and_commit(last)
+                        else:
+                            # Nothing to commit, number and sync; but that the lock was held is
+                            # asked.
+                            (lease.commit if self._may_have_written else lease.rollback)()
                         break
                     except LeaseLost as error:
                         # Not committed: a commit whose answer was lost is answered by its receipt.
@@ -146,6 +168,7 @@ class WriteTransaction:
             raise
         self.is_open = False
         self._leases.clear()
+        return answer
 
     def rollback(self) -> None:
         """Undo everything. Never raises: what the actor cannot be asked for it does by itself."""

@@ -44,6 +44,15 @@ class EmbeddedLease:
         """
         return cast("SqlReply", self._ask(run, None))
 
+    def run_and_commit(self, last: SqlRun) -> SqlReply:
+        """Run *last* and commit; with an error in the reply everything was rolled back."""
+        reply = self.run(last)
+        if reply.error is None:
+            self.commit()
+        else:
+            self.rollback()
+        return reply
+
     def commit(self) -> None:
         """Commit as one change; returns once it is durable.
 

@@ -250,7 +250,7 @@ class Stop(Job):
 
 
 class LeaseStep(NamedTuple):
-    """One step of a lease: a statement, a commit (with its request), or a rollback."""
+    """One step of a lease: a statement, a commit (with its request), both, or a rollback."""
 
     statement: SqlStatement | SqlRun | Raw | None
     commit: Request | None

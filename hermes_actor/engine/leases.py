@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes_actor.engine.connection import TransactionLost
 from hermes_actor.engine.jobs import Outcome, Request, decoded
@@ -190,7 +190,19 @@ class LeaseRunner:
         conn.execute(f"RELEASE {savepoint}")
         return result
 
-    def end(self, commit: Request | None) -> Outcome:
+    def run_and_end(
+        self, last: SqlRun | Raw, commit: Request, limit: StatementLimit | None = None
+    ) -> Outcome:
+        """Run *last* and commit, with its reply as the result; roll back if a statement fails."""
+        reply = self.run(last, limit)
+        if reply.error is None:
+            return self.end(commit, reply)
+        self._transaction.roll_back()
+        # Nothing is kept, so there is no receipt.
+        failed = structs.replace(reply, open=False)
+        return Outcome(Raw(encode_result(failed)), None, self._connection.commit_no)
+
+    def end(self, commit: Request | None, result: SqlReply | None = None) -> Outcome:
         """Commit as one operation, with a receipt if its request has a ticket; or roll back.
 
         The caller publishes the change.
@@ -203,7 +215,7 @@ class LeaseRunner:
             return Outcome(error=connection.broken_error())
         if not connection.conn.in_transaction:
             return Outcome(error=RequestError("a statement had ended the transaction"))
-        commit_no, encoded = connection.commit_no + 1, encode_result(None)
+        commit_no, encoded = connection.commit_no + 1, encode_result(result)
         try:
             if commit.ticket is not None:
                 answered = self._receipts.find(connection.conn, commit.ticket)

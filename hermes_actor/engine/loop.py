@@ -44,6 +44,7 @@ from hermes_actor.errors import (
 from hermes_actor.sqlite import sqlite3
 
 if TYPE_CHECKING:
+    from hermes_actor.engine.jobs import Request
     from hermes_actor.engine.statement_limit import StatementLimit
     from hermes_actor.engine.writer import Writer
 
@@ -78,15 +79,17 @@ def serve(
     measured: Callable[[int, float], None] = lambda _size, _seconds: None,
     on_broken: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
+    shares_syncs: bool = False,
 ) -> None:
     """Work until a :class:`Stop` is taken.
 
     *sent* is called after the replies of each batch, *measured* with the size and the duration of
     each. *on_broken* is called when the writer has broken, before anything of that batch is
-    answered. Raises :class:`ActorBroken` after that. Every job that was taken gets an outcome, even
-    when this function raises.
+    answered. With *shares_syncs* commits of leases share them, and are answered in another thread,
+    after the end of the lease. Raises :class:`ActorBroken` after *on_broken*. Every job that was
+    taken gets an outcome, even when this function raises.
     """
-    _Loop(writer, source, sent, measured, on_broken, clock).run()
+    _Loop(writer, source, sent, measured, on_broken, clock, shares_syncs).run()
 
 
 class _Loop:
@@ -98,6 +101,7 @@ class _Loop:
         measured: Callable[[int, float], None],
         on_broken: Callable[[], None],
         clock: Callable[[], float],
+        shares_syncs: bool,
     ) -> None:
         self._writer = writer
         self._source = source
@@ -105,6 +109,7 @@ class _Loop:
         self._measured = measured
         self._on_broken = on_broken
         self._clock = clock
+        self._shares_syncs = shares_syncs
         self._open: list[Job] = []
         self._barriers: list[IndexBarrier] = []
         self._owed = 0
@@ -419,7 +424,7 @@ class _Loop:
         writer = self._writer
         leases = writer.leases.limits(job.terms.seconds)
         # One that is alone syncs its commit itself: the change of thread would only cost time.
-        may_share = self._others_wait() or not self._shared.is_idle
+        may_share = self._shares_syncs and (self._others_wait() or not self._shared.is_idle)
         writer.leases.begin(job.deadline, job.terms.settings, may_share=may_share)
         # From the grant on: the wait for a foreign lock before it is a matter of the deadline.
         limit = writer.leases.limit(leases, lambda: job.is_gone)
@@ -427,7 +432,7 @@ class _Loop:
         try:
             first = None
             if job.terms.first is not None:
-                first = self._run_statement(job, job.terms.first, limit)
+                first = self._run_statement(job, job.terms.first, None, limit).result
             self._finish(job, Outcome(first))
             self._sent()
             self._running = 0
@@ -449,7 +454,7 @@ class _Loop:
         step = self._next_step(job, limit, idle)
         if step is None:
             return False
-        goes_on = step.statement is not None
+        goes_on = step.statement is not None and step.commit is None
         try:
             if step.statement is None:
                 outcome = self._writer.leases.end(step.commit)
@@ -457,7 +462,7 @@ class _Loop:
                 # A step that was sent ahead of the end of its client: others need not wait for it.
                 raise job.why_over()
             else:
-                outcome = Outcome(self._run_statement(job, step.statement, limit))
+                outcome = self._run_statement(job, step.statement, step.commit, limit)
         except DeadlineExceeded as error:
             # Over its limit: nothing of it is kept, so no later statement may run either.
             job.reason = self._reason(job, limit.cause or str(error))
@@ -494,10 +499,16 @@ class _Loop:
         # Without a look at the source: under steady load there is no other time for checkpoints.
         self._writer.checkpointer.run_if_due(waiting=True)
 
-    def _run_statement(self, job: Lease, statement: Any, limit: StatementLimit) -> Any:
+    def _run_statement(
+        self, job: Lease, statement: Any, commit: Request | None, limit: StatementLimit
+    ) -> Outcome:
+        """Run a statement of a lease, and its commit if it came along."""
+        leases = self._writer.leases
         job.is_running = True
         try:
-            return self._writer.leases.run(statement, limit)
+            if commit is None:
+                return Outcome(leases.run(statement, limit))
+            return leases.run_and_end(statement, commit, limit)
         finally:
             job.is_running = False
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import hermes_protocol.messages as wire
-from hermes_protocol.features import PLAIN, needed_features
+from hermes_protocol.features import LAST_WITH_COMMIT, PLAIN, needed_features
 from hermes_protocol.framing import (
     HEADER_BYTES,
     REPLY_MAX_BYTES,
@@ -231,9 +231,12 @@ class ClientProtocol:
         return number
 
     def commit_lease(
-        self, number: int, reply: PendingReply | None = None
+        self, number: int, reply: PendingReply | None = None, last: bytes | None = None
     ) -> tuple[PendingReply, bytes]:
-        """Return the commit of a lease, under the number that was reserved for it."""
+        """Return the commit of a lease, under the number that was reserved for it.
+
+        *last* is an encoded run that goes with it, where :attr:`takes_last`.
+        """
         reply = reply or PendingReply()
         reply.number = number
         message = wire.LeaseCommit(
@@ -241,8 +244,14 @@ class ClientProtocol:
             lease=number,
             after=self._commit_no,
             acked_through=self._acked_before(number),
+            last=wire.NIL if last is None else msgspec.Raw(last),
         )
         return reply, self._register(reply, message)
+
+    @property
+    def takes_last(self) -> bool:
+        """True if the actor runs what comes with the commit of a lease."""
+        return self.welcome is not None and LAST_WITH_COMMIT in self.welcome.features
 
     def unreserve(self, number: int) -> None:
         """Give back the number of a lease that ended without a commit, or is committed."""

@@ -1,4 +1,4 @@
-"""Features that both ends of a connection name in Hello and Welcome: the kind of the file.
+"""Features that both ends of a connection name in Hello and Welcome, such as the kind of the file.
 
 A client that needs a kind says so in its Hello and is rejected where the file is of another one.
 An actor says in its Welcome what it serves. Either may leave it out: a client without the feature
@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["AGENTS", "KINDS", "PLAIN", "SESSIONS", "kind_feature", "kind_in", "needed_features"]
+__all__ = [
+    "AGENTS",
+    "KINDS",
+    "LAST_WITH_COMMIT",
+    "PLAIN",
+    "SESSIONS",
+    "kind_feature",
+    "kind_in",
+    "needed_features",
+]
 
 SESSIONS = "sessions"
 """Files with sessions, messages and their full-text indexes."""
@@ -19,6 +28,9 @@ PLAIN = "plain"
 
 AGENTS = "agents"
 """Files of an agent store: many agents, each with a view of its own."""
+
+LAST_WITH_COMMIT = "lease.commit.last"
+"""The commit of a lease may bring the last statements."""
 
 KINDS = (SESSIONS, PLAIN, AGENTS)
 

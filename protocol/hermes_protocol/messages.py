@@ -260,12 +260,18 @@ class LeaseRun(_Message, frozen=True, kw_only=True, tag="lease.run"):
 
 
 class LeaseCommit(_Message, frozen=True, kw_only=True, tag="lease.commit"):
-    """Commit the lease. Numbered like a request and answered like one, with a receipt."""
+    """Commit the lease. Numbered like a request and answered like one, with a receipt.
+
+    ``last`` is a ``sql.run`` that runs before it; its reply is the result. If a statement of it
+    fails, the lease is rolled back, and the reply says why. Only to an actor with the feature
+    ``lease.commit.last``.
+    """
 
     seq: Seq
     lease: int
     after: int = 0
     acked_through: int = 0
+    last: Raw = NIL
 
 
 class LeaseRollback(_Message, frozen=True, kw_only=True, tag="lease.rollback"):
