@@ -449,6 +449,10 @@ AGENT_OPERATIONS: dict[str, ops.Operation[Any]] = {
         table="agent_secrets", agent_id="main", key=SECRET, column="value_ciphertext", old="a:b:c",
         new="d:e:f",
     )]),
+    "agents.compare.full": agents.AgentsCompare(items=[agents.Comparison(
+        table="agent_secrets", agent_id="main", key=SECRET, column="value_ciphertext", old="a:b:c",
+        new="d:e:f",
+    )], complete=True),
     "agents.provision": agents.AgentsProvision(agent_id="main", now=NOW, agent={"name": TEXT}),
     "agents.provision.full": agents.AgentsProvision(
         agent_id="main", now=NOW, agent={"workspace_dir": "/srv/main"},

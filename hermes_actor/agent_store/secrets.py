@@ -172,8 +172,8 @@ class Secrets(Subject):
     def rekey(self, new: Vault) -> int:
         """Encrypt every secret, token and credential of all agents with *new*; returns how many.
 
-        All or nothing: what the present key cannot open, or what changes meanwhile, ends it before
-        anything is written. Raises :class:`BadValue` or :class:`Conflict`.
+        All or nothing: what the present key cannot open, or what changes or comes meanwhile, ends
+        it before anything is written. Raises :class:`BadValue` or :class:`Conflict`.
         """
         old = self._store.needed_vault()
 
@@ -185,8 +185,7 @@ class Secrets(Subject):
             ]
 
         items = self._store.ask(collect)
-        if items:
-            self._store.submit(AgentsCompare(items=items))
+        self._store.submit(AgentsCompare(items=items, complete=True))
         self._store._vault = new
         return len(items)
 

@@ -57,6 +57,10 @@ class Rows(ABC):
         """Continue the numbers of *table* after the highest that is there."""
 
     @abstractmethod
+    def keep_from_growing(self, table: str) -> None:
+        """Let no other transaction insert into *table* before this one ends, where that can be."""
+
+    @abstractmethod
     def position(self, text: str, part: str) -> str:
         """Return the SQL of the place of *part* in *text*; 0 if it is not there."""
 
@@ -111,6 +115,9 @@ class FileRows(Rows):
 
     def raise_serial(self, table: str, serial: str) -> None:
         """Do nothing: a number that is inserted moves the sequence of AUTOINCREMENT."""
+
+    def keep_from_growing(self, table: str) -> None:
+        """Do nothing: there is one writer."""
 
     def position(self, text: str, part: str) -> str:
         return f"instr({text}, {part})"

@@ -102,9 +102,13 @@ class Comparison(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentsCompare(Operation[int], frozen=True, kw_only=True, tag="agents.compare"):
-    """Change every value that is as expected, or none at all. Result: how many."""
+    """Change every value that is as expected, or none at all. Result: how many.
+
+    With *complete* every ciphertext of the store must be among them.
+    """
 
     items: Annotated[list[Comparison], Meta(max_length=100_000)]
+    complete: bool = False
 
 
 # --- agents ----------------------------------------------------------------------------------

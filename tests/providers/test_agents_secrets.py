@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from support.agent_stores import KEY, OTHER_KEY
+from support.agent_stores import KEY, OTHER_KEY, open_agents
 
 from hermes_actor.agents.vault import Secret, Vault
 from hermes_actor.errors import BadValue, Conflict, NotConfigured, NotFound
@@ -242,8 +242,6 @@ def test_credentials_are_kept_apart(store, agents):
 
 
 def test_rekey_is_all_or_nothing(kind, tmp_path):
-    from support.agent_stores import open_agents
-
     with open_agents(kind, tmp_path / "agents.db") as all_:
         a, b = all_.of("a"), all_.of("b")
         a.secrets.set("K", "a")
@@ -262,3 +260,30 @@ def test_rekey_is_all_or_nothing(kind, tmp_path):
         with pytest.raises(BadValue, match="cannot open agent_secrets K of a"):
             with_key(a, KEY).secrets.rekey(Vault(OTHER_KEY))
         assert all_.rows("agent_secrets") == before
+
+
+@pytest.mark.parametrize("change", ["changed", "added", "deleted"])
+def test_rekey_gives_way_to_what_others_do_meanwhile(kind, tmp_path, change, monkeypatch):
+    """Between its reading and its writing: nothing may stay behind with the old key."""
+    with open_agents(kind, tmp_path / "agents.db") as all_:
+        a = all_.of("a")
+        a.secrets.replace_all({"A": "1", "B": "2"})
+        submit, others = all_.submit, all_.of("a")
+        act = {"changed": lambda: others.secrets.set("A", "new"),
+               "added": lambda: others.secrets.set("C", "3"),
+               "deleted": lambda: others.secrets.delete("B")}[change]  # fmt: skip
+
+        def late(operation):
+            monkeypatch.undo()
+            act()
+            return submit(operation)
+
+        monkeypatch.setattr(all_, "submit", late)
+        with pytest.raises(Conflict):
+            all_.secrets.rekey(Vault(OTHER_KEY))
+        kept = {"changed": {"A": "new", "B": "2"}, "added": {"A": "1", "B": "2", "C": "3"},
+                "deleted": {"A": "1"}}[change]  # fmt: skip
+        assert with_key(a, KEY).secrets.values() == kept
+        assert with_key(a, OTHER_KEY).secrets.values() == {}
+        assert all_.secrets.rekey(Vault(OTHER_KEY)) == len(kept)
+        assert with_key(a, OTHER_KEY).secrets.values() == kept

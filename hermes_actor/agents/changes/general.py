@@ -6,7 +6,7 @@ from hermes_actor.agents import verbs
 from hermes_actor.agents.changes.registry import applies
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.schema import quoted
-from hermes_actor.agents.tables import Table
+from hermes_actor.agents.tables import TABLES, Table
 from hermes_actor.agents.values import checked, complete_row, scope_of, shown, table_named
 from hermes_actor.errors import BadValue, Conflict
 from hermes_protocol.agents import (
@@ -72,6 +72,8 @@ def replace(rows: Rows, op: AgentsReplace) -> int:
 @applies(AgentsCompare)
 def compare(rows: Rows, op: AgentsCompare) -> int:
     """Change values that are as expected; a single other one undoes all."""
+    if op.complete:
+        _check_complete(rows, len(op.items))
     for item in op.items:
         table = table_named(item.table)
         column = table.column(item.column)
@@ -83,6 +85,22 @@ def compare(rows: Rows, op: AgentsCompare) -> int:
             raise Conflict(f"{table.thing} {named} of {item.agent_id} has changed meanwhile")
         verbs.update(rows, table, item.agent_id, item.key, {item.column: item.new})
     return len(op.items)
+
+
+def _check_complete(rows: Rows, wanted: int) -> None:
+    """Raise :class:`Conflict` unless the store has as many ciphertexts as the caller has seen."""
+    sealed = [(t.name, c.name) for t in TABLES.values() for c in t.columns if c.secret]
+    for table, _ in sealed:
+        rows.keep_from_growing(table)
+    there = sum(
+        int(rows.value(f'SELECT COUNT(*) AS n FROM @{table} WHERE "{column}" IS NOT NULL'))
+        for table, column in sealed
+    )
+    if there != wanted:
+        raise Conflict(
+            f"the store has {there} secrets, tokens and credentials, and {wanted} a moment ago:"
+            " nothing was changed; try again"
+        )
 
 
 @applies(AgentsCopy)

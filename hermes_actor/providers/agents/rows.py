@@ -47,6 +47,9 @@ class _ServerRows(Rows):
 class PostgreSQLRows(_ServerRows):
     """Rows of PostgreSQL."""
 
+    def keep_from_growing(self, table: str) -> None:
+        self._execute(f"LOCK TABLE @{table} IN SHARE ROW EXCLUSIVE MODE", None)
+
     def insert_numbered(self, sql: str, serial: str, values: Row) -> int:
         return int(self._execute(f'{sql} RETURNING "{serial}"', values).scalar_one())
 
@@ -85,6 +88,9 @@ class MySQLRows(_ServerRows):
 
     def raise_serial(self, table: str, serial: str) -> None:
         """Do nothing: a number that is inserted moves AUTO_INCREMENT."""
+
+    def keep_from_growing(self, table: str) -> None:
+        """Do nothing: a lock of a table would commit what was done before it."""
 
     def position(self, text: str, part: str) -> str:
         return f"INSTR({text}, {part})"
