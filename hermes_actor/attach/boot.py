@@ -3,8 +3,8 @@ imports it at the start of every interpreter.
 
 So it uses the standard library alone, imports almost nothing of it, and never raises: whatever
 fails here leaves the program as it was. Modules of hermes-agent that import ``sqlite3`` get another
-module under that name, whose ``connect`` decides by path. No other module of the process sees
-it: ``sqlite3`` itself is not changed.
+module under that name, whose ``connect`` decides by path; those that copy or remove folders get
+another ``shutil``. No other module of the process sees them: the real ones are not changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ __all__ = ["SCHEME", "install", "is_store"]
 SCHEME = 1
 """Version of the settings that a copy of this file takes."""
 
-_SQLITE = ("sqlite3", "sqlite3.dbapi2")
+_BOUND = ("sqlite3", "sqlite3.dbapi2", "shutil")
+"""Modules that hermes-agent gets another one for."""
 _SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _COPIES = frozenset({"backups", "checkpoints", "hermes-agent", "sandboxes", "state-snapshots"})
 """Folders of a home whose databases are copies, or belong to another program."""
@@ -108,7 +109,7 @@ class _Finder:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
         self._names = _names(settings)
-        self._face: ModuleType | None = None
+        self._faces: dict[str, ModuleType] = {}
         self._builtins: dict[str, Any] | None = None
         self._asked: set[str] = set()
 
@@ -146,12 +147,12 @@ class _Finder:
         self._settings["homes"] = [*self._settings["homes"], os.path.realpath(home)]
 
     def bind(self, module: ModuleType, code: CodeType) -> None:
-        """Give *module* another ``sqlite3``, if its *code* imports one anywhere."""
+        """Give *module* another ``sqlite3`` and ``shutil``, if its *code* uses one anywhere."""
         warning = self._settings.get("warning")
         if warning:
             if module.__name__ == "hermes_state":
                 _say(warning)
-        elif _imports_sqlite(code):
+        elif _uses_bound(code):
             if self._builtins is None:
                 self._builtins = self._with_own_import()
             # Functions keep the builtins of their module, so that their imports are seen as well.
@@ -180,11 +181,14 @@ class _Finder:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            if level or name not in _SQLITE:
+            if level or name not in _BOUND:
                 return builtins.__import__(name, globals, locals, fromlist or (), level)
-            if self._face is None:
-                self._face = self._make_face(builtins.__import__("sqlite3"))
-            return self._face
+            base = name.partition(".")[0]
+            if base not in self._faces:
+                native = builtins.__import__(base)
+                make = self._make_shutil if base == "shutil" else self._make_face
+                self._faces[base] = make(native)
+            return self._faces[base]
 
         return {**vars(builtins), "__import__": import_module}
 
@@ -204,6 +208,38 @@ class _Finder:
         connect.__doc__ = native.connect.__doc__
         face.connect = connect
         return face  # type: ignore[no-any-return]
+
+    def _make_shutil(self, native: Any) -> ModuleType:
+        face: Any = type(sys)("shutil", native.__doc__)
+        face.__dict__.update(vars(native))
+
+        def bound(name: str, ours: str) -> Callable[..., Any]:
+            original = getattr(native, name)
+
+            def call(path: Any, *arguments: Any, **named: Any) -> Any:
+                return self._of_folder(path, ours, original)(path, *arguments, **named)
+
+            for attribute in ("__doc__", "__name__"):
+                setattr(call, attribute, getattr(original, attribute))
+            # `shutil.rmtree.avoids_symlink_attacks` is asked for by programs.
+            call.__dict__.update(vars(original))
+            return call
+
+        face.copytree = bound("copytree", "copy_tree")
+        face.rmtree = bound("rmtree", "remove_tree")
+        return face  # type: ignore[no-any-return]
+
+    def _of_folder(self, path: Any, ours: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return our function for a folder in an attached home, else the *original*."""
+        try:
+            real = os.path.realpath(os.fsdecode(path)) + os.sep
+            if any(real.startswith(home + os.sep) for home in self._settings["homes"]):
+                from hermes_actor.attach import folders
+
+                return getattr(folders, ours)  # type: ignore[no-any-return]
+        except Exception as error:
+            _say(f"{ours} is not attached: {error!r}")
+        return original
 
     def _is_owned(self, database: Any, uri: object) -> bool:
         try:
@@ -292,13 +328,15 @@ class _Loader:
             _say(f"{module.__name__} is not replaced: {error!r}")
 
 
-def _imports_sqlite(code: CodeType) -> bool:
-    """Return True if *code*, or a function in it, has the name of the module."""
+def _uses_bound(code: CodeType) -> bool:
+    """Return True if *code*, or a function in it, has a name that we bind."""
     kind = type(code)
     found = [code]
     for one in found:  # all names of a program are looked at: no set, no generator
         names = one.co_names
         if "sqlite3" in names or "sqlite3.dbapi2" in names:
+            return True
+        if "rmtree" in names or "copytree" in names:
             return True
         for inner in one.co_consts:
             if type(inner) is kind:
