@@ -24,6 +24,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
 )
 
 from hermes_actor.errors import HermesActorError, Unsupported
@@ -158,6 +159,10 @@ class ServerDialect(ABC):
     def prepare(self, conn: Connection) -> None:
         """Detect, at every opening, what the server supports."""
 
+    @abstractmethod
+    def complete(self, engine: Engine) -> None:
+        """Build, at every opening, the indexes that an earlier version did not make."""
+
     # --- statements --------------------------------------------------------------------------
 
     @abstractmethod
@@ -214,6 +219,10 @@ class ServerDialect(ABC):
     @abstractmethod
     def before_nul(self, column: Column[Any]) -> ColumnElement[Any]:
         """Return the part of a text before its first NUL: all that SQLite's LIKE sees."""
+
+    def may_contain(self, conn: ServerConnection, terms: Sequence[str]) -> ColumnElement[bool]:
+        """Return a condition that an index answers, and every message with one of *terms* meets."""
+        return true()
 
     @abstractmethod
     def contains_words(

@@ -64,6 +64,7 @@ def ensure_schema(engine: Engine, dialect: ServerDialect) -> None:
         lacks_words = dialect.lacks_words(conn)
     if lacks_words:
         fill_words(engine, dialect, IS_WORDLESS)
+    dialect.complete(engine)
 
 
 def _format_now(engine: Engine, dialect: ServerDialect) -> int | None:

@@ -118,7 +118,8 @@ def _by_terms(conn: ServerConnection, statement: Select[Any], plan: Plan) -> Sel
         for term in plan.terms
         for column in SEARCHED
     ]
-    return statement.where(or_(*matches)).order_by(messages.c.timestamp.desc(), messages.c.id)
+    found = statement.where(conn.dialect.may_contain(conn, plan.terms), or_(*matches))
+    return found.order_by(messages.c.timestamp.desc(), messages.c.id)
 
 
 def _add_snippets(conn: ServerConnection, hits: list[Row], plan: Plan, tree: Node) -> None:

@@ -8,10 +8,11 @@ from functools import cache
 from typing import NamedTuple
 
 __all__ = [
-    "TRIGRAM", "Plan", "Route", "contains_cjk", "count_cjk", "is_cjk", "plan_query", "sanitize",
+    "CJK_RANGES", "TRIGRAM", "Plan", "Route", "contains_cjk", "count_cjk", "is_cjk", "plan_query",
+    "sanitize",
 ]  # fmt: skip
 
-_CJK_RANGES = (
+CJK_RANGES = (
     (0x3000, 0x303F),  # CJK symbols and punctuation
     (0x3040, 0x309F),  # Hiragana
     (0x30A0, 0x30FF),  # Katakana
@@ -27,7 +28,7 @@ TRIGRAM = 3
 
 def is_cjk(code_point: int) -> bool:
     """Return True for a code point of CJK punctuation, kana, ideographs or Hangul syllables."""
-    return any(low <= code_point <= high for low, high in _CJK_RANGES)
+    return any(low <= code_point <= high for low, high in CJK_RANGES)
 
 
 def contains_cjk(text: str) -> bool:

@@ -140,6 +140,9 @@ class MySQLDialect(ServerDialect):
     def prepare(self, conn: Connection) -> None:
         """Do nothing: no optional feature has to be detected."""
 
+    def complete(self, engine: Engine) -> None:
+        """Do nothing: every version has made the same indexes."""
+
     # --- statements --------------------------------------------------------------------------
 
     def insert_if_absent(

@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hermes_actor.errors import BadValue
 from hermes_actor.providers.sql.connection import ServerConnection
+from hermes_actor.providers.sql.postgresql import cjk_index
 from hermes_actor.providers.sql.schema import IS_WORDLESS, fill_words
 from hermes_actor.providers.sql.types import (
     StoredInteger,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.database import Database
     from hermes_actor.providers.sql.postgresql.dialect import PostgreSQLDialect
 
-__all__ = ["build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id"]
+__all__ = [
+    "build_search", "drop_search", "identity", "insert", "keep_last_id", "last_id", "make_index",
+]  # fmt: skip
 
 _IDENTITY = text(
     "SELECT (SELECT system_identifier FROM pg_control_system()) || ' ' || current_database()"
@@ -124,20 +127,20 @@ def _keep_sequence(table: str, column: str) -> str:
 
 
 def drop_search(conn: Connection) -> None:
-    """Drop both search indexes: inserting a row then costs a fraction."""
-    for index in ("hermes_actor_messages_words", "hermes_actor_messages_parts"):
+    """Drop the search indexes: inserting a row then costs a fraction."""
+    for index in ("hermes_actor_messages_words", "hermes_actor_messages_parts", cjk_index.INDEX):
         conn.execute(text(f"DROP INDEX IF EXISTS {index}"))
 
 
 def build_search(database: Database) -> None:
-    """Fill in the words of copied rows, then build both indexes, side by side if possible."""
+    """Fill in the words of copied rows, then build the indexes, side by side if possible."""
     dialect, engine = cast("PostgreSQLDialect", database.dialect), database.engine
     fill_words(engine, dialect, IS_WORDLESS)
     with ThreadPoolExecutor(1) as beside:
         with dialect.schema_lock(engine) as conn:
             longest, *others = dialect.search_indexes(conn)
             made = beside.submit(_make_indexes, engine, others)
-            _make_index(conn, longest)
+            make_index(conn, longest)
         # Committed before we wait: the other may queue behind a session that waits for our lock.
         try:
             made.result()
@@ -151,10 +154,11 @@ def build_search(database: Database) -> None:
 def _make_indexes(engine: Engine, indexes: list[Executable]) -> None:
     with engine.begin() as conn:
         for index in indexes:
-            _make_index(conn, index)
+            make_index(conn, index)
 
 
-def _make_index(conn: Connection, index: Executable) -> None:
+def make_index(conn: Connection, index: Executable) -> None:
+    """Execute a statement that builds an index, however long it takes."""
     conn.execute(_NO_LIMIT)
     # One of trigrams is built several times as fast when its entries fit.
     conn.execute(_MORE_MEMORY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, cast
@@ -17,14 +17,18 @@ from sqlalchemy import (
     Table,
     func,
     text,
+    true,
 )
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError
 
 from hermes_actor.api.provider import Capabilities
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.dialect import ServerDialect, Settings
+from hermes_actor.providers.sql.postgresql import cjk_index
 from hermes_actor.providers.sql.postgresql import notify as following
 from hermes_actor.providers.sql.postgresql import search as searching
+from hermes_actor.providers.sql.postgresql.bulk import make_index
 from hermes_actor.providers.sql.postgresql.connection import engine_of_url
 from hermes_actor.providers.sql.postgresql.errors import classify
 from hermes_actor.providers.sql.postgresql.one_statement import OneStatement, one_statement
@@ -55,6 +59,9 @@ _TRIGRAM_INDEX = (
     "CREATE INDEX IF NOT EXISTS hermes_actor_messages_parts"
     f" ON messages USING gin (({searching.PARTS}) {{schema}}.gin_trgm_ops)"
 )
+_KEY_OF_LOCK = "hashtext('hermes-actor ' || current_schema())"
+_LOCK = text(f"SELECT pg_advisory_xact_lock({_KEY_OF_LOCK})")
+_TRY_LOCK = text(f"SELECT pg_try_advisory_xact_lock({_KEY_OF_LOCK})")
 _EXTENSION_SCHEMA = text(
     "SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace"
     " WHERE extname = 'pg_trgm'"
@@ -103,9 +110,7 @@ class PostgreSQLDialect(ServerDialect):
         # One transaction: a process that dies in the middle leaves nothing behind, not even the
         # lock. The name of the schema is part of the key, as one database may hold many stores.
         with engine.begin() as conn:
-            conn.execute(
-                text("SELECT pg_advisory_xact_lock(hashtext('hermes-actor ' || current_schema()))")
-            )
+            conn.execute(_LOCK)
             yield conn
 
     def has_table(self, conn: Connection, name: str) -> bool:
@@ -148,7 +153,8 @@ class PostgreSQLDialect(ServerDialect):
         """Return the statements that build missing search indexes, the slowest first."""
         schema = self._extension(conn)
         trigrams = [] if schema is None else [text(_TRIGRAM_INDEX.format(schema=schema))]
-        return [*trigrams, text(_WORDS_INDEX)]
+        pairs = cjk_index.STATEMENTS if cjk_index.can_be_made(conn) else ()
+        return [*trigrams, text(_WORDS_INDEX), *map(text, pairs)]
 
     def _extension(self, conn: Connection) -> str | None:
         """Return the schema of ``pg_trgm``, which is created if allowed; ``None`` without it."""
@@ -175,6 +181,21 @@ class PostgreSQLDialect(ServerDialect):
                 " searches for it look at every message. Use a database that was made with"
                 " LC_CTYPE 'C.UTF-8', or that of a language, and TEMPLATE template0",
                 conn.execute(text("SELECT current_setting('lc_ctype')")).scalar(),
+            )
+
+    def complete(self, engine: Engine) -> None:
+        try:
+            with engine.begin() as conn:
+                if cjk_index.is_wanted(conn) and conn.execute(_TRY_LOCK).scalar():
+                    for statement in cjk_index.STATEMENTS:
+                        make_index(conn, text(statement))
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            _log.warning(
+                "the index for short CJK terms cannot be made, and searches for them look at every"
+                " message: %s",
+                self._first_line(error),
             )
 
     @staticmethod
@@ -223,6 +244,11 @@ class PostgreSQLDialect(ServerDialect):
     ) -> tuple[ColumnElement[bool], ColumnElement[Any]]:
         query = searching.words_query(tree, self._stems.of(conn, tree))
         return searching.words_match(query), searching.words_rank(query)
+
+    def may_contain(self, conn: ServerConnection, terms: Sequence[str]) -> ColumnElement[bool]:
+        found = cjk_index.candidates(terms)
+        # Asked each time: without the index the function would be called for every message.
+        return true() if found is None or not cjk_index.is_there(conn) else found
 
     words_column = staticmethod(searching.words_column)
     contains_part = staticmethod(searching.part_match)
