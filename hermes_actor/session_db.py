@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from hermes_actor.api.provider import Capabilities, SessionDBProvider
-from hermes_actor.client.file_queries import FileQueries
-from hermes_actor.client.reader import Reader
-from hermes_actor.compat.connection import ConnectionShim, Parameters
 from hermes_actor.compat.init_errors import record_init_error
 from hermes_actor.errors import BadConfig, HermesActorError
 from hermes_actor.paths import StorePaths, check_not_hijacked, default_db_path, resolve_paths
 from hermes_actor.sqlite import Connection, sqlite3
-from hermes_actor.store.guest_sql import names_index
 
 if TYPE_CHECKING:
+    from hermes_actor.client.file_queries import FileQueries
     from hermes_actor.client.interfaces import WriterPort
+    from hermes_actor.compat.connection import ConnectionShim, Parameters
     from hermes_actor.providers.resolve import StoreSpec
 
 __all__ = ["DEFAULT_DB_PATH", "SessionDB"]
@@ -115,6 +113,11 @@ class SessionDB(SessionDBProvider):
         if db_path == "":
             # Mostly a variable that is not set: it must not lead to the store of the home.
             raise ValueError("an empty text names no store; None is the store of HERMES_HOME")
+        # Late: what reads a file is of no use to a program that opens none.
+        from hermes_actor.client.file_queries import FileQueries
+        from hermes_actor.client.reader import Reader
+        from hermes_actor.compat.connection import ConnectionShim
+
         self.db_path = _default_path() if db_path is None else Path(db_path)
         self.db_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._timeout = timeout
@@ -182,6 +185,8 @@ class SessionDB(SessionDBProvider):
 
     def _execute_write(self, fn: Callable[[Any], R]) -> R:
         """Run ``fn(conn)`` inside one transaction of the writer; what it raises undoes it."""
+        from hermes_actor.compat.connection import ConnectionShim
+
         lease = self._opened_port().lease(self._timeout)
         try:
             result = fn(ConnectionShim(None, lease.execute, None))
@@ -201,6 +206,8 @@ class SessionDB(SessionDBProvider):
         return result
 
     def _read_sql(self, sql: str, parameters: Parameters) -> tuple[Any, list[Any]]:
+        from hermes_actor.store.guest_sql import names_index
+
         def run(conn: Connection) -> tuple[Any, list[Any]]:
             cursor = conn.cursor()
             cursor.row_factory = sqlite3.Row

@@ -11,7 +11,7 @@ from hermes_actor.api.change import Change, change
 from hermes_actor.api.maintenance import MaintenanceMethods
 from hermes_actor.store import queries
 from hermes_actor.store.rows import chunks
-from hermes_actor.store.sessions import titles
+from hermes_actor.store.sessions.title_text import sanitize_title
 from hermes_protocol.operations import Imported, MessageRow, SessionRow
 
 __all__ = ["ArchiveMethods"]
@@ -103,7 +103,7 @@ class ArchiveMethods(MaintenanceMethods):
             TitleInUse: a session has it, or it is kept for another one (a ``ValueError``).
             ValueError: it is too long.
         """
-        return Change(ops.TitleQueue(id=session_id, title=titles.sanitize_title(title)))
+        return Change(ops.TitleQueue(id=session_id, title=sanitize_title(title)))
 
     def get_queued_title(self, session_id: str) -> str | None:
         """Return the title that is kept for a session that does not exist yet, or ``None``."""
@@ -120,7 +120,7 @@ class ArchiveMethods(MaintenanceMethods):
             TitleInUse: a session that is no compression ancestor has it (a ``ValueError``).
             ValueError: it is too long.
         """
-        clean = titles.sanitize_title(title)
+        clean = sanitize_title(title)
         return Change(ops.SessionTitle(id=session_id, title=clean, move=True))
 
     def set_default_title(self, session_id: str, title: str) -> str | None:
@@ -133,7 +133,7 @@ class ArchiveMethods(MaintenanceMethods):
         Raises:
             ValueError: it is too long.
         """
-        clean = titles.sanitize_title(title)
+        clean = sanitize_title(title)
         if clean is None:
             return None
         return self._submit(ops.SessionTitleDefault(id=session_id, title=clean)) or None

@@ -9,7 +9,7 @@ import hermes_protocol.operations as ops
 from hermes_actor.api.base import Methods, token_of
 from hermes_actor.api.change import Change, change
 from hermes_actor.store import message_codec as _codec
-from hermes_actor.store import queries, replay
+from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_protocol.values import to_value
 
@@ -125,6 +125,13 @@ class MessageMethods(Methods):
         """
         return self._query(queries.conversation, session_id, include_ancestors)
 
-    _is_duplicate_replayed_user_message = staticmethod(replay.is_replayed_prompt)
     _encode_content = staticmethod(_codec.encode_content)
     _decode_content = staticmethod(_codec.decode_content)
+
+    @staticmethod
+    def _is_duplicate_replayed_user_message(
+        kept: list[dict[str, Any]], message: dict[str, Any]
+    ) -> bool:
+        from hermes_actor.store.replay import is_replayed_prompt
+
+        return is_replayed_prompt(kept, message)

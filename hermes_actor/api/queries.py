@@ -8,8 +8,8 @@ from hermes_actor.api.base import Methods
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.search import query as _query_text
-from hermes_actor.store.search.matches import Filters
-from hermes_actor.store.sessions.listing import Page
+from hermes_actor.store.search.query import Filters
+from hermes_actor.store.sessions.page import Page
 
 __all__ = ["QueryMethods"]
 

@@ -13,7 +13,7 @@ from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
 from hermes_actor.store import message_codec, queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions import titles
+from hermes_actor.store.sessions import title_text
 
 if TYPE_CHECKING:
     from hermes_actor.api.turns import Turn
@@ -38,7 +38,7 @@ class _SessionFields(_SessionFieldsButModel, total=False):
 class SessionMethods(Methods):
     """Sessions: creation, end, title, id and lineage."""
 
-    MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
+    MAX_TITLE_LENGTH = title_text.MAX_TITLE_LENGTH
 
     # --- session rows ----------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class SessionMethods(Methods):
         Raises:
             ValueError: it is longer than ``MAX_TITLE_LENGTH`` characters.
         """
-        return titles.sanitize_title(title)
+        return title_text.sanitize_title(title)
 
     @change
     def set_session_title(self, session_id: str, title: str | None) -> Change[bool]:

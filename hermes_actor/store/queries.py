@@ -15,10 +15,10 @@ from hermes_actor.store.rows import Row
 if TYPE_CHECKING:
     from hermes_actor.store.gateway.tables import Held, RouteState, StoredRoute, TranscriptState
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
-    from hermes_actor.store.search.matches import Filters
+    from hermes_actor.store.search.query import Filters
     from hermes_actor.store.sessions.counts import ConversationCounts
     from hermes_actor.store.sessions.insights import Usage, Window
-    from hermes_actor.store.sessions.listing import Order, Page, Position
+    from hermes_actor.store.sessions.page import Order, Page, Position
     from hermes_actor.store.sessions.session_tree import TreeNode
 
 __all__ = ["Query"]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hermes_actor.store.columns import MESSAGES, SESSIONS, Column, Form, names
 from hermes_actor.store.message_codec import JSON_COLUMNS, count_calls, encode_content, encode_json
-from hermes_actor.store.sessions.titles import sanitize_title
+from hermes_actor.store.sessions.title_text import sanitize_title
 from hermes_protocol.operations import MessageRow, SessionRow
 from hermes_protocol.values import to_value
 

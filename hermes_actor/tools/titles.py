@@ -12,7 +12,7 @@ from hermes_actor.config import load
 from hermes_actor.errors import HermesActorError, TitleInUse
 from hermes_actor.paths import default_db_path
 from hermes_actor.settings import TITLES_ENABLED
-from hermes_actor.store.sessions.titles import sanitize_title
+from hermes_actor.store.sessions.title_text import sanitize_title
 from hermes_actor.tools.sanitize import without_reasoning
 
 if TYPE_CHECKING:

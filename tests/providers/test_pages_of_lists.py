@@ -3,7 +3,7 @@
 import pytest
 
 from hermes_actor.store import queries
-from hermes_actor.store.sessions.listing import Page
+from hermes_actor.store.sessions.page import Page
 
 ORDERS = ("active", "started", "messages")
 

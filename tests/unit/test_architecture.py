@@ -52,7 +52,7 @@ ALLOWED = {
     "store": {"base", "protocol", "msgspec"},
     "compat": {"base", "protocol", "store"},
     "recovery": {"base", "protocol", "store", "client", "tools"},
-    "engine": {"base", "protocol", "store", "recovery", "msgspec", "sqlite_utils"},
+    "engine": {"base", "protocol", "store", "recovery", "msgspec"},
     "actor": {"base", "protocol", "store", "recovery", "engine", "msgspec", "trio"},
     "client": {"base", "protocol", "store", "msgspec"},
     "embedded": {"base", "protocol", "store", "engine"},
@@ -93,7 +93,7 @@ ALLOWED = {
 LATE = {
     "base": {"protocol", "yaml"},
     "recovery": {"engine"},
-    "engine": {"agents"},
+    "engine": {"agents", "sqlite_utils"},
     "agents": {"croniter", "cryptography", "snowballstemmer"},
     "agent_store": {"embedded", "providers"},
     "api": {"pipeline", "anyio"},

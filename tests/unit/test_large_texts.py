@@ -697,7 +697,8 @@ def test_search_alone_finds_what_is_noted(path, open_writer):
         pass
     run(writer, sql("UPDATE messages SET content = 'seal' WHERE id = 3"))
     from hermes_actor.sqlite import connect_reader
-    from hermes_actor.store.search.matches import Filters, search_messages
+    from hermes_actor.store.search.matches import search_messages
+    from hermes_actor.store.search.query import Filters
 
     conn = connect_reader(path)
     for word, wanted in (("walrus", [4, 5]), ("heron", []), ("seal", [1, 3])):

@@ -9,7 +9,8 @@ from hermes_actor import SessionDB
 from hermes_actor.client.reader import Reader
 from hermes_actor.errors import IndexBehind, SpawnFailed
 from hermes_actor.paths import resolve_paths
-from hermes_actor.store.search.matches import Filters, search_messages
+from hermes_actor.store.search.matches import search_messages
+from hermes_actor.store.search.query import Filters
 
 TEXTS = [
     "a walrus in the harbour", "北京烤鸭很好吃", "京", "nothing to see", "walrus walrus", "烤鸭",

@@ -20,9 +20,12 @@ from hermes_actor.cli.output.table import Column, table
 from hermes_actor.cli.store import open_read_only
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions.listing import Order, Page
+from hermes_actor.store.sessions import listing
+from hermes_actor.store.sessions.page import Order, Page
 
 __all__ = ["HIDDEN", "list_", "listed_page"]
+
+_ANSWERED_BY = listing  # imported for its answer
 
 HIDDEN = ("tool",)
 """Sources that lists leave out unless they are asked for by name."""

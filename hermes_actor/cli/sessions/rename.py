@@ -12,7 +12,7 @@ from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import plain
 from hermes_actor.errors import TitleInUse
-from hermes_actor.store.sessions.titles import sanitize_title
+from hermes_actor.store.sessions.title_text import sanitize_title
 
 __all__ = ["rename", "set_title"]
 

@@ -23,7 +23,7 @@ from hermes_actor.cli.output.formatting import (
 )
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.search.matches import Filters
+from hermes_actor.store.search.query import Filters
 from hermes_actor.tools.highlights import marked_spans
 
 __all__ = ["search"]

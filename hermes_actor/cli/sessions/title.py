@@ -17,7 +17,7 @@ from hermes_actor.cli.sessions.rename import set_title
 from hermes_actor.errors import TitleInUse
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions.titles import sanitize_title
+from hermes_actor.store.sessions.title_text import sanitize_title
 from hermes_actor.tools.titles import default_title, may_auto_title, post_process
 
 __all__ = ["title"]

@@ -69,7 +69,7 @@ class _Sessions(Kind):
             opening.ensure_wal()
             opening.in_transaction(self._create_schema)
         elif not _is_current(conn):
-            # Late import: sqlite-utils costs more than opening a current file.
+            # Late import: in embedded mode hardly a file needs it.
             from hermes_actor.engine.startup.migrations import migrate
 
             _log.info("migrating %s", opening.paths.db)

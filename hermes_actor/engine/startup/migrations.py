@@ -11,8 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlite_utils import Database
-
 from hermes_actor import limits
 from hermes_actor.engine.index.fulltext import (
     broken_parts,
@@ -29,6 +27,8 @@ from hermes_actor.store.schema import DEFERRED_INDEX_SQL, SCHEMA_SQL, SCHEMA_VER
 from hermes_actor.store.search.coverage import TABLES, is_usable
 
 if TYPE_CHECKING:
+    from sqlite_utils import Database
+
     from hermes_actor.sqlite import Connection
 
 __all__ = ["migrate"]
@@ -38,6 +38,9 @@ _log = logging.getLogger("hermes_actor.engine")
 
 def migrate(conn: Connection, progress: Callable[[float], None] = lambda _share: None) -> None:
     """Complete the schema inside the open transaction; *progress* gets the share done."""
+    # Late import: it is a quarter of what the start of an actor loads, and few files need it.
+    from sqlite_utils import Database
+
     # Always an open connection, never a path: sqlite-utils may link another SQLite.
     db = Database(conn, recursive_triggers=False, execute_plugins=False)
     # Each with IF NOT EXISTS: tables that are there stay, and columns are added to them below.

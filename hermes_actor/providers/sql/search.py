@@ -15,7 +15,7 @@ from hermes_actor.providers.sql.types import like_literal
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
 from hermes_actor.store.search import matches as file_matches
-from hermes_actor.store.search.query import Plan, Route, plan_query
+from hermes_actor.store.search.query import Filters, Plan, Route, plan_query
 
 __all__ = ["SEARCHED", "search_similar"]
 
@@ -37,7 +37,7 @@ _HIT = select(
 ).join(sessions, sessions.c.id == messages.c.session_id)
 
 
-def _passing(filters: file_matches.Filters) -> list[ColumnElement[bool]]:
+def _passing(filters: Filters) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if filters.sources is not None:
         chosen = list(filters.sources)
@@ -53,7 +53,7 @@ def _passing(filters: file_matches.Filters) -> list[ColumnElement[bool]]:
 def search_messages(
     conn: ServerConnection,
     query: str | None,
-    filters: file_matches.Filters,
+    filters: Filters,
     limit: int,
     offset: int,
 ) -> list[Row]:
@@ -80,7 +80,7 @@ def search_messages(
 
 
 @answers(queries.count_matches)
-def count_matches(conn: ServerConnection, query: str | None, filters: file_matches.Filters) -> int:
+def count_matches(conn: ServerConnection, query: str | None, filters: Filters) -> int:
     """Return the number of hits on all pages."""
     plan = plan_query(query)
     if plan is None:

@@ -22,7 +22,7 @@ from sqlalchemy.types import TypeEngine
 
 from hermes_actor.errors import BadValue
 from hermes_actor.sqlite import connect_alone
-from hermes_actor.store.sessions.titles import escape_like
+from hermes_actor.store.sessions.title_text import escape_like
 from hermes_actor.system.fork import inside
 
 __all__ = [

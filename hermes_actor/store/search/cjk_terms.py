@@ -17,7 +17,7 @@ from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import chunks, placeholders
 from hermes_actor.store.schema import NUL_INSIDE
 from hermes_actor.store.search.query import TRIGRAM, contains_cjk, is_cjk
-from hermes_actor.store.sessions.titles import escape_like
+from hermes_actor.store.sessions.title_text import escape_like
 
 if TYPE_CHECKING:
     from hermes_actor.store.schema_features import SchemaFeatures

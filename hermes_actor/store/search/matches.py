@@ -7,8 +7,7 @@ asked, the search covers the rest by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
 from hermes_actor.store import queries
@@ -18,27 +17,17 @@ from hermes_actor.store.rows import Row, dicts, first, placeholders, scalar
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.search.cjk_terms import candidates
 from hermes_actor.store.search.coverage import check_usable, covers
-from hermes_actor.store.search.query import Plan, Route, plan_query
+from hermes_actor.store.search.query import Filters, Plan, Route, plan_query
 from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank, count_hits
 from hermes_actor.store.search.temp_index import unindexed
-from hermes_actor.store.sessions.titles import escape_like
+from hermes_actor.store.sessions.title_text import escape_like
 
-__all__ = ["Filters", "count_matches", "index_lag", "search_messages", "short_text", "term_snippet"]
+__all__ = ["count_matches", "index_lag", "search_messages", "short_text", "term_snippet"]
 
 _CONTEXT_LENGTH = 200
 _SNIPPET_LENGTH = 120
 _SNIPPET_BEFORE = 40
 _NO_TEXT = "[multimodal content]"
-
-
-class Filters(NamedTuple):
-    """Filters of hits. ``None`` is no filter; an empty list of sources lets nothing through."""
-
-    sources: Sequence[str] | None = None
-    excluded: Sequence[str] | None = None
-    roles: Sequence[str] | None = None
-    newest_first: bool = False
-    """Hits of equal rank come newest first, and not oldest first."""
 
 
 def _sql(features: SchemaFeatures, filters: Filters) -> Condition:

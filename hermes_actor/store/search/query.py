@@ -1,15 +1,16 @@
-"""Analysis of a search query: sanitising, CJK detection, and the index that answers it."""
+"""Analysis of a search query: sanitising, CJK detection, the index that answers it, and filters."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 from typing import NamedTuple
 
 __all__ = [
-    "CJK_RANGES", "TRIGRAM", "Plan", "Route", "contains_cjk", "count_cjk", "is_cjk", "plan_query",
-    "sanitize",
+    "CJK_RANGES", "TRIGRAM", "Filters", "Plan", "Route", "contains_cjk", "count_cjk", "is_cjk",
+    "plan_query", "sanitize",
 ]  # fmt: skip
 
 CJK_RANGES = (
@@ -117,3 +118,13 @@ def _plan_cjk(sanitized: str) -> Plan:
         return Plan(Route.TRIGRAMS, " ".join(quoted))
     terms = tuple(t for t in tokens if t.upper() not in _OPERATORS)
     return Plan(Route.LIKE, "", terms or (text,))
+
+
+class Filters(NamedTuple):
+    """Filters of hits. ``None`` is no filter; an empty list of sources lets nothing through."""
+
+    sources: Sequence[str] | None = None
+    excluded: Sequence[str] | None = None
+    roles: Sequence[str] | None = None
+    newest_first: bool = False
+    """Hits of equal rank come newest first, and not oldest first."""

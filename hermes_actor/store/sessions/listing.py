@@ -6,9 +6,9 @@ Pages are cut before anything is computed for their rows, so a list costs what i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from hermes_actor.errors import Unsupported
 from hermes_actor.sqlite import Connection
@@ -19,11 +19,11 @@ from hermes_actor.store.rows import Row, chunks, dicts, placeholders
 from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.sessions.activity import Listed, by_activity, lineage_activity
 from hermes_actor.store.sessions.lineage import activity_of, compression_tip
+from hermes_actor.store.sessions.page import Order, Page, Position
 from hermes_actor.store.sessions.telegram_topics import has_topics
 
 __all__ = [
-    "PREVIEW_CUT", "Order", "Page", "Position", "list_sessions", "no_workspaces", "projected",
-    "rich_row",
+    "PREVIEW_CUT", "list_sessions", "no_workspaces", "projected", "rich_row",
     "search_sessions", "shortened", "unlinked_telegram_sessions",
 ]  # fmt: skip
 
@@ -50,37 +50,6 @@ _PROJECTED = (
 _WORKSPACE = (
     "instr(lower(COALESCE(NULLIF(s.git_repo_root, ''), NULLIF(s.cwd, ''), '')), lower(?)) > 0"
 )
-
-
-Order = Literal["started", "active", "messages"]
-"""Order of a list: latest start, latest activity, or most messages first."""
-
-
-class Position(NamedTuple):
-    """The place of a session in lists of each order: the key at which the next page begins."""
-
-    activity: float
-    started_at: float
-    id: str
-    place: int
-    """Rank among all sessions by the time of their creation."""
-    messages: int
-
-
-class Page(NamedTuple):
-    """Selection and page of a list of sessions."""
-
-    source: str | None
-    exclude_sources: Sequence[str] | None
-    limit: int
-    offset: int
-    include_children: bool
-    archived: bool = False
-    """Archived sessions, and no others."""
-    workspace: str | None = None
-    """Only sessions whose repository or working directory contains it, ignoring case."""
-    after: Position | None = None
-    """Only what comes after this position; *offset* counts from there."""
 
 
 @answers(queries.list_sessions)

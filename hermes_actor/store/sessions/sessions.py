@@ -12,7 +12,8 @@ from hermes_actor.store.columns import COUNTERS
 from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, placeholders, scalar
 from hermes_actor.store.schema_features import features_of
-from hermes_actor.store.sessions.titles import claim_title, escape_like, next_in_lineage
+from hermes_actor.store.sessions.title_text import escape_like
+from hermes_actor.store.sessions.titles import claim_title, next_in_lineage
 
 __all__ = ["check_may_continue", "get_session", "ids_with_prefix", "resolve_id", "session_count"]
 

@@ -13,48 +13,19 @@ from hermes_actor.store.registry import answers, applies
 from hermes_actor.store.rows import Row, first, is_there, scalar
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions.lineage import compression_lineage
+from hermes_actor.store.sessions.title_text import escape_like
 from hermes_protocol.operations import SessionTitle, SessionTitleDefault, TitleQueue
 
 __all__ = [
-    "MAX_TITLE_LENGTH", "by_title", "check_may_move", "claim_title", "escape_like", "free_title",
+    "by_title", "check_may_move", "claim_title", "free_title",
     "in_use", "lineage_base", "next_in_lineage", "next_number", "queued_title", "resolve_title",
-    "sanitize_title", "title_of",
+    "title_of",
 ]  # fmt: skip
-
-MAX_TITLE_LENGTH = 100
-
-# Control characters except tab, line feed and carriage return (those are whitespace and become a
-# space), then what is invisible or turns the direction of text: zero-width characters, line and
-# paragraph separators, embeddings and isolates, the byte order mark, annotation anchors.
-_REMOVED = (
-    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffc"
-)
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    return re.compile(f"[{_REMOVED}]"), re.compile(r"\s+"), re.compile(r" #(\d+)$")
-
-
-def sanitize_title(title: str | None) -> str | None:
-    """Return the clean title; ``None`` if nothing is left.
-
-    Raises ``ValueError`` if more than :data:`MAX_TITLE_LENGTH` characters are left.
-    """
-    if not title:
-        return None
-    removed, blanks, _ = _patterns()
-    clean = blanks.sub(" ", removed.sub("", title)).strip()
-    if len(clean) > MAX_TITLE_LENGTH:
-        raise ValueError(
-            f"Title too long: {len(clean)} characters, the maximum is {MAX_TITLE_LENGTH}"
-        )
-    return clean or None
-
-
-def escape_like(text: str) -> str:
-    r"""Return *text* with LIKE's wildcards made literal, for use with ``ESCAPE '\'``."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+def _numbered() -> re.Pattern[str]:
+    return re.compile(r" #(\d+)$")
 
 
 @applies(SessionTitle)
@@ -188,7 +159,7 @@ def next_in_lineage(conn: Connection, base_title: str) -> str:
 
 def lineage_base(title: str) -> str:
     """Return *title* without its number."""
-    _, _, numbered = _patterns()
+    numbered = _numbered()
     return numbered.sub("", title)
 
 
@@ -196,6 +167,6 @@ def next_number(base: str, taken: list[str]) -> str:
     """Return the title after those of a lineage that are *taken*."""
     if not taken:
         return base
-    _, _, numbered = _patterns()
+    numbered = _numbered()
     numbers = (numbered.search(title) for title in taken)
     return f"{base} #{max([1, *(int(n.group(1)) for n in numbers if n)]) + 1}"

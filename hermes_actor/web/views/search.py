@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.search.matches import Filters
+from hermes_actor.store.search.query import Filters
 from hermes_actor.tools.highlights import marked_spans
 from hermes_actor.web.parameters import Parameter
 from hermes_actor.web.stores import ShownStore

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from hermes_actor.errors import BadValue, NotFound
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.store.sessions.listing import Order, Page, Position
+from hermes_actor.store.sessions.page import Order, Page, Position
 from hermes_actor.tools.transcript import text_of
 from hermes_actor.web.parameters import Parameter
 from hermes_actor.web.stores import Sessions, ShownStore

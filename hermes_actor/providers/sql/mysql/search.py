@@ -36,7 +36,7 @@ from hermes_actor.providers.sql.query_tree import (
 )
 from hermes_actor.providers.sql.tables import messages
 from hermes_actor.providers.sql.types import KEPT_NUL, like_literal
-from hermes_actor.store.sessions.titles import escape_like
+from hermes_actor.store.sessions.title_text import escape_like
 
 __all__ = [
     "ADD_WORDS", "has_words", "messages_with_words", "part_match", "words_column", "words_match",

@@ -22,6 +22,7 @@ from hermes_actor.providers.sql.types import StoredReal, StoredText
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row, chunks
 from hermes_actor.store.sessions import listing as file_listing
+from hermes_actor.store.sessions.page import Order, Page, Position
 
 __all__ = ["page_of"]
 
@@ -77,7 +78,7 @@ def page_of(statement: Select[Any], limit: int, offset: int) -> Select[Any]:
     return statement.offset(offset) if offset > 0 else statement
 
 
-def _listed(page: file_listing.Page) -> ColumnElement[bool]:
+def _listed(page: Page) -> ColumnElement[bool]:
     if page.workspace is not None:
         raise file_listing.no_workspaces()
     marked = exists().where(archived.c.session_id == sessions.c.id)
@@ -93,7 +94,7 @@ def _listed(page: file_listing.Page) -> ColumnElement[bool]:
 
 @answers(queries.list_sessions)
 def list_sessions(
-    conn: ServerConnection, page: file_listing.Page, project_tips: bool, order: file_listing.Order
+    conn: ServerConnection, page: Page, project_tips: bool, order: Order
 ) -> list[Row]:
     """Return one page of listed sessions with preview and activity.
 
@@ -117,7 +118,7 @@ def list_sessions(
     return rows
 
 
-def _after(after: file_listing.Position | None, order: file_listing.Order) -> ColumnElement[bool]:
+def _after(after: Position | None, order: Order) -> ColumnElement[bool]:
     """Return a condition: comes after *after* by start, or by number of messages."""
     if after is None:
         return true()
@@ -134,7 +135,7 @@ def _below(
 
 
 @answers(queries.position_in_lists)
-def position(conn: ServerConnection, session_id: str) -> file_listing.Position | None:
+def position(conn: ServerConnection, session_id: str) -> Position | None:
     """Return the position of a session; ``None`` if there is no such session."""
     statement = select(
         _lineage_activity(sessions.c.id == session_id).label("activity"),
@@ -143,14 +144,12 @@ def position(conn: ServerConnection, session_id: str) -> file_listing.Position |
     row = conn.first(statement)
     if row is None:
         return None
-    return file_listing.Position(
+    return Position(
         row["activity"], row["started_at"], row["id"], row["place"], row["message_count"] or 0
     )
 
 
-def _by_lineage_activity(
-    listed: ColumnElement[bool], after: file_listing.Position | None
-) -> Select[Any]:
+def _by_lineage_activity(listed: ColumnElement[bool], after: Position | None) -> Select[Any]:
     """Return a query for ids by the latest activity of a session and all its continuations.
 
     Only for those that come after *after*.
