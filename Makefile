@@ -9,6 +9,8 @@ STAMP  := $(VENV)/.installed
 BSTAMP := $(BENCH)/.installed
 CONF   := .venv-conformance
 CSTAMP := $(CONF)/.installed
+SITE   := .venv-docs
+DSTAMP := $(SITE)/.installed
 PSTAMP := $(VENV)/peer/.installed
 ASTAMP := $(VENV)/agent/.installed
 
@@ -25,10 +27,13 @@ HSTAMP := $(HOSTS:%=$(VENV)/hosts/%/.installed) $(VENV)/hosts/wheels/.installed
 BETWEEN := 0.15.2 0.16.0 0.17.0 0.18.2
 TSTAMP := $(BETWEEN:%=$(VENV)/stores/%/.installed)
 
+# (MkDocs announces itself otherwise.)
+export NO_MKDOCS_2_WARNING := 1
+
 # The home of `make run`: HERMES_HOME if you set it, else a folder of this checkout.
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
-.PHONY: help run demo cast test lint bench bench-commands bench-writers bench-handoff bench-providers
+.PHONY: help run demo cast docs dist test lint bench bench-commands bench-writers bench-handoff bench-providers
 .PHONY: bench-agents bench-connect bench-gateway bench-stalls conformance stats
 .PHONY: stress stress-figures stress-long clean tmux strace servers
 .DEFAULT_GOAL := help
@@ -44,6 +49,18 @@ demo: $(STAMP)  ## writers at work while their actor is updated, killed and ende
 
 cast: $(STAMP) tmux  ## record the demo as the picture that README shows (docs/demo.svg)
 	@$(BIN)/python docs/cast.py
+
+docs: $(DSTAMP)  ## build the site with search into .site; a link that leads nowhere fails
+	@# Not --quiet, with which warnings would not fail the build.
+	@$(SITE)/bin/mkdocs build --clean >$(SITE)/log 2>&1 \
+	  || { grep -v '^INFO' $(SITE)/log; exit 1; }
+	@echo "built .site/index.html"
+
+dist: $(STAMP)  ## build wheel and sdist, install each into a clean environment, and use it
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . >$(VENV)/dist.log 2>&1 \
+	  || { cat $(VENV)/dist.log; exit 1; }
+	@$(BIN)/python stress/check_dist.py
 
 test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux strace servers  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
@@ -177,6 +194,13 @@ $(VENV)/hosts/%/.installed: pyproject.toml Makefile | $(STAMP) $(VENV)/hosts/whe
 	@$(@D)/bin/python $(PIP) install --prefer-binary -e .
 	@touch $@
 
+$(DSTAMP): pyproject.toml
+	$(call make_venv,$(SITE))
+	@echo "installing the builder of the site into $(SITE)"
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  "$$(sed -n 's/^docs = \["\(.*\)"\]$$/\1/p' pyproject.toml)"
+	@touch $@
+
 $(BSTAMP): pyproject.toml
 	$(call make_venv,$(BENCH))
 	@echo "installing hermes-actor and the peer into $(BENCH)"
@@ -201,4 +225,4 @@ $(CSTAMP): pyproject.toml
 	@touch $@
 
 clean:  ## remove environments and caches (never a home)
-	rm -rf $(VENV) $(BENCH) $(CONF) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(CONF) $(SITE) .site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
