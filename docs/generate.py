@@ -1,4 +1,4 @@
-"""Writes a page for every command, the list of them, and the tables of the agent store.
+"""Writes a page for every command, and the tables of commands, settings and the agent store.
 
 ``python docs/generate.py`` writes what is not current, ``--check`` only names it and fails. The
 text is that of ``--help``: what a command says of itself is written once.
@@ -16,6 +16,7 @@ import click
 
 from hermes_actor.agents.tables import TABLES, Column, Form
 from hermes_actor.cli import main as program
+from hermes_actor.settings import ALL, Setting
 from hermes_protocol.agents import AGENT_OPERATIONS
 
 __all__ = ["COMMANDS", "generated", "main"]
@@ -23,10 +24,12 @@ __all__ = ["COMMANDS", "generated", "main"]
 HERE = Path(__file__).parent
 INDEX = HERE / "reference" / "commands.md"
 AGENTS = HERE / "reference" / "agent-store.md"
+SETTINGS = HERE / "operations.md"
 FOLDER = HERE / "reference" / "commands"
 
 _BEGIN = "<!-- commands: generated -->"
 _END = "<!-- end -->"
+_SETTINGS = "<!-- settings: generated -->"
 _TABLES = "<!-- tables: generated -->"
 _OPERATIONS = "<!-- operations: generated -->"
 
@@ -52,9 +55,31 @@ def generated() -> dict[Path, str]:
     agents = _filled(AGENTS.read_text(), _TABLES, _agent_tables())
     return {
         **pages,
+        SETTINGS: _filled(SETTINGS.read_text(), _SETTINGS, _settings()),
         INDEX: _filled(INDEX.read_text(), _BEGIN, _list()),
         AGENTS: _filled(agents, _OPERATIONS, _agent_operations()),
     }
+
+
+def _settings() -> str:
+    rows = [
+        "| key of `config.yaml` | variable | allowed | default | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for setting in ALL:
+        variable = f"`{setting.env}`" if setting.env else ""
+        cells = (f"`{setting.key}`", variable, setting.allowed, _default(setting), setting.meaning)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _default(setting: Setting[object]) -> str:
+    value = setting.default
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"`{value}`" if value else ""
+    return f"{value:g}"
 
 
 def _filled(page: str, begin: str, text: str) -> str:

@@ -40,6 +40,8 @@ class Setting(NamedTuple, Generic[T]):
     parse: Callable[[Any], T]
     allowed: str
     env: str | None = None
+    meaning: str = ""
+    """Its row in the table of settings, which `docs/generate.py` writes."""
 
     @property
     def section(self) -> str:
@@ -47,17 +49,17 @@ class Setting(NamedTuple, Generic[T]):
         return self.key.partition(".")[0]
 
 
-def _flag(key: str, default: bool, env: str | None = None) -> Setting[bool]:
+def _flag(key: str, default: bool, env: str | None = None, *, meaning: str) -> Setting[bool]:
     def parse(value: Any) -> bool:
         word = str(value).strip().lower()
         if word not in _TRUE and word not in _FALSE:
             raise ValueError
         return word in _TRUE
 
-    return Setting(key, default, parse, "true or false", env)
+    return Setting(key, default, parse, "true or false", env, meaning)
 
 
-def _whole(key: str, default: int, minimum: int | None = None) -> Setting[int]:
+def _whole(key: str, default: int, minimum: int | None = None, *, meaning: str) -> Setting[int]:
     def parse(value: Any) -> int:
         # True is an int of Python, and never what a count means.
         number = value if type(value) is int else int(str(value).strip())
@@ -66,20 +68,24 @@ def _whole(key: str, default: int, minimum: int | None = None) -> Setting[int]:
         return number
 
     least = "" if minimum is None else f", {minimum} or more"
-    return Setting(key, default, parse, f"a whole number{least}")
+    return Setting(key, default, parse, f"a whole number{least}", None, meaning)
 
 
-def _number(key: str, default: float, minimum: float, env: str | None = None) -> Setting[float]:
+def _number(
+    key: str, default: float, minimum: float, env: str | None = None, *, meaning: str
+) -> Setting[float]:
     def parse(value: Any) -> float:
         number = math.nan if isinstance(value, bool) else float(value)
         if not (math.isfinite(number) and number >= minimum):
             raise ValueError
         return number
 
-    return Setting(key, default, parse, f"a number, {minimum:g} or more", env)
+    return Setting(key, default, parse, f"a number, {minimum:g} or more", env, meaning)
 
 
-def _word(key: str, words: tuple[str, ...], default: str, env: str | None = None) -> Setting[str]:
+def _word(
+    key: str, words: tuple[str, ...], default: str, env: str | None = None, *, meaning: str
+) -> Setting[str]:
     def parse(value: Any) -> str:
         # YAML reads a bare `off` as a boolean; a setting that allows the word means the word.
         word = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
@@ -88,63 +94,202 @@ def _word(key: str, words: tuple[str, ...], default: str, env: str | None = None
             raise ValueError
         return word
 
-    return Setting(key, default, parse, " or ".join(words), env)
+    return Setting(key, default, parse, " or ".join(words), env, meaning)
 
 
-def _text(key: str, default: str = "") -> Setting[str]:
+def _text(key: str, default: str = "", *, meaning: str) -> Setting[str]:
     def parse(value: Any) -> str:
         if isinstance(value, Mapping | list):
             raise TypeError
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    return Setting(key, default, parse, "a text")
+    return Setting(key, default, parse, "a text", None, meaning)
 
 
-# fmt: off
-ACTOR_IDLE_EXIT = _number("actor.idle_exit", limits.IDLE_EXIT_SECONDS, 0, "HERMES_ACTOR_IDLE_EXIT")
+ACTOR_IDLE_EXIT = _number(
+    "actor.idle_exit",
+    limits.IDLE_EXIT_SECONDS,
+    0,
+    "HERMES_ACTOR_IDLE_EXIT",
+    meaning="Seconds without use after which an actor that was started on demand exits; 0: "
+    "never. Read by the process that starts it.",
+)
 ACTOR_DRAIN_SECONDS = _number(
-    "actor.drain_seconds", limits.DRAIN_SECONDS, 0, "HERMES_ACTOR_DRAIN_SECONDS"
+    "actor.drain_seconds",
+    limits.DRAIN_SECONDS,
+    0,
+    "HERMES_ACTOR_DRAIN_SECONDS",
+    meaning="Seconds that a drain waits for clients to read their replies. Read at the start "
+    "of an actor.",
 )
-ACTOR_UPGRADE = _word("actor.upgrade", ("auto", "ask", "never"), "auto", "HERMES_ACTOR_UPGRADE")
-ACTOR_PRIVATE_SQL = _flag("actor.private_sql", True, "HERMES_ACTOR_PRIVATE_SQL")
-ACTOR_RESCUE = _flag("actor.rescue", True, "HERMES_ACTOR_RESCUE")
-ACTOR_RESUME_COMMAND = _text("actor.resume_command", "hermes --resume {id}")
-
-ACTOR_SECRETS_KEY_FILE = _text("actor.secrets_key_file")
-
-AGENTS_DSN = _text("agents.dsn")
-
-ATTACH_TIER = _word("attach.tier", ("auto", "sqlite", "direct"), "auto")
-ATTACH_REQUIRED = _flag("attach.required", False)
-
-STORE_PROVIDER = _text("sessiondb.provider")
-STORE_DSN = _text("sessiondb.dsn")
-STORE_POOL_SIZE = _whole("sessiondb.pool_size", 8, 1)
-STORE_STATEMENT_TIMEOUT = _number("sessiondb.statement_timeout", 30.0, 0.001)
-STORE_CONNECT_TIMEOUT = _number("sessiondb.connect_timeout", 10.0, 0.001)
+ACTOR_UPGRADE = _word(
+    "actor.upgrade",
+    ("auto", "ask", "never"),
+    "auto",
+    "HERMES_ACTOR_UPGRADE",
+    meaning="`auto`: a client that is newer requests a [hand-off](how-to/update.md); `ask` "
+    "and `never`: it does not.",
+)
+ACTOR_PRIVATE_SQL = _flag(
+    "actor.private_sql",
+    True,
+    "HERMES_ACTOR_PRIVATE_SQL",
+    meaning="`false` refuses SQL of clients: writing through `_conn`, and `_execute_write`, "
+    "raise `Unsupported`. Read at the start of an actor.",
+)
+ACTOR_RESCUE = _flag(
+    "actor.rescue",
+    True,
+    "HERMES_ACTOR_RESCUE",
+    meaning="`false`: no last copy when the home is deleted. Read at the start of an actor.",
+)
+ACTOR_RESUME_COMMAND = _text(
+    "actor.resume_command",
+    "hermes --resume {id}",
+    meaning="The command of `sessions browse` and `resume --hint` that continues a session; "
+    "`{id}` is its id.",
+)
+ACTOR_SECRETS_KEY_FILE = _text(
+    "actor.secrets_key_file",
+    meaning="The file with the key of an agent store, if it is not `agents.key` of the home; "
+    "its mode must be 0600.",
+)
+AGENTS_DSN = _text(
+    "agents.dsn",
+    meaning="The URL of the [agent store](reference/agent-store.md), if it is not `agents.db`"
+    " of the home.",
+)
+ATTACH_TIER = _word(
+    "attach.tier",
+    ("auto", "sqlite", "direct"),
+    "auto",
+    meaning="How an attached hermes-agent reaches its stores: `sqlite` for connections below "
+    "any release, `direct` to leave it alone.",
+)
+ATTACH_REQUIRED = _flag(
+    "attach.required",
+    False,
+    meaning="`true`: programs of an attached hermes-agent open no store if they are not "
+    "attached, after an update for example; else they warn.",
+)
+STORE_PROVIDER = _text(
+    "sessiondb.provider",
+    meaning="Where the sessions are, see [providers](reference/providers.md).",
+)
+STORE_DSN = _text(
+    "sessiondb.dsn",
+    meaning="The URL of the store; it may name the provider as well.",
+)
+STORE_POOL_SIZE = _whole(
+    "sessiondb.pool_size",
+    8,
+    1,
+    meaning="Connections of one process to a server.",
+)
+STORE_STATEMENT_TIMEOUT = _number(
+    "sessiondb.statement_timeout",
+    30.0,
+    0.001,
+    meaning="Seconds that a statement may take on a server.",
+)
+STORE_CONNECT_TIMEOUT = _number(
+    "sessiondb.connect_timeout",
+    10.0,
+    0.001,
+    meaning="Seconds that a connection to a server may take.",
+)
 STORE_SYNCHRONOUS_COMMIT = _word(
-    "sessiondb.synchronous_commit", ("on", "off", "local", "remote_write", "remote_apply"), "on"
+    "sessiondb.synchronous_commit",
+    ("on", "off", "local", "remote_write", "remote_apply"),
+    "on",
+    meaning="`off` gives up durability for speed, on PostgreSQL.",
 )
-STORE_SIMILARITY = _flag("sessiondb.similarity", False)
-
-RESUME_DISPLAY = _word("display.resume_display", ("full", "minimal"), "full")
-RESUME_EXCHANGES = _whole("display.resume_exchanges", 10, 1)
-RESUME_MAX_USER_CHARS = _whole("display.resume_max_user_chars", 300, 1)
-RESUME_MAX_ASSISTANT_CHARS = _whole("display.resume_max_assistant_chars", 200, 1)
-RESUME_MAX_ASSISTANT_LINES = _whole("display.resume_max_assistant_lines", 3, 1)
-RESUME_SKIP_TOOL_ONLY = _flag("display.resume_skip_tool_only", False)
-
-TITLES_ENABLED = _flag("auxiliary.title_generation.enabled", True)
-SEARCH_TIMEOUT = _number("auxiliary.session_search.timeout", 30.0, 0.1)
-SEARCH_MAX_CONCURRENCY = _whole("auxiliary.session_search.max_concurrency", 3)
-
-GATEWAY_WRITE_SESSIONS_JSON = _flag("gateway.write_sessions_json", True)
-GATEWAY_RESUME_SCOPE = _word("gateway.resume_scope", ("peer", "source", "all"), "peer")
-MEMORY_MIN_MESSAGES = _whole("gateway.memory_min_messages", 4, 0)
-SESSIONS_WRITE_JSONL = _flag("sessions.write_jsonl", True)
-
-BACKUP_KEEP = _whole("updates.backup_keep", 5, 1)
-# fmt: on
+STORE_SIMILARITY = _flag(
+    "sessiondb.similarity",
+    False,
+    meaning="`true` offers `search_similar`, on PostgreSQL.",
+)
+RESUME_DISPLAY = _word(
+    "display.resume_display",
+    ("full", "minimal"),
+    "full",
+    meaning="`minimal`: no [recap](how-to/resume.md) when a session is resumed.",
+)
+RESUME_EXCHANGES = _whole(
+    "display.resume_exchanges",
+    10,
+    1,
+    meaning="Questions and answers of a recap, at most.",
+)
+RESUME_MAX_USER_CHARS = _whole(
+    "display.resume_max_user_chars",
+    300,
+    1,
+    meaning="Characters of a question in a recap.",
+)
+RESUME_MAX_ASSISTANT_CHARS = _whole(
+    "display.resume_max_assistant_chars",
+    200,
+    1,
+    meaning="Characters of an answer in a recap.",
+)
+RESUME_MAX_ASSISTANT_LINES = _whole(
+    "display.resume_max_assistant_lines",
+    3,
+    1,
+    meaning="Lines of an answer in a recap.",
+)
+RESUME_SKIP_TOOL_ONLY = _flag(
+    "display.resume_skip_tool_only",
+    False,
+    meaning="`true`: answers that only call tools are left out of a recap.",
+)
+TITLES_ENABLED = _flag(
+    "auxiliary.title_generation.enabled",
+    True,
+    meaning="`false`: sessions get no automatic title; `title --auto` still gives one.",
+)
+SEARCH_TIMEOUT = _number(
+    "auxiliary.session_search.timeout",
+    30.0,
+    0.1,
+    meaning="Seconds for the summary of one conversation in `tool session-search`, then its "
+    "beginning is shown; all together have 60.",
+)
+SEARCH_MAX_CONCURRENCY = _whole(
+    "auxiliary.session_search.max_concurrency",
+    3,
+    meaning="Summaries of `tool session-search` at the same time, 1 to 5.",
+)
+GATEWAY_WRITE_SESSIONS_JSON = _flag(
+    "gateway.write_sessions_json",
+    True,
+    meaning="Whether `sessions.json` is kept as a copy of the routes of a gateway.",
+)
+GATEWAY_RESUME_SCOPE = _word(
+    "gateway.resume_scope",
+    ("peer", "source", "all"),
+    "peer",
+    meaning="Sessions that `/resume` and `/sessions` of a chat see: of the peer, of its "
+    "platform (`source`), or all.",
+)
+MEMORY_MIN_MESSAGES = _whole(
+    "gateway.memory_min_messages",
+    4,
+    0,
+    meaning="Messages that a conversation needs for the hook `before_reset`.",
+)
+SESSIONS_WRITE_JSONL = _flag(
+    "sessions.write_jsonl",
+    True,
+    meaning="Whether transcript files are kept beside the store of a gateway.",
+)
+BACKUP_KEEP = _whole(
+    "updates.backup_keep",
+    5,
+    1,
+    meaning="Copies that `backup` and `update` keep.",
+)
 
 ALL: tuple[Setting[Any], ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Setting)
