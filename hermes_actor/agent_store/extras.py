@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes_actor.agent_store.subject import Records, Subject, given
+from hermes_actor.agent_store.subject import Records, Subject, counted, given
 from hermes_actor.agents import ids, times
 from hermes_actor.agents.documents import dumps
 from hermes_actor.agents.questions.memories import Principal, visible
@@ -208,7 +208,8 @@ class Tokens(Subject):
 
     def sweep_expired(self, now_seconds: int) -> int:
         """Forget tokens that have expired; returns how many."""
-        found = self._all("expires_at < :now", {"now": now_seconds})
+        now = counted(now_seconds, "now_seconds", None)
+        found = self._all("expires_at < :now", {"now": now})
         for one in found:
             self._store.submit(AgentsDelete(table=self.table, key={"jti": one["jti"]}))
         return len(found)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hermes_actor.agent_store.arguments import checked
 from hermes_actor.agents import times
 from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.records import record
@@ -56,7 +58,12 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
 
 
 class Subject:
-    """Methods about one table."""
+    """Methods about one table. The types of arguments are checked by their annotations."""
+
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            if isfunction(method) and not name.startswith("_"):
+                setattr(cls, name, checked(method))
 
     table: str
 
