@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import peer
 
+from hermes_actor.client import spawn_environment
 from hermes_actor.paths import resolve_paths
 from hermes_actor.testing.load import end_actors
 from hermes_actor.testing.writer_pool import WriterPool
@@ -74,6 +75,8 @@ SLOW_RATE = 2.5
 def write(worker: Worker) -> None:
     """Write for so long, and leave the times of all writes in a file."""
     options = worker.options
+    # An actor gets a small environment; the slow disk must be its disk, too.
+    spawn_environment._KEPT = (*spawn_environment._KEPT, "LD_PRELOAD")
     write_one, close = PROGRAMS[options["program"]](worker, options["side"])
     write_one(0)  # the first write of a file starts its actor
     worker.ready()

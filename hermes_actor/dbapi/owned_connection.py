@@ -22,7 +22,8 @@ from hermes_actor.dbapi.errors import as_sqlite3, busy_snapshot, from_actor
 from hermes_actor.dbapi.held_statements import HeldStatements, show
 from hermes_actor.dbapi.presentation import Presenter
 from hermes_actor.dbapi.private_objects import PrivateObjects, ask
-from hermes_actor.dbapi.statements import SCHEMA, words
+from hermes_actor.dbapi.requests import one_each
+from hermes_actor.dbapi.statements import SCHEMA, ends_by_conflict, words
 from hermes_actor.dbapi.target import Target, owned_target
 from hermes_actor.dbapi.transaction import WriteTransaction
 from hermes_actor.sqlite import Connection as BaseConnection
@@ -41,6 +42,8 @@ _NOTHING = "PRAGMA hermes_actor_nothing"
 """A statement without columns that does nothing: it checks thread and connection like any other."""
 
 _COMMIT_NO = "SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'"
+
+_DEFERRED_KEYS = "SELECT 1 FROM main.sqlite_master WHERE sql LIKE '%DEFERRED%' LIMIT 1"
 
 _BEGIN: tuple[str, ...] = ("BEGIN",)
 
@@ -168,9 +171,7 @@ class OwnedConnection(BaseConnection):
         elif self.in_transaction:
             reply = self._open_writing(steps)
         else:
-            run = self._run_of(steps)
-            with as_sqlite3():
-                reply = self._port().run(run, self._wait_seconds)
+            return self._run_alone(steps)
         before = self._last_rowid
         self._count(reply)
         if held:
@@ -179,6 +180,32 @@ class OwnedConnection(BaseConnection):
                 raise self._private.explained(from_actor(reply.error))
             reply = structs.replace(reply, results=reply.results[len(held) :])
         return reply
+
+    def _run_alone(self, steps: list[SqlStep]) -> SqlReply:
+        """Run *steps* outside of a transaction: in one request, if that is the same as
+        a transaction for each statement and each row."""
+        single = one_each(steps)
+        apart = len(single) > 1 and (
+            any(ends_by_conflict(one.sql) for one in steps) or self._has_deferred_keys()
+        )
+        reply = SqlReply(results=[])
+        for group in ([one] for one in single) if apart else [steps]:
+            with as_sqlite3():
+                more = self._port().run(self._run_of(group), self._wait_seconds)
+            self._count(more)
+            reply = structs.replace(more, results=[*reply.results, *more.results])
+            if reply.error is not None:
+                break
+        return reply
+
+    def _has_deferred_keys(self) -> bool:
+        """Return True if a commit may find what no statement before it did."""
+        if not self._settings.get("foreign_keys"):
+            return False
+        self._refresh()
+        with self._private.quiet(self), contextlib.suppress(sqlite3.DatabaseError):
+            return bool(inside(ask, self, _DEFERRED_KEYS))
+        return False
 
     def _send_held(self) -> None:
         """Run the statements that wait."""

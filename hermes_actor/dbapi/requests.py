@@ -10,7 +10,7 @@ from hermes_actor.dbapi.parameters import Bound, bind, many, size_of
 from hermes_actor.dbapi.statements import one_by_one, words
 from hermes_protocol.operations import SqlStep
 
-__all__ = ["TriedRows", "chunks", "count_together"]
+__all__ = ["TriedRows", "chunks", "count_together", "one_each"]
 
 _CHUNK_ROWS = 5_000
 _CHUNK_BYTES = 512 * 1024
@@ -55,6 +55,19 @@ def chunks(sql: str, rows: Iterator[Any]) -> Iterator[SqlStep]:
         raise
     if chunk:
         yield many(sql, chunk)
+
+
+def one_each(steps: list[SqlStep]) -> list[SqlStep]:
+    """Return a step for each time that a statement of *steps* runs."""
+    single: list[SqlStep] = []
+    for one in steps:
+        if one.rows is not None:
+            single += [SqlStep(sql=one.sql, parameters=row) for row in one.rows]
+        elif one.named_rows is not None:
+            single += [SqlStep(sql=one.sql, named=row) for row in one.named_rows]
+        else:
+            single.append(one)
+    return single
 
 
 def count_together(statements: list[str], start: int) -> int:

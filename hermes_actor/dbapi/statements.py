@@ -18,6 +18,7 @@ __all__ = [
     "GAP",
     "SCHEMA",
     "begins_writing",
+    "ends_by_conflict",
     "ends_transaction",
     "is_rollback_to",
     "may_run_anywhere",
@@ -39,6 +40,7 @@ SCHEMA = frozenset({"CREATE", "DROP", "ALTER", "VACUUM", "REINDEX", "ANALYZE"})
 """Words after which SQLite must look at the schema again."""
 
 _TEMPORARY = frozenset({"TEMP", "TEMPORARY"})
+_OR_ROLLBACK = re.compile(r"\brollback\b", re.IGNORECASE)
 _COUNTERS = re.compile(r"\b(?:(?:total_)?changes|last_insert_rowid)\s*\(", re.IGNORECASE)
 GAP = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))"
 """One piece of what may stand between two words. One blank and not many: repeated by its users, a
@@ -67,6 +69,11 @@ def begins_writing(first: str, second: str) -> bool:
 def ends_transaction(first: str, sql: str) -> bool:
     """Return True if transaction control that begins with *first* ends the transaction."""
     return first in ("COMMIT", "END") or (first == "ROLLBACK" and not is_rollback_to(sql))
+
+
+def ends_by_conflict(sql: str) -> bool:
+    """Return True if a conflict in a statement may end the transaction that it runs in."""
+    return _OR_ROLLBACK.search(sql) is not None
 
 
 def is_rollback_to(sql: str) -> bool:

@@ -118,6 +118,7 @@ class GuestStatements:
         if rowids:
             self._set_last_rowid(run.lastrowid)
         cookie, changes, budget = _schema_cookie(conn, run), conn.total_changes, RowBudget()
+        sequences = _sequences(conn, run)
         results: list[SqlResult] = []
         error: SqlError | None = None
         failed: SqlResult | None = None
@@ -146,6 +147,7 @@ class GuestStatements:
         changed = (
             conn.total_changes != changes
             or cookie != _schema_cookie(conn, run)
+            or sequences != _sequences(conn, run)
             or any(first_word(step.sql) in _ALWAYS_CHANGES for step in run.steps)
         )
         return RunOutcome(reply, changed)
@@ -233,6 +235,19 @@ def _schema_cookie(conn: Connection, run: SqlRun) -> int:
     if any(first_word(step.sql) in _CHANGES_SCHEMA for step in run.steps):
         return scalar(conn, "PRAGMA schema_version")  # type: ignore[no-any-return]
     return 0
+
+
+_MAY_IGNORE = re.compile(r"\b(?:ignore|conflict)\b", re.IGNORECASE)
+
+
+def _sequences(conn: Connection, run: SqlRun) -> list[Any]:
+    """Return the ids that AUTOINCREMENT has given, if a statement of *run* may use one up and
+    change no row."""
+    if any(_MAY_IGNORE.search(step.sql) for step in run.steps) and scalar(
+        conn, "SELECT 1 FROM main.sqlite_master WHERE name = 'sqlite_sequence'"
+    ):
+        return conn.execute("SELECT * FROM main.sqlite_sequence").fetchall()
+    return []
 
 
 def _is_storage(error: BaseException) -> bool:

@@ -178,3 +178,59 @@ def test_names_of_the_actor_are_not_for_others(conn, sql):
     with pytest.raises(sqlite3.Error):
         conn.execute(sql)
     conn.execute("INSERT INTO t (x) VALUES ('d')")
+
+
+KEYS = """
+PRAGMA foreign_keys = ON;
+CREATE TABLE parent (id PRIMARY KEY);
+CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
+"""
+COUNTED = "CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, name UNIQUE);"
+
+ALONE = {
+    "a script up to a deferred key": (KEYS, [
+        ("executescript", "INSERT INTO parent VALUES (1); INSERT INTO child VALUES (9);"
+                          "INSERT INTO parent VALUES (9)"),
+    ]),
+    "rows up to a deferred key": (KEYS, [
+        ("executescript", "INSERT INTO parent VALUES (1)"),
+        ("executemany", "INSERT INTO child VALUES (?)", [(1,), (9,), (1,)]),
+        ("executemany", "INSERT INTO parent VALUES (:id)", [{"id": 2}, {"id": 3}]),
+    ]),
+    "rows up to a conflict that rolls back": (COUNTED, [
+        ("executemany", "INSERT OR ROLLBACK INTO item (name) VALUES (?)", [(1,), (2,), (1,), (3,)]),
+    ]),
+    "an id that is used up": (COUNTED, [
+        ("execute", "INSERT INTO item (name) VALUES (1)"),
+        ("execute", "INSERT OR IGNORE INTO item (name) VALUES (1)"),
+        ("execute", "INSERT INTO item (name) VALUES (1) ON CONFLICT DO NOTHING"),
+        ("execute", "INSERT INTO item (name) VALUES (2)"),
+    ]),
+}  # fmt: skip
+"""Without a transaction each statement and each row is one."""
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_each_statement_is_a_transaction(path, name):
+    schema, calls = ALONE[name]
+    seen = []
+    for module, file in ((dbapi, path), (sqlite3, path.with_name("native.db"))):
+        with closing(module.connect(file, isolation_level=None)) as conn:
+            conn.executescript(schema)
+            before = conn.total_changes
+            answers = []
+            for method, *arguments in calls:
+                cursor = conn.cursor()
+                try:
+                    getattr(cursor, method)(*arguments)
+                    answers.append((cursor.rowcount, cursor.lastrowid))
+                except sqlite3.IntegrityError as error:
+                    answers.append(str(error))
+            tables = [
+                table
+                for (table,) in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                if not table.startswith("hermes_actor_")
+            ]
+            rows = {one: conn.execute(f"SELECT * FROM {one}").fetchall() for one in tables}
+            seen.append((answers, conn.total_changes - before, rows))
+    assert seen[0] == seen[1]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import queue
 import socket
 import threading
 
@@ -231,3 +232,46 @@ def test_connection_that_was_removed_has_nothing_on_its_way(mailbox, line):
     writer.join()
     other.join()
     assert mailbox.is_empty
+
+
+def test_writer_that_waits_for_a_step_reads_what_was_lent(mailbox, line):
+    """The step of the open lease comes over a connection that is lent, as do requests of others."""
+    steps = queue.SimpleQueue()
+    plain = line.read_requests
+
+    def read_requests(admitted):
+        steps.put("step")
+        return plain(admitted)
+
+    line.read_requests = read_requests
+    assert mailbox.selector.add(line)
+    line.theirs.send(b"a")
+    assert mailbox.take_step(steps, 60.0) == "step"
+    assert len(mailbox.take(0)) == 1
+
+
+def test_step_that_the_event_loop_brings_wakes_the_writer(mailbox):
+    steps = queue.SimpleQueue()
+    waits = threading.Event()
+    wait = mailbox.selector.wait
+
+    def announced(timeout, **more):
+        waits.set()
+        return wait(timeout, **more)
+
+    mailbox.selector.wait = announced
+
+    def bring():
+        waits.wait(60.0)
+        steps.put("step")
+        mailbox.notice_step()
+
+    thread = threading.Thread(target=bring)
+    thread.start()
+    assert mailbox.take_step(steps, 600.0) == "step"
+    thread.join()
+
+
+def test_wait_for_a_step_ends(mailbox):
+    with pytest.raises(queue.Empty):
+        mailbox.take_step(queue.SimpleQueue(), 0.001)
