@@ -14,10 +14,7 @@ from typing import Any
 
 from hermes_actor.errors import MissingDriver
 
-__all__ = ["VERSION", "columns", "folded", "packed", "pieces", "positions", "rank", "unpacked"]
-
-VERSION = 1
-"""Version of the analysis; a store with an older one is indexed again."""
+__all__ = ["columns", "folded", "packed", "pieces", "positions", "rank", "unpacked"]
 
 _STOP_WORDS = """
     i me my myself we our ours ourselves you your yours yourself yourselves he him his himself
@@ -57,6 +54,8 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
             yield host, False
             if path:
                 yield f"/{path}", False
+        elif kind == "path":
+            yield token.rstrip("./"), False  # without the end of a sentence
         elif kind == "hyphen":
             yield token, True
             for part in token.split("-"):
