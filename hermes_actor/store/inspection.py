@@ -20,8 +20,8 @@ from hermes_protocol.features import AGENTS, PLAIN, SESSIONS
 from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
-    "Identity", "PageUsage", "SchemaObject", "create_schema", "has_column", "identify",
-    "page_usage", "recorded_format", "recorded_kind", "schema_objects",
+    "Identity", "PageUsage", "SchemaObject", "SchemaState", "create_schema", "has_column",
+    "identify", "page_usage", "recorded_format", "recorded_kind", "schema_objects", "schema_state",
 ]  # fmt: skip
 
 _EVERY_VERSION = {
@@ -65,6 +65,16 @@ class Identity(NamedTuple):
     """Only its owner can read it, after a migration."""
 
 
+class SchemaState(NamedTuple):
+    """The schema of a file that was a store."""
+
+    is_empty: bool = False
+    lost_table: str | None = None
+    """A table that every store has, and this one had."""
+    version: int | None = None
+    """The schema version that it claims."""
+
+
 class PageUsage(NamedTuple):
     """Size of a database in pages."""
 
@@ -95,6 +105,21 @@ def identify(conn: Connection) -> Identity:
         missing = next((table for table in _EVERY_VERSION if not _has(conn, table)), None)
     outdated = missing is None and not all(_has(conn, table, _CURRENT) for table in _CURRENT)
     return Identity(kind=kind, missing_table=missing, is_outdated=outdated)
+
+
+def schema_state(conn: Connection) -> SchemaState:
+    """Return what has become of the schema; a file of another program has lost nothing."""
+    tables = _tables(conn)
+    if not tables or recorded_kind(conn) in (PLAIN, AGENTS):
+        return SchemaState(is_empty=not tables)
+    was_store = tables & {"schema_version", "hermes_actor_meta"}
+    lost = next((table for table in _EVERY_VERSION if was_store and table not in tables), None)
+    version = None
+    if "schema_version" in tables:
+        version = scalar(
+            conn, "SELECT MAX(version) FROM schema_version WHERE typeof(version) = 'integer'"
+        )
+    return SchemaState(lost_table=lost, version=version)
 
 
 def _tables(conn: Connection) -> set[str]:

@@ -14,12 +14,15 @@ from hermes_actor.store.columns import MESSAGES, SESSIONS, create_table
 
 __all__ = [
     "COMMON_OWN_SQL", "DEFERRED_INDEX_SQL", "FTS_SHAPE", "FTS_SQL", "FTS_TRIGGERS",
-    "FTS_TRIGRAM_SQL", "INDEXED_TEXT", "LEFTOVER", "NUL_INSIDE", "OWN_INDEXES", "OWN_SQL",
-    "PLAIN_TABLES", "SCHEMA_SQL", "SCHEMA_VERSION", "TOPICS_INDEX_SQL", "TOPICS_SQL",
-    "TOPICS_VERSION", "canonical", "statements",
+    "FTS_TRIGRAM_SQL", "INDEXED_TEXT", "LEFTOVER", "NEWEST_KNOWN_VERSION", "NUL_INSIDE",
+    "OWN_INDEXES", "OWN_SQL", "PLAIN_TABLES", "SCHEMA_SQL", "SCHEMA_VERSION", "TOPICS_INDEX_SQL",
+    "TOPICS_SQL", "TOPICS_VERSION", "canonical", "statements",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 11
+
+NEWEST_KNOWN_VERSION = 22
+"""The newest version that other programs gave to a file with which this build was tested."""
 
 PLAIN_TABLES = ("schema_version", "sessions", "messages", "state_meta")
 

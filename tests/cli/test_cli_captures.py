@@ -179,9 +179,12 @@ def test_doctor_with_much_to_say(ann, fixed, monkeypatch):
     orphan.write_bytes(b"x" * 5000)
     orphan.chmod(0o600)
     (ann.path / "state.db.damaged-20260222-200000").write_bytes(b"x")
-    # The reader of the whole check makes -wal and -shm while the other checks look.
-    words = ("doctor", "--quick")
-    pictures = {columns: typed(ann, monkeypatch, columns, *words) for columns in COLUMNS}
+    pictures = {}
+    for columns in COLUMNS:
+        # A reader makes -wal and -shm; that of the whole check, while the other checks look.
+        for suffix in ("-wal", "-shm"):
+            (ann.path / f"state.db{suffix}").unlink(missing_ok=True)
+        pictures[columns] = typed(ann, monkeypatch, columns, "doctor", "--quick")
     compare("doctor-much", pictures)
 
 

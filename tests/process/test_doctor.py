@@ -75,7 +75,7 @@ def test_a_healthy_store(quiet):
     shown = command("doctor", "--db", quiet)
     assert shown.returncode == 0, shown.stderr
     assert "ok      integrity: no table is damaged" in shown.stdout
-    assert "        do: hermes-actor backup" in shown.stdout
+    assert f"        do: hermes-actor backup --db {quiet}\n" in shown.stdout
     assert "\x1b" not in shown.stdout
 
 
@@ -221,7 +221,7 @@ def test_an_actor_that_does_not_answer(quiet):
         code, found = examine(quiet, "--quick")
         os.kill(actor.pid, signal.SIGCONT)
     assert code == exit_codes.BROKEN
-    assert of(found, "actor", "broken")[0]["advice"] == "hermes-actor stop --force"
+    assert of(found, "actor", "broken")[0]["advice"] == f"hermes-actor stop --db {quiet} --force"
 
 
 def test_what_accidents_have_left(quiet, tmp_path):
@@ -256,12 +256,93 @@ def test_a_version_that_is_not_tested_is_named(quiet, tmp_path):
     assert one["text"].startswith("version 0.99.0 is not among the tested ones (0.14.0, ")
 
 
+def cut(path, size):
+    os.truncate(path, size)
+
+
+def execute(path, sql):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        conn.execute(sql)
+
+
+def be_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+RESTORE = "hermes-actor restore --db {0} --list"
+REPAIR = "hermes-actor repair --db {0}"
+KINDS = {
+    "a page of a table": (damage, "table messages of {0}: ", REPAIR),
+    "the header": (
+        lambda path: path.write_bytes(b"\0" * 100 + path.read_bytes()[100:]),
+        "{0} is not an SQLite database", f"{RESTORE}, or {REPAIR}",
+    ),
+    "cut in the middle": (
+        lambda path: cut(path, path.stat().st_size // 8192 * 4096),
+        "{0} is damaged", f"{RESTORE}, or {REPAIR}",
+    ),
+    "less than a page": (lambda path: cut(path, 1000), "{0} is damaged", f"{RESTORE}, or {REPAIR}"),
+    "a table dropped": (
+        lambda path: execute(path, "DROP TABLE messages"),
+        "{0} has lost its table messages", RESTORE,
+    ),
+    "a folder": (be_a_folder, "{0} is a folder", "mv {0} {0}.aside"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_damage_has_its_file_and_the_next_step(quiet, kind):
+    harm, text, advice = KINDS[kind]
+    harm(quiet)
+    code, found = examine(quiet)
+    assert code == exit_codes.BROKEN
+    broken = [one for one in found if one["level"] == "broken"]
+    assert text.format(quiet) in broken[0]["text"]
+    assert {one["advice"] for one in broken} == {advice.format(quiet)}
+    assert len({one["text"] for one in broken}) == len(broken)
+
+
+def test_an_empty_file_and_a_version_of_the_future_are_notes(quiet):
+    execute(quiet, "UPDATE schema_version SET version = 99")
+    code, found = examine(quiet)
+    assert code == 0
+    assert f"{quiet} has schema version 99; the newest" in of(found, "file", "note")[0]["text"]
+    cut(quiet, 0)
+    code, found = examine(quiet)
+    assert code == 0
+    assert of(found, "file", "note")[0]["text"] == f"{quiet} is empty: it contains no store yet"
+
+
+HOLDS = """
+import sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+conn.execute("BEGIN IMMEDIATE")
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_holder_of_the_write_lock_is_named(quiet):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, quiet], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"holds\n"
+        code, found = examine(quiet, "--quick")
+        (one,) = of(found, "file", "warning")
+        other.stdin.close()
+    assert code == 1
+    assert one["text"].startswith(f"pid {other.pid} (")
+    assert f"is inside a write transaction of {quiet}" in one["text"]
+    assert one["advice"].endswith(f"kill {other.pid}")
+
+
 def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
     damage(quiet)
     code, found = examine(quiet)
     assert code == exit_codes.BROKEN
     broken = of(found, "integrity", "broken")
-    assert {one["advice"] for one in broken} == {"hermes-actor repair"}
+    assert {one["advice"] for one in broken} == {f"hermes-actor repair --db {quiet}"}
     assert not any("\n" in one["text"] or "***" in one["text"] for one in broken)
     assert len({one["text"].partition(":")[0] for one in broken}) == len(broken)
     with terminal(tmp_path, "doctor", "--db", quiet, lines=50) as screen:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import confirm_or_fail, print_result, progress
 from hermes_actor.cli.output.formatting import styled, wrapped
 from hermes_actor.cli.start.doctor.checks import CHECKS
+from hermes_actor.cli.start.doctor.content import RESTORE
 from hermes_actor.cli.start.doctor.findings import Check, Finding
 from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import StorePaths, default_db_path, resolve_paths
@@ -22,6 +25,7 @@ from hermes_actor.recovery.integrity import check
 
 __all__ = ["doctor"]
 
+_ABOUT_A_STORE = "backup|handoff|logs|repair|restore|restart|status|stop"
 _MARKS = {"broken": "BROKEN"}
 _INDENT = 8
 """Width of a mark and the blank behind it."""
@@ -54,18 +58,23 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     paths = resolve_paths(db or default_db_path())  # a home on a server, too, has much to look at
     integrity = _IntegrityCheck(paths) if paths.db.is_file() and not quick else None
     found: list[Finding] = []
+
+    def report(one: Finding) -> None:
+        # A file that cannot be opened is found by the quick look and by the whole check.
+        if all(one.text != other.text for other in found):
+            found.append(one._replace(advice=_for_store(one.advice, db)))
+            _show(found[-1], as_json)
+
     for check_one in CHECKS:
         for one in _safely(check_one, paths):
-            found.append(one)
-            _show(one, as_json)
+            report(one)
     damaged = False
     if integrity is not None:
         with progress("checking the whole file") as tell:
             result = integrity.wait(tell)
         damaged = any(one.level == "broken" for one in result)
         for one in result:
-            found.append(one)
-            _show(one, as_json)
+            report(one)
     levels = {one.level for one in found}
     if as_json:
         healthy = not levels & {"warning", "broken"}
@@ -78,6 +87,14 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     if "broken" in levels:
         return exit_codes.BROKEN
     return exit_codes.REFUSED if "warning" in levels else exit_codes.OK
+
+
+def _for_store(advice: str, db: Path | None) -> str:
+    """Return advice whose commands are about the store that ``--db`` has named."""
+    if db is None:
+        return advice
+    named = rf"hermes-actor \1 --db {shlex.quote(str(db))}"
+    return re.sub(rf"hermes-actor ({_ABOUT_A_STORE})\b", named, advice)
 
 
 def _safely(check_one: Check, paths: StorePaths) -> list[Finding]:
@@ -117,10 +134,9 @@ class _IntegrityCheck:
         try:
             found = check(self._paths.db, lambda *done: setattr(self, "_done", done))
         except HermesActorError as error:
-            advice = "hermes-actor restore --list, or hermes-actor repair"
-            self._found.append(Finding("broken", "integrity", str(error), advice))
+            self._found.append(Finding("broken", "integrity", str(error), RESTORE))
             return
         for table in dict.fromkeys(one.table for one in found):
             texts = "; ".join(one.text for one in found if one.table == table)
-            damage = Finding("broken", "integrity", f"{table}: {texts}", "hermes-actor repair")
-            self._found.append(damage)
+            text = f"table {table} of {self._paths.db}: {texts}"
+            self._found.append(Finding("broken", "integrity", text, "hermes-actor repair"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from hermes_actor._version import __version__
 from hermes_actor.cli.output.console import size_text
 from hermes_actor.cli.output.formatting import count
+from hermes_actor.cli.start.doctor.content import content, write_lock
 from hermes_actor.cli.start.doctor.findings import Check, Finding, Findings
 from hermes_actor.cli.start.doctor.programs import hermes_agent, processes
 from hermes_actor.client.control import ask_status
@@ -117,7 +118,7 @@ def permissions(paths: StorePaths) -> Findings:
         for finding in _wrong_rights(path, is_home=path == paths.db.parent)
     ]
     yield from wrong or [Finding("ok", "permissions", "the store and its side files are private")]
-    if paths.db.exists() and (names := paths.db.stat().st_nlink) > 1:
+    if paths.db.is_file() and (names := paths.db.stat().st_nlink) > 1:
         text = f"{paths.db} has {names} hard links; under another name it gets another WAL"
         advice = "delete the other links: two owners would corrupt the file"
         yield Finding("warning", "permissions", text, advice)
@@ -263,7 +264,7 @@ def backups(paths: StorePaths) -> Findings:
 
 
 CHECKS: tuple[Check, ...] = (
-    environment, settings, permissions, disk, linked_sqlite, hermes_agent, actor, processes,
-    leftovers, backups,
+    environment, settings, permissions, disk, content, linked_sqlite, hermes_agent, actor,
+    processes, write_lock, leftovers, backups,
 )  # fmt: skip
 """In the order in which they are reported. All of them are quick."""
