@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from support.actors import end_actors
@@ -142,6 +143,58 @@ def test_processes_come_one_after_the_other(db):
     assert contents(db) == [str(number) for number in range(40)]
 
 
+MANY = """
+import random
+import sys
+import threading
+from pathlib import Path
+from hermes_actor import SessionDB
+
+db = SessionDB(Path(sys.argv[1]), timeout=240)
+chance = random.Random(int(sys.argv[2]))
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(200):
+    name = f"s{chance.randrange(5)}"
+    with db.turn(name, holder=sys.argv[2], wait=540) as turn:
+        value = int(db.get_meta(name) or 0)
+        db.append_message(name, "user", f"{value} {turn.token}", turn=turn)
+        db.set_meta(name, str(value + 1))
+"""
+
+
+@pytest.mark.slow
+def test_twelve_processes_take_two_hundred_turns_each_of_five_conversations(db):
+    for number in range(5):
+        db.create_session(f"s{number}", "cli")
+    words, pipe = [sys.executable, "-c", MANY, str(db.db_path)], subprocess.PIPE
+    processes = [
+        subprocess.Popen([*words, str(number)], stdin=pipe, stdout=pipe, text=True)
+        for number in range(12)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        assert [process.wait(540) for process in processes] == [0] * 12
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    total = 0
+    for number in range(5):
+        written = [one["content"].split() for one in db.get_messages(f"s{number}")]
+        # One after the other, none twice and none between: and a later turn has a higher token.
+        assert [int(value) for value, _ in written] == list(range(len(written)))
+        tokens = [int(token) for _, token in written]
+        assert tokens == sorted(set(tokens))
+        total += len(written)
+    assert total == 12 * 200
+    assert db.list_turns() == []
+
+
 CHATS = """
 import sys
 import threading
@@ -235,8 +288,17 @@ def test_a_message_that_waits_for_a_compression_lands_in_the_continuation(db):
     store.close()
 
 
-def test_many_that_wait_and_give_up_leave_no_trace(db):
+def resident(pid):
+    """Mebibytes of memory of a process."""
+    (line,) = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines()
+               if one.startswith("VmRSS")]  # fmt: skip
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_that_wait_and_give_up_leave_no_trace(db, count):
     before = ask_status(resolve_paths(db.db_path), 10)
+    memory = resident(before.pid)
     busy = []
 
     def wait_a_little(_number):
@@ -246,7 +308,7 @@ def test_many_that_wait_and_give_up_leave_no_trace(db):
             busy.append(error)
 
     with db.turn("s", holder="first") as turn:
-        threads = [threading.Thread(target=wait_a_little, args=(one,)) for one in range(100)]
+        threads = [threading.Thread(target=wait_a_little, args=(one,)) for one in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -256,4 +318,5 @@ def test_many_that_wait_and_give_up_leave_no_trace(db):
         assert [one.token for one in db.list_turns()] == [turn.token]
     assert db.list_turns() == []
     assert ask_status(resolve_paths(db.db_path), 10).pid == before.pid
+    assert resident(before.pid) < memory + 32
     db.turn("s").release()
