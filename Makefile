@@ -11,6 +11,8 @@ CONF   := .venv-conformance
 CSTAMP := $(CONF)/.installed
 SITE   := .venv-docs
 DSTAMP := $(SITE)/.installed
+ALTS   := .venv-alternatives
+OSTAMP := $(ALTS)/.installed
 PSTAMP := $(VENV)/peer/.installed
 ASTAMP := $(VENV)/agent/.installed
 
@@ -34,8 +36,8 @@ export NO_MKDOCS_2_WARNING := 1
 export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo cast docs dist test lint bench bench-commands bench-writers bench-handoff bench-providers
-.PHONY: bench-agents bench-connect bench-gateway bench-stalls conformance stats
-.PHONY: stress stress-figures stress-long clean tmux strace servers
+.PHONY: bench-agents bench-alternatives bench-cost bench-connect bench-gateway bench-stalls conformance stats
+.PHONY: stress stress-figures stress-long clean tmux strace redis servers
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -108,6 +110,12 @@ bench-agents: $(STAMP) servers  ## questions of an agent store by the number of 
 bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; moving a store; searches on each
 	@$(BENCH)/bin/python stress/bench_providers.py
 
+bench-alternatives: $(OSTAMP) $(PSTAMP) servers redis  ## the same turns through sqlite3, PostgreSQL, MariaDB, Redis, LangGraph and the peer
+	@$(ALTS)/bin/python stress/bench_alternatives.py
+
+bench-cost: $(STAMP)  ## processor time of an append beside a loop of known work; fails above 1.5 times the recorded ratio
+	@$(BIN)/python stress/bench_cost.py
+
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
 
@@ -144,6 +152,13 @@ tmux:
 	  echo "tmux is missing: installing it"; \
 	  (apt-get update -qq && apt-get install -y -qq tmux) >/dev/null \
 	    || { echo "install the package tmux, then run make again"; exit 1; }; }
+
+# One of the stores that `make bench-alternatives` writes to.
+redis:
+	@command -v redis-server >/dev/null || { \
+	  echo "redis-server is missing: installing it"; \
+	  (apt-get update -qq && apt-get install -y -qq redis-server) >/dev/null \
+	    || { echo "install the package redis-server, then run make again"; exit 1; }; }
 
 # Power cuts of the real actor are made from a log of its system calls.
 strace:
@@ -207,6 +222,12 @@ $(BSTAMP): pyproject.toml
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench,postgresql]'
 	@touch $@
 
+$(OSTAMP): pyproject.toml
+	$(call make_venv,$(ALTS))
+	@echo "installing hermes-actor and what it is compared with into $(ALTS)"
+	@$(ALTS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[alternatives]'
+	@touch $@
+
 # Suites are not part of wheels: each package that is installed here gets its source beside it.
 SUITES := aiosqlite langgraph-checkpoint-sqlite sqlite-utils SQLAlchemy
 $(CSTAMP): pyproject.toml
@@ -225,4 +246,4 @@ $(CSTAMP): pyproject.toml
 	@touch $@
 
 clean:  ## remove environments and caches (never a home)
-	rm -rf $(VENV) $(BENCH) $(CONF) $(SITE) .site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(CONF) $(SITE) $(ALTS) .site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

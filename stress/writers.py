@@ -62,7 +62,10 @@ class Write(NamedTuple):
 
 
 def open_store(kind: str, store: str) -> Any:
-    """Open the store of one side: that of the peer, of a server by its URL, or else ours."""
+    """Open the store of one side: of the peer, of an alternative, of a server, or else ours."""
+    alternative = importlib.import_module("alternatives").ALTERNATIVES.get(kind)
+    if alternative is not None:
+        return alternative(store)
     if kind == "peer":
         return importlib.import_module("hermes_state").SessionDB(Path(store))
     ours = importlib.import_module("hermes_actor").SessionDB

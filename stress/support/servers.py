@@ -262,6 +262,34 @@ class MariaDB(Server):
         return new_database(self.base)
 
 
+class Redis(Server):
+    """A Redis server that syncs its log before it answers."""
+
+    def __init__(self) -> None:
+        super().__init__("redis")
+        self.start()
+
+    def command(self) -> list[str]:
+        return [
+            program("redis-server"), "--port", "0", "--unixsocket", str(self.socket),
+            "--unixsocketperm", "777", "--dir", str(self.folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always",
+        ]  # fmt: skip
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "sock"
+
+    def answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as tried:
+            try:
+                tried.connect(str(self.socket))
+                tried.sendall(b"PING\r\n")
+                return tried.recv(16).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
 def new_database(base: str) -> str:
     """The URL of an empty store: a database of its own."""
     import pymysql
@@ -296,6 +324,12 @@ def mariadb() -> MariaDB:
     if not find("mariadbd", "mysqld") or not find("mariadb-install-db"):
         missing("MariaDB")
     return MariaDB()
+
+
+@cache
+def redis() -> Redis:
+    """The Redis server of this process."""
+    return Redis()
 
 
 def new_store(kind: str) -> str:
