@@ -193,7 +193,8 @@ $(TSTAMP): $(VENV)/stores/%/.installed: Makefile | $(STAMP)
 	$(call install_alone,$(VENV)/stores/$*,hermes-agent==$*)
 
 # Whole programs: each in an environment of its own, with this checkout in it. About half a minute
-# each; the wheels of the newest are what an update is tested with.
+# each; the wheels of the newest are what an update is tested with. The API server needs aiohttp,
+# which the program would fetch when it starts one.
 PIP := -m pip --quiet --disable-pip-version-check
 $(VENV)/hosts/wheels/.installed: Makefile | $(STAMP)
 	@echo "fetching hermes-agent $(NEWEST) with its dependencies"
@@ -205,7 +206,7 @@ $(VENV)/hosts/%/.installed: pyproject.toml Makefile | $(STAMP) $(VENV)/hosts/whe
 	@echo "installing hermes-agent $* with its dependencies into $(@D)"
 	$(call make_venv,$(@D))
 	@$(@D)/bin/python $(PIP) install --prefer-binary --find-links $(VENV)/hosts/wheels \
-	  hermes-agent==$*
+	  hermes-agent==$* aiohttp
 	@$(@D)/bin/python $(PIP) install --prefer-binary -e .
 	@touch $@
 

@@ -70,8 +70,9 @@ def attach(environment: Environment, home: Path, on_step: OnStep = lambda _step:
     on_step(f"installing the hook in {environment.purelib}")
     with _restored_on_error(environment.purelib, before):
         put_hook(environment.purelib, _settings(environment, _homes(environment, home), tier))
-        on_step("proving it with a fresh interpreter")
-        prove(environment, stores)
+        if tier != "direct":  # switched off: nothing is ours
+            on_step("proving it with a fresh interpreter")
+            prove(environment, stores)
         record = Record(
             home=str(home), python=str(environment.python), purelib=str(environment.purelib),
             release=environment.release, fingerprint=fingerprint_of(environment), tier=tier,
@@ -96,8 +97,9 @@ def renew(record: Record, on_step: OnStep = lambda _step: None) -> Record:
     tier = tier_of(environment, home)
     with _restored_on_error(environment.purelib, []):
         put_hook(environment.purelib, _settings(environment, _homes(environment, home), tier))
-        on_step("proving it with a fresh interpreter")
-        prove(environment, stores)
+        if tier != "direct":  # switched off: nothing is ours
+            on_step("proving it with a fresh interpreter")
+            prove(environment, stores)
     renewed = msgspec.structs.replace(
         record, release=environment.release, fingerprint=fingerprint_of(environment), tier=tier,
         version=__version__, time=time.time(), purelib=str(environment.purelib),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_actor.attach.environments import Environment
+from hermes_actor.attach.selftest import answers
 from hermes_actor.errors import AttachFailed
 from hermes_actor.paths import StorePaths
 
@@ -25,6 +26,11 @@ __all__ = ["main", "prove", "prove_plain"]
 
 _SECONDS = 180.0
 _CHILD = "from hermes_actor.attach.proof import main; main()"
+_DIRECT_CHILD = """
+import json, os, pathlib
+from hermes_actor.attach.selftest import answers
+print(json.dumps(answers(pathlib.Path(os.environ["HERMES_HOME"]))))
+"""
 
 _PLAIN_CHILD = """
 import json, sqlite3, sys
@@ -40,13 +46,29 @@ for path in json.loads(sys.argv[1]):
 
 
 def prove(environment: Environment, stores: Sequence[StorePaths]) -> None:
-    """Have the program store a session in a home of its own, and read and write each of *stores*.
+    """Have the program use a store in a home of its own, and read and write each of *stores*.
 
-    The writes are rolled back. Raises :class:`AttachFailed` with what did not work.
+    What it is answered there is compared with what it is answered without us. The writes to
+    *stores* are rolled back. Raises :class:`AttachFailed` with what did not work.
     """
+    ours = _in_own_home(environment, _CHILD, stores, {})
+    plain = _in_own_home(environment, _DIRECT_CHILD, (), {"HERMES_ACTOR_DISABLE": "1"})
+    for (name, answer), (_, expected) in zip(ours, plain, strict=True):
+        if answer != expected:
+            raise AttachFailed(
+                f"hermes-agent {environment.release} does not work through us: {name} answers"
+                f" {answer!r:.200}, by itself {expected!r:.200}"
+            )
+
+
+def _in_own_home(
+    environment: Environment, code: str, stores: Sequence[StorePaths], variables: dict[str, str]
+) -> list[list[Any]]:
     home = Path(tempfile.mkdtemp(prefix="hermes-actor-proof-"))
     try:
-        _run(environment, _CHILD, home, stores)
+        output = _run(environment, code, home, stores, variables)
+        answers: list[list[Any]] = json.loads(output.splitlines()[-1])
+        return answers
     finally:
         from hermes_actor.client.control import has_owner, stop_actor
         from hermes_actor.paths import resolve_paths
@@ -66,23 +88,30 @@ def prove_plain(environment: Environment, stores: Sequence[StorePaths]) -> None:
         _run(environment, _PLAIN_CHILD, Path(home), stores)
 
 
-def _run(environment: Environment, code: str, home: Path, stores: Sequence[StorePaths]) -> None:
+def _run(
+    environment: Environment,
+    code: str,
+    home: Path,
+    stores: Sequence[StorePaths],
+    variables: dict[str, str] | None = None,
+) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "HERMES_ACTOR_DISABLE"}
     words = [str(environment.python), "-c", code, json.dumps([str(one.db) for one in stores])]
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=_SECONDS, cwd="/",
-            env={**kept, "HERMES_HOME": str(home)}, check=False,
+            env={**kept, "HERMES_HOME": str(home), **(variables or {})}, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise AttachFailed(f"the proof could not be run: {error}") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise AttachFailed(f"hermes-agent {environment.release} does not work through us: {last}")
+    return done.stdout
 
 
 def main() -> None:
-    """Use the stores as the program does. Any exception is the verdict."""
+    """Use the stores as the program does and print its answers. An exception is the verdict."""
     finder: Any = next(
         (one for one in sys.meta_path if getattr(one, "is_hermes_actor", False)), None
     )
@@ -91,7 +120,9 @@ def main() -> None:
     import hermes_state  # type: ignore[import-not-found]
 
     bound = vars(hermes_state)["__builtins__"]["__import__"]("sqlite3")
-    _store_a_session(hermes_state, Path(os.environ["HERMES_HOME"], "state.db"))
+    home = Path(os.environ["HERMES_HOME"])
+    seen = answers(home)
+    _check_descriptors(str(home / "state.db"))
     for path in json.loads(sys.argv[1]):
         with contextlib.closing(bound.connect(path, isolation_level=None, timeout=30)) as conn:
             assert type(conn).__module__.startswith("hermes_actor"), f"{path} is not attached"
@@ -100,16 +131,7 @@ def main() -> None:
             conn.execute("CREATE TABLE hermes_attach_proof (id INTEGER)")
             conn.execute("ROLLBACK")
             _check_descriptors(path)
-
-
-def _store_a_session(hermes_state: Any, path: Path) -> None:
-    db = hermes_state.SessionDB(db_path=path)
-    db.create_session(session_id="proof", source="cli")
-    db.append_message(session_id="proof", role="user", content="Is it stored?")
-    stored = [message["content"] for message in db.get_messages("proof")]
-    assert stored == ["Is it stored?"], f"a message was stored, and read as {stored}"
-    _check_descriptors(str(path))
-    db.close()
+    sys.stdout.write(json.dumps(seen))
 
 
 def _check_descriptors(path: str) -> None:

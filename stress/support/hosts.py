@@ -82,6 +82,7 @@ class Host:
             "OPENAI_API_KEY": "sk-test",
             "COLUMNS": "200",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PIP_NO_INDEX": "1",  # the program fetches what it misses
         }
 
     def run(

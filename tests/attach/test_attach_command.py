@@ -128,7 +128,7 @@ def test_a_home_that_is_missing_is_named(newest):
 
 
 def test_an_attachment_that_cannot_be_proved_is_undone(newest):
-    """A file that is no longer a database: the program could not open it through us either."""
+    """Its class keeps nothing: what it answers is not what was stored."""
     store(newest, "before")
     for name in ("hermes_state.py", "hermes_state_common.py"):
         if (module := newest.purelib / name).is_file():
@@ -202,3 +202,31 @@ def test_doctor_names_every_process_and_its_way(newest, tmp_path):
             "has the file open for writing; it was started with HERMES_ACTOR_DISABLE"
         )
         assert (found[ours], found[theirs]) == ("ok", "warning")
+
+
+def test_a_release_that_answers_otherwise_through_us_is_refused(newest):
+    """The same calls are made with and without us; the difference is named."""
+    path = newest.purelib / "hermes_state.py"
+    text = path.read_text()
+    path.unlink()  # the file is a link: never written to
+    path.write_text(
+        text + "\nimport sqlite3 as _it\n"
+        "if 'hermes_actor' in str(_it.connect.__module__):\n"
+        "    SessionDB.message_count = lambda self, session_id=None: -1\n"
+    )
+    done = newest.run("hermes-actor", "attach", code=1)
+    assert "does not work through us: message_count answers -1, by itself " in done.stderr
+    newest.actor("attach", "--check", code=1)
+    assert not list(newest.purelib.glob("hermes_actor_*"))
+
+
+def test_direct_leaves_the_program_alone_and_says_so(newest):
+    store(newest, "before")
+    config = newest.home / "config.yaml"
+    config.write_text(config.read_text() + "attach:\n  tier: direct\n")
+    newest.actor("attach")
+    done = newest.script(STORE, "during")
+    assert done.stdout.splitlines()[1].split()[0] == "sqlite3"
+    assert done.stderr.startswith("hermes-actor: not attached: attach.tier is direct")
+    newest.actor("attach", "--undo")
+    assert newest.script(STORE, "after").stderr == ""
