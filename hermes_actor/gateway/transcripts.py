@@ -181,6 +181,7 @@ def message_row(message: dict[str, Any], now: datetime) -> ops.MessageRow:
         tool_calls=codec.encode_json(calls),
         tool_call_id=message.get("tool_call_id"),
         tool_name=message.get("tool_name"),
+        token_count=message.get("token_count"),
         finish_reason=message.get("finish_reason"),
         reasoning=message.get("reasoning"),
         reasoning_content=message.get("reasoning_content"),

@@ -709,3 +709,34 @@ def test_transcripts_of_other_programs_are_migrated(kept, db):
     assert [one["content"] for one in db.get_messages("old")] == ["0", "1", "2"]
     assert (kept.sessions_dir / "old.jsonl.migrated").exists()
     assert migrate_transcripts(*arguments) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "kept_whole"),
+    [("3 4", True), ("0 1", True), ("0 1 2 3 4", False), ("1 2", False), ("9", False)],
+    ids=["tail", "head", "all", "middle", "others"],
+)
+def test_stored_messages_stay_as_they_are(kept, db, stored, kept_whole):
+    """A file may have a head that the session lacks, or a tail; a third thing is left alone."""
+    from hermes_actor.gateway.migration import migrate_transcripts
+
+    kept.sessions_dir.mkdir(exist_ok=True)
+    file = kept.sessions_dir / "old.jsonl"
+    lines = [{"role": "user", "content": str(one)} for one in range(5)]
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    db.create_session("old", "telegram")
+    for one in stored.split():
+        db.append_message("old", "user", one, token_count=7, tool_name="t")
+    before = db.get_messages("old")
+    with db.turn("old", holder="answering"):
+        assert migrate_transcripts(db, kept.sessions_dir, kept.scope)[:2] == (0, 0)
+    assert db.get_messages("old") == before
+    done = migrate_transcripts(db, kept.sessions_dir, kept.scope)
+    after = db.get_messages("old")
+    assert done[:2] == ((1, 5 - len(before)) if kept_whole else (0, 0))
+    assert file.exists() != kept_whole
+    if kept_whole:
+        assert [one["content"] for one in after] == ["0", "1", "2", "3", "4"]
+    found = [one for one in after if one["token_count"] == 7]
+    plain = [{**one, "id": 0} for one in found]
+    assert plain == [{**one, "id": 0} for one in before]
