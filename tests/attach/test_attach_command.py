@@ -202,6 +202,8 @@ def test_doctor_names_every_process_and_its_way(newest, tmp_path):
             "has the file open for writing; it was started with HERMES_ACTOR_DISABLE"
         )
         assert (found[ours], found[theirs]) == ("ok", "warning")
+        others = {text for text in found if text.startswith("pid ")} - {ours, theirs}
+        assert {text for text in others if "is serving" not in text} == set()
 
 
 def test_a_release_that_answers_otherwise_through_us_is_refused(newest):

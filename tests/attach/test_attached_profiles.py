@@ -56,6 +56,22 @@ def test_backup_and_import_beside_the_actor(attached, tmp_path):
     assert sorted(users(attached.db)) == ["Hello A", "Hello B", "Hello C", "Hello D"]
 
 
+def test_maintenance_of_the_program_beside_the_actor(attached):
+    """Its own repairs, checks, copies and VACUUM; each ends well, and the actor goes on."""
+    commands = [("doctor", "--fix"), ("backup", "--quick"), ("sessions", "stats")]
+    if attached.version != "0.14.0":  # which does not have them
+        commands += [("sessions", "optimize"), ("sessions", "repair")]
+    for command in commands:
+        done = attached.run("hermes", *command)
+        assert "Traceback" not in done.stderr, command
+        assert actor_pid(attached.db) is not None
+    attached.script(STORE, "C")
+    assert users(attached.db) == ["Hello A", "Hello B", "Hello C"]
+    (copy,) = (attached.home / "state-snapshots").rglob("state.db")
+    assert users(copy) == ["Hello A", "Hello B"]
+    assert not (copy.parent / f".{copy.name}.actor").exists()
+
+
 def test_profile_is_cloned_renamed_and_deleted_with_live_actors(attached):
     attached.hermes("profile", "create", "two", "--clone-all")
     two = attached.home / "profiles" / "two"

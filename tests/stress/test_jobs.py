@@ -13,7 +13,7 @@ JOBS = sorted(file.stem.removeprefix("stress_") for file in STRESS.glob("stress_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", JOBS)
 def test_short_form(job, tmp_path):
     words = [sys.executable, STRESS / f"stress_{job}.py", "--seed", "1", "--short"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,4 +140,4 @@ def _clients(paths: StorePaths) -> set[int]:
         status = ask_status(paths) if lock_holder(paths) is not None else None
     except HermesActorError:
         return set()  # another check says what is wrong with it
-    return set() if status is None else {one.pid for one in status.clients()}
+    return set() if status is None else {one.pid for one in status.clients(except_pid=os.getpid())}
