@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from hermes_actor.store.gateway.entries import dumps
 
 if TYPE_CHECKING:
     from hermes_actor.session_db import SessionDB
+    from hermes_actor.store.gateway.tables import StoredRoute
 
-__all__ = ["import_index", "read_index"]
+__all__ = ["import_index", "index_differences", "read_index"]
 
 _log = logging.getLogger("hermes_actor.gateway")
 
@@ -38,6 +40,13 @@ def import_index(db: SessionDB, folder: Path, scope: str, now: datetime) -> int:
         ops.RoutesWrite(scope=scope, now=now.timestamp(), put=put, times=times, only_missing=True)
     )
     return len(put) - len(refused)
+
+
+def index_differences(file: Path, routes: Sequence[StoredRoute]) -> list[str]:
+    """Return the keys of chats that *file* leads to another session than *routes*, or lacks."""
+    ours = {route.key: route.entry.get("session_id") for route in routes}
+    theirs = {key: entry.session_id for key, entry in read_index(file).items()}
+    return sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
 
 
 def read_index(file: Path) -> dict[str, SessionEntry]:

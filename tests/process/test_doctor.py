@@ -18,6 +18,7 @@ from support.processes import own_mounts
 from support.terminal import terminal
 
 from hermes_actor import SessionDB, exit_codes
+from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
 from hermes_actor.system.filesystems import from_mountinfo
 
 
@@ -321,6 +322,25 @@ conn.execute("BEGIN IMMEDIATE")
 print("holds", flush=True)
 sys.stdin.read()
 """
+
+
+def test_an_index_file_that_differs_from_the_chats_is_named(quiet):
+    with contextlib.closing(SessionDB(quiet, mode="embedded")) as db:
+        gateway = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+        for chat in ("1", "2"):
+            gateway.get_or_create_session(SessionSource(platform="echo", chat_id=chat))
+        gateway.close()
+    file = gateway.sessions_dir / "sessions.json"
+    assert of(examine(quiet)[1], "chats", "ok")
+    index = json.loads(file.read_text())
+    moved = next(iter(index))
+    file.write_text(json.dumps({**index, moved: {**index[moved], "session_id": "another"}}))
+    code, findings = examine(quiet)
+    (found,) = of(findings, "chats", "note")
+    assert f"differs from the store in 1 chat: {moved}" in found["text"]
+    assert code == exit_codes.OK
+    file.write_text("{broken")
+    assert "in 2 chats" in of(examine(quiet)[1], "chats", "note")[0]["text"]
 
 
 def test_the_holder_of_the_write_lock_is_named(quiet):

@@ -42,9 +42,10 @@ def doctor(context: click.Context, db: Path | None, quick: bool, as_json: bool) 
     """Check the store and its environment, and say what to fix.
 
     Checks versions, settings, permissions, the file system, the linked SQLite, hermes-agent in this
-    environment, the actor, other programs that have the file open, files that an accident left
-    behind, and backups. Meanwhile a reader checks every table in the background, with progress on a
-    terminal. Nothing is changed. If a table is damaged, you are offered the repair.
+    environment, the actor, other programs that have the file open, index files of gateways, files
+    that an accident left behind, and backups. Meanwhile a reader checks every table in the
+    background, with progress on a terminal. Nothing is changed. If a table is damaged, you are
+    offered the repair.
 
     Exit codes: 0 no problems (notes do not count), 1 something needs your attention, 6 the store is
     damaged or its actor is broken.

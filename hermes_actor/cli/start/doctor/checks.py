@@ -13,6 +13,7 @@ from pathlib import Path
 from hermes_actor._version import __version__
 from hermes_actor.cli.output.console import size_text
 from hermes_actor.cli.output.formatting import count
+from hermes_actor.cli.start.doctor.chats import chats
 from hermes_actor.cli.start.doctor.content import content, write_lock
 from hermes_actor.cli.start.doctor.findings import Check, Finding, Findings
 from hermes_actor.cli.start.doctor.programs import hermes_agent, processes
@@ -265,6 +266,6 @@ def backups(paths: StorePaths) -> Findings:
 
 CHECKS: tuple[Check, ...] = (
     environment, settings, permissions, disk, content, linked_sqlite, hermes_agent, actor,
-    processes, write_lock, leftovers, backups,
+    processes, write_lock, chats, leftovers, backups,
 )  # fmt: skip
 """In the order in which they are reported. All of them are quick."""
