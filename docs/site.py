@@ -20,6 +20,7 @@ OUTSIDE = {
     "README.md": "project.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "CHANGELOG.md": "CHANGELOG.md",
+    "SECURITY.md": "SECURITY.md",
     "protocol/README.md": "protocol.md",
 }
 """Pages outside of `docs/`, by their path in the repository, and their place in the site."""

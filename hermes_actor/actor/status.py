@@ -99,7 +99,7 @@ class StatusReporter:
                 wal_reset="fixed" if wal_reset_safe() else "possible beside a foreign writer",
             ),
             python=sys.version.split()[0],
-            memory_max_kib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            memory_max_kib=_memory_max_kib(),
             queue=QueueStatus(
                 count=queue.jobs,
                 bytes=self.resources.limiter.used,
@@ -198,3 +198,9 @@ def _connection(connection: Connection) -> ConnectionStatus:
 
 def _text(error: BaseException | None) -> str | None:
     return None if error is None else str(error)
+
+
+def _memory_max_kib() -> int:
+    # In KiB on Linux, in bytes on macOS.
+    unit = 1024 if sys.platform == "darwin" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import ANY
 
 import click
 import pytest
@@ -243,6 +244,15 @@ def test_errors_do_not_disturb_who_parses(home):
     assert json.loads(found.err)["code"] == 2
     found = home("sessions", "export", "-", "--session-id", "nosuch")
     assert (found.code, found.out) == (1, "")
+
+
+def test_every_command_has_its_errors_as_json(home):
+    """An option that does not exist is an error of every command."""
+    for name, found in commands():
+        if any("--json" in option.opts for option in found.params):
+            done = home(*name.split(), "--no-such-option", "--json")
+            assert (done.code, done.out) == (2, ""), name
+            assert json.loads(done.err) == {"error": ANY, "code": 2}, name
 
 
 @pytest.mark.parametrize(
