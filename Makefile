@@ -15,6 +15,7 @@ ALTS   := .venv-alternatives
 OSTAMP := $(ALTS)/.installed
 PSTAMP := $(VENV)/peer/.installed
 ASTAMP := $(VENV)/agent/.installed
+AXE    := $(VENV)/axe/node_modules/axe-core/axe.min.js
 
 # The program that the tests run beside, and the release whose stores run on connect(): their
 # versions are named in one place, the extras `bench` and `agent`.
@@ -38,6 +39,7 @@ export HERMES_HOME ?= $(CURDIR)/.run/home
 .PHONY: help run demo cast docs dist test lint bench bench-commands bench-writers bench-handoff bench-providers
 .PHONY: bench-agents bench-alternatives bench-cost bench-connect bench-gateway bench-stalls conformance stats
 .PHONY: stress stress-figures stress-long clean tmux strace redis servers
+.PHONY: browser screenshots bench-web
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -64,7 +66,7 @@ dist: $(STAMP)  ## build wheel and sdist, install each into a clean environment,
 	  || { cat $(VENV)/dist.log; exit 1; }
 	@$(BIN)/python stress/check_dist.py
 
-test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux strace servers  ## lint, type-check and run every test
+test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux strace servers browser  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Tests of the providers run against real servers, private ones that they start themselves.
@@ -79,6 +81,30 @@ servers:  ## find PostgreSQL and MariaDB for the tests, or install them where th
 	    apt-get install -y -qq --no-install-recommends $$want) >/dev/null 2>&1 \
 	    || { echo "cannot install$$want: the tests that need them do not run"; \
 	         test "$$CI" != true; }; }
+
+# Tests of the pages run in a real browser, with the rules of axe-core.
+browser: $(AXE)  ## find Chromium for the tests, or install it where that is allowed
+	@command -v chromium >/dev/null || { \
+	  echo "installing chromium for the tests of the pages"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core) >/dev/null 2>&1 \
+	    || { echo "cannot install chromium: the tests that need it do not run"; \
+	         test "$$CI" != true; }; }
+
+$(AXE): | $(STAMP)
+	@command -v npm >/dev/null || { \
+	  echo "installing npm for axe-core, which checks that pages are accessible"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends npm) >/dev/null 2>&1 || true; }
+	@mkdir -p $(VENV)/axe
+	@npm install --silent --prefix $(VENV)/axe --no-save --ignore-scripts axe-core@4 >/dev/null 2>&1 \
+	  || { echo "cannot install axe-core: the tests that need it do not run"; test "$$CI" != true; }
+
+bench-web: $(STAMP)  ## times of the pages over a large store, and writers beside ten live pages
+	@$(BIN)/python stress/bench_web.py
+
+screenshots: $(STAMP) browser  ## take the pictures of docs/how-to/web.md again
+	@$(BIN)/python stress/screenshots.py
 
 lint: $(STAMP)  ## ruff and mypy
 	@$(BIN)/ruff format --check --quiet .

@@ -21,6 +21,7 @@ from hermes_actor.errors import (
     AlreadyOwned,
     DeadlineExceeded,
     HermesActorError,
+    NotRunning,
     SpawnFailed,
     cannot_use,
 )
@@ -241,12 +242,18 @@ def feed_handshake(protocol: Handshake, data: bytes) -> None:
 
 
 def handshake(
-    paths: StorePaths, protocol: Handshake, deadline: float, wait: Wait = wait_readable
+    paths: StorePaths,
+    protocol: Handshake,
+    deadline: float,
+    wait: Wait = wait_readable,
+    *,
+    start: bool = True,
 ) -> socket.socket:
     """Try once: return a non-blocking connection on which the actor has said Welcome.
 
     Only Welcome proves that an actor serves: the socket of a stopped process, or of a service
-    manager, takes connections too. An actor is started if there is none.
+    manager, takes connections too. An actor is started if there is none; without *start* that is
+    :class:`NotRunning`.
     """
     try:
         # Tried before anything is checked or locked: nearly always there is an actor.
@@ -254,6 +261,8 @@ def handshake(
     except OSError as error:
         if not is_not_listening(error):
             raise
+        if not start:
+            raise NotRunning(f"no actor serves {paths.db}") from error
         ensure_actor_running(paths, deadline, protocol.kind)
         sock = connect_once(paths)
     try:

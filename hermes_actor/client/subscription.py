@@ -98,13 +98,21 @@ class ActorChangeStream:
     """The changes of one actor, and of the next one when it is gone.
 
     Connected when it is made. After a lost connection *timeout* is how long another one is tried
-    for before an error says why there is none; the next call tries again.
+    for before an error says why there is none; the next call tries again. Without *start* no
+    actor is started: while there is none, that is :class:`NotRunning`.
     """
 
     def __init__(
-        self, paths: StorePaths, after: int | None, timeout: float, kind: str = SESSIONS
+        self,
+        paths: StorePaths,
+        after: int | None,
+        timeout: float,
+        kind: str = SESSIONS,
+        *,
+        start: bool = True,
     ) -> None:
         self._paths = paths
+        self._start = start
         self._timeout = timeout
         self._closed = False
         self._begin(subscription_protocol(program_name(), after, kind=kind))
@@ -202,7 +210,7 @@ class ActorChangeStream:
                 raise TimeoutError("no answer in time")
 
         try:
-            sock = handshake(self._paths, self._protocol, retries.deadline, wait)
+            sock = handshake(self._paths, self._protocol, retries.deadline, wait, start=self._start)
             try:
                 sock.send(self._protocol.resend())
                 self._sock = sock

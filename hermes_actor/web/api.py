@@ -63,7 +63,7 @@ async def _view(request: Request) -> Response:
     view = VIEWS.get(request.path_params["view"])
     if view is None:
         raise NotFound(f"there is no view {request.path_params['view'][:80]!r}")
-    store = site_of(request).stores.named(request.path_params["store"])
+    store = await site_of(request).store_of(request)
     values = values_of(view.parameters, request.query_params)
     return _json(await store.read(view.read, store, values))
 
@@ -73,7 +73,7 @@ async def _action(request: Request) -> Response:
     if action is None:
         raise NotFound(f"there is no action {request.path_params['action'][:80]!r}")
     given = await _body(request, site.access.csrf)
-    store = site.stores.named(request.path_params["store"])
+    store = await site_of(request).store_of(request)
     values = values_of(action.parameters, given)
     if given.get("confirm") is not True:
         preview = await store.read(previewed, action, store, values)

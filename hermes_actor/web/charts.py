@@ -20,6 +20,8 @@ _VALUE = 110.0
 _LABELS = 8
 """Labels below columns: more would overlap on a narrow screen."""
 _LONGEST_NAME = 28
+_LETTER = 8.5
+"""Widest usual letter; a label that would pass the edge is left out."""
 
 
 class Bar(NamedTuple):
@@ -55,11 +57,12 @@ def columns(names: Sequence[str], values: Sequence[float], shape: str = "{:,}") 
     for number, (name, value) in enumerate(zip(names, values, strict=True)):
         # At least a line: a day with one token is not a day without any.
         height = max(1.0, (_HEIGHT - _FOOT) * value / top) if value else 0.0
+        is_named = number % every == 0 and number * step + _LETTER * len(name) < _WIDTH
         bars.append(
             Bar(
                 round(number * step + step * 0.1, 2), round(_HEIGHT - _FOOT - height, 2),
                 round(step * 0.8, 2), round(height, 2),
-                name if number % every == 0 else "", f"{name}: {shape.format(value)}",
+                name if is_named else "", f"{name}: {shape.format(value)}",
                 shape.format(value),
             )
         )  # fmt: skip

@@ -117,10 +117,9 @@ class Feed:
             return None
         if self._changes is None:
             if paths is not None:
-                kind = {"kind": self._store.kind}
-                stream = ActorChangeStream(
-                    paths, self._last, limits.DEFAULT_TIMEOUT_SECONDS, **kind
-                )
+                timeout, kind = limits.DEFAULT_TIMEOUT_SECONDS, self._store.kind
+                # An actor that drains holds its lock and listens no more: none is started then.
+                stream = ActorChangeStream(paths, self._last, timeout, kind, start=False)
                 self._changes = Subscription(stream)
             elif self._store.kind == AGENTS:
                 self._changes = self._store.agents.subscribe(self._last)

@@ -59,10 +59,6 @@ def _html(page: bytes, status: int = 200) -> Response:
     return Response(page, status, media_type="text/html; charset=utf-8")
 
 
-def _store(request: Request) -> ShownStore:
-    return site_of(request).stores.named(request.path_params["store"])
-
-
 def _path(store: ShownStore) -> str:
     return f"/s/{quote(store.name, safe='~')}"
 
@@ -82,12 +78,12 @@ async def _home(request: Request) -> Response:
 
 
 async def _first(request: Request) -> Response:
-    store = _store(request)
+    store = await site_of(request).store_of(request)
     return RedirectResponse(f"{_path(store)}/{_FIRST_VIEW.get(store.kind, 'actor')}", 303)
 
 
 async def _view(request: Request) -> Response:
-    site, store = site_of(request), _store(request)
+    site, store = site_of(request), await site_of(request).store_of(request)
     view = VIEWS.get(request.path_params["view"])
     if view is None or view.kind not in (None, store.kind):
         raise NotFound(f"this store has no page {request.path_params['view'][:80]!r}")
@@ -104,14 +100,14 @@ async def _view(request: Request) -> Response:
 
 async def _message(request: Request) -> Response:
     """Show one message as plain text, all of it."""
-    store, view = _store(request), VIEWS["message"]
+    store, view = await site_of(request).store_of(request), VIEWS["message"]
     found = await store.read(view.read, store, values_of(view.parameters, request.query_params))
     text = found["message"]["text"].encode("utf-8", "replace")
     return Response(text, media_type="text/plain; charset=utf-8")
 
 
 async def _export(request: Request) -> Response:
-    store, view = _store(request), VIEWS["export"]
+    store, view = await site_of(request).store_of(request), VIEWS["export"]
     found = await store.read(view.read, store, values_of(view.parameters, request.query_params))
     if request.query_params.get("format") == "text":
         data, kind, ending = (
@@ -131,7 +127,11 @@ async def _export(request: Request) -> Response:
 
 async def _confirm(request: Request) -> Response:
     """Ask before an action is carried out, and show what it concerns."""
-    site, store, action = site_of(request), _store(request), _action(request)
+    site, store, action = (
+        site_of(request),
+        await site_of(request).store_of(request),
+        _action(request),
+    )
     values = values_of(action.parameters, request.query_params)
     preview = await store.read(previewed, action, store, values)
     page = site.page(
@@ -142,7 +142,11 @@ async def _confirm(request: Request) -> Response:
 
 
 async def _perform(request: Request) -> Response:
-    site, store, action = site_of(request), _store(request), _action(request)
+    site, store, action = (
+        site_of(request),
+        await site_of(request).store_of(request),
+        _action(request),
+    )
     fields = parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True)
     given = {name: texts[-1] for name, texts in fields.items()}
     if not equal(given.get("csrf", ""), site.access.csrf):
@@ -162,7 +166,7 @@ def _action(request: Request) -> Action:
 
 
 async def _events(request: Request) -> Response:
-    store = _store(request)
+    store = await site_of(request).store_of(request)
     live = site_of(request).live(store)
     if live.is_full:
         return PlainTextResponse("too many live pages of this store are open\n", 503)

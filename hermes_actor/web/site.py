@@ -7,6 +7,7 @@ import secrets
 from collections import OrderedDict
 from typing import Any
 
+import anyio
 from anyio.abc import TaskGroup
 from starlette.requests import Request
 from starlette.responses import Response
@@ -60,6 +61,11 @@ class Site:
         """Return a whole page, with its place in the menu and the note it was called with."""
         note = self._notes.get(request.query_params.get("note", ""))
         return self.render(template, store=store, note=note, **values)
+
+    async def store_of(self, request: Request) -> ShownStore:
+        """Return the store that the address of a request names. Raises :class:`NotFound`."""
+        # In a thread: an unknown name is looked for in all folders of the home.
+        return await anyio.to_thread.run_sync(self.stores.named, request.path_params["store"])
 
     def note(self, text: str) -> str:
         """Keep a result for the next page and return its key."""
