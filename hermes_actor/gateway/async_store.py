@@ -14,7 +14,7 @@ from hermes_actor.gateway.sources import SessionSource
 from hermes_actor.gateway.store import SessionStore
 from hermes_actor.gateway.turns import ChatTurn
 
-__all__ = ["AsyncSessionStore"]
+__all__ = ["AsyncChatTurn", "AsyncSessionStore"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,18 +67,64 @@ class AsyncSessionStore:
     @asynccontextmanager
     async def begin_turn(
         self, source: SessionSource, content: Any, **options: Any
-    ) -> AsyncIterator[ChatTurn]:
+    ) -> AsyncIterator[AsyncChatTurn]:
         """Take the turn of a chat: ``async with store.begin_turn(source, text) as turn``.
 
-        The methods of the turn itself block; run them in a thread, or keep them few.
+        Leaving the block finishes it, unless the block did. An error or a cancellation inside marks
+        the chat as interrupted.
         """
-        turn = await anyio.to_thread.run_sync(
+        begun = await anyio.to_thread.run_sync(
             partial(self.store.begin_turn, source, content, **options)
         )
         try:
-            yield turn
-        except BaseException:
+            yield AsyncChatTurn(begun)
+        except BaseException as error:
+            # Also when the task is cancelled: the next message of the chat waits for it.
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(turn.fail)
+                await anyio.to_thread.run_sync(begun.__exit__, type(error))
             raise
-        await anyio.to_thread.run_sync(turn.finish)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(begun.__exit__, None)
+
+
+class AsyncChatTurn:
+    """Awaitable twin of a ChatTurn. ``int(turn)`` is its token, as for a ChatTurn."""
+
+    def __init__(self, turn: ChatTurn) -> None:
+        self._turn = turn
+        self.entry = turn.entry
+        self.is_repeated = turn.is_repeated
+        self.notice = turn.notice
+        self.context_note = turn.context_note
+
+    def __int__(self) -> int:
+        return int(self._turn)
+
+    @property
+    def session_id(self) -> str:
+        """The session that the turn writes, a continuation after :meth:`compress`."""
+        return self._turn.session_id
+
+    async def history(self) -> list[dict[str, Any]]:
+        """Return the conversation so far, in the form that is sent to a model."""
+        return await anyio.to_thread.run_sync(lambda: self._turn.history)
+
+    async def append(self, role: str, content: Any = None, **fields: Any) -> int:
+        """Store a message under this turn. Raises :class:`TurnLost`."""
+        return await anyio.to_thread.run_sync(partial(self._turn.append, role, content, **fields))
+
+    async def compress(self, messages: list[dict[str, Any]] | None = None) -> str:
+        """Go on in a continuation of the session, with *messages* in it; return its id."""
+        return await anyio.to_thread.run_sync(self._turn.compress, messages)
+
+    async def renew(self) -> None:
+        """Say that the answer is still being made."""
+        await anyio.to_thread.run_sync(self._turn.renew)
+
+    async def finish(self, last_prompt_tokens: int | None = None) -> None:
+        """End the turn well. Raises :class:`TurnLost`."""
+        await anyio.to_thread.run_sync(self._turn.finish, last_prompt_tokens)
+
+    async def fail(self, reason: str = "restart_timeout") -> None:
+        """End the turn without an answer: the chat is to go on later."""
+        await anyio.to_thread.run_sync(self._turn.fail, reason)
