@@ -1,6 +1,7 @@
 """What only PostgreSQL has."""
 
 import logging
+import threading
 import time
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from support import servers
+from support.actors import wait_for
 from support.stores import chosen_kinds
 
 from hermes_actor import SessionDB
@@ -193,6 +195,10 @@ def test_tokens_take_one_round_trip(db, tmp_path):
     assert db.get_session("s")["input_tokens"] == 5
 
 
+def test_a_single_read_takes_one_round_trip(db, tmp_path):
+    assert len(_requests_of(db, tmp_path, lambda: db.get_session("s"))) == 1
+
+
 def test_one_statement_finds_its_receipt(db):
     """A change that is sent twice is made once, and the second time returns the first result."""
     database = db._port.database
@@ -206,3 +212,28 @@ def test_one_statement_finds_its_receipt(db):
         assert results[0] == results[1] == results[2]
     assert db.message_count("s") == 1
     assert db.get_session("s")["input_tokens"] == 3
+
+
+def test_pipelines_of_all_threads_share_transactions(url, db):
+    """While one commit is under way, what all pipelines send gathers for the next one."""
+
+    def write():
+        with db.pipeline() as pipeline:
+            for number in range(10):
+                pipeline.append_message("s", "user", str(number))
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    waits = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid)))"
+    with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as conn:
+        holder.execute("SELECT FROM sessions WHERE id = 's' FOR UPDATE")
+        threads[0].start()
+        wait_for(lambda: conn.execute(waits, (holder.info.backend_pid,)).fetchone()[0])
+        for thread in threads[1:]:
+            thread.start()
+        wait_for(lambda: db._port._queue.qsize() >= 30)
+        holder.commit()
+        for thread in threads:
+            thread.join(60)
+        noted = "SELECT count(*), count(DISTINCT xid) FROM hermes_actor_changes WHERE commit_no > 1"
+        assert conn.execute(noted).fetchone() == (40, 2)
+    assert db.message_count("s") == 40

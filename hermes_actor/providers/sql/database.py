@@ -138,14 +138,14 @@ class Database:
     ) -> R:
         """Run *function* on a connection and return its result; retry until the timeout.
 
-        With *one* it is a single statement and runs in autocommit mode; otherwise all statements
-        see one snapshot.
+        With *one* it is a single statement and needs no transaction; otherwise all statements see
+        one snapshot.
         """
 
         def attempt() -> R:
             with self.engine.connect() as conn:
                 if one:
-                    conn = conn.execution_options(isolation_level="AUTOCOMMIT")
+                    conn = self.dialect.for_one_read(conn)
                 else:
                     self.dialect.begin_snapshot(conn)
                 return function(ServerConnection(conn, self.dialect), *arguments)

@@ -198,6 +198,10 @@ class ServerDialect(ABC):
         """
         return None
 
+    def for_one_read(self, conn: Connection) -> Connection:
+        """Return *conn* as a single statement that reads needs it, with the fewest round trips."""
+        return conn.execution_options(isolation_level="AUTOCOMMIT")
+
     def begin_snapshot(self, conn: Connection) -> None:
         """Have all statements of the transaction that begins now see one state."""
         conn.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))

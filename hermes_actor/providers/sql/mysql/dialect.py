@@ -172,6 +172,11 @@ class MySQLDialect(ServerDialect):
         if seconds is None:
             conn.info.pop("limited", None)
 
+    def for_one_read(self, conn: Connection) -> Connection:
+        # Into autocommit and back would be four statements more. The transaction that the
+        # statement opens is READ COMMITTED, and ends when the connection returns to the pool.
+        return conn
+
     words_column = staticmethod(searching.words_column)
 
     # --- search ------------------------------------------------------------------------------
