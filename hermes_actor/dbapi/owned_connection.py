@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -43,11 +44,12 @@ _NOTHING = "PRAGMA hermes_actor_nothing"
 
 _COMMIT_NO = "SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'"
 
+_EPOCH = "SELECT value FROM hermes_actor_meta WHERE key = 'epoch'"
+
+_OWNER = f"SELECT ({_EPOCH}), hermes_actor_foreign_commit()"
+"""In a lease: the actor, and when it has noticed the last commit of a foreign program."""
+
 _DEFERRED_KEYS = "SELECT 1 FROM main.sqlite_master WHERE sql LIKE '%DEFERRED%' LIMIT 1"
-
-_BEGIN: tuple[str, ...] = ("BEGIN",)
-
-_DATA_VERSION = "PRAGMA data_version"
 
 _SHORTEST_SECONDS = 0.25
 """Shortest wait for the write lock, however short the timeout of the program is: every answer of
@@ -97,11 +99,11 @@ class OwnedConnection(BaseConnection):
         self._settings: dict[str, int | str] = {}
         self._held = HeldStatements()
         self._reading: weakref.WeakSet[Cursor] = weakref.WeakSet()
-        # Statements that bring the native transaction to where it is; the first one only if it was
-        # not begun by a savepoint.
-        self._begin = _BEGIN
+        # Of the native transaction, in their order.
         self._savepoints: list[str] = []
         self._has_snapshot = False
+        # Not later than the snapshot, by the clock of all processes of this machine.
+        self._snapshot_time = float("-inf")
         self._is_stale = self._is_schema_stale = False
         self._last_rowid = self._changes = self._remote_changes = 0
         if target is not None:
@@ -226,7 +228,7 @@ class OwnedConnection(BaseConnection):
         Raises SQLITE_BUSY_SNAPSHOT if what it has read is not the present state any more.
         """
         prefix = self._prefix()
-        seen = self._commit_no() if self._has_snapshot else None
+        seen = self._in_snapshot(_COMMIT_NO) if self._has_snapshot else None
         if self._has_snapshot:
             prefix.insert(0, SqlStep(sql=_COMMIT_NO))
         transaction = self._new_transaction()
@@ -234,7 +236,7 @@ class OwnedConnection(BaseConnection):
             reply = transaction.open(self._run_of([*prefix, *steps]))
             assert reply is not None
             if self._has_snapshot and (
-                [[seen]] != reply.results[0].rows or not self._is_latest_snapshot()
+                seen != reply.results[0].rows or not self._is_latest_snapshot(transaction)
             ):
                 transaction.rollback()
                 raise busy_snapshot()
@@ -257,26 +259,25 @@ class OwnedConnection(BaseConnection):
     def _prefix(self) -> list[SqlStep]:
         return [SqlStep(sql=sql) for sql in self._savepoints]
 
-    def _commit_no(self) -> int | None:
-        """Return the number of the last change that the snapshot of this connection has."""
+    def _in_snapshot(self, sql: str) -> list[list[Any]]:
+        """Return the rows of a query of our own in the snapshot of this connection."""
         with self._private.quiet(self), contextlib.suppress(sqlite3.OperationalError):
-            for (number,) in inside(ask, self, _COMMIT_NO):
-                return int(number)
-        return None
+            return [list(row) for row in inside(ask, self, sql)]
+        return []
 
-    def _is_latest_snapshot(self) -> bool:
-        """Return True if no program has committed since the snapshot, with an actor or without.
+    def _is_latest_snapshot(self, transaction: WriteTransaction) -> bool:
+        """Return True if no program without an actor has committed since the snapshot.
 
-        Called while the lease keeps all of them out. The snapshot is exchanged for another one:
-        SQLite says only then that there was a commit.
+        Called while the lease keeps all of them out. An actor notices such commits; of what was
+        before its start it knows nothing. Its own commits that are no change of a program count as
+        little as they do for programs.
         """
-        self._take_rows()
-        with self._private.quiet(self):
-            seen = inside(ask, self, _DATA_VERSION)
-            for sql in ("ROLLBACK", *self._begin, *self._savepoints):
-                inside(ask, self, sql)
-            inside(ask, self, "SELECT 1 FROM sqlite_master LIMIT 1")
-            return inside(ask, self, _DATA_VERSION) == seen
+        reply = transaction.ask(self._run_of([SqlStep(sql=_OWNER)]))
+        if reply.error is not None:
+            return False
+        ((epoch, noticed),) = reply.results[0].rows
+        is_later = isinstance(noticed, float) and noticed > self._snapshot_time
+        return [[epoch]] == self._in_snapshot(_EPOCH) and not is_later
 
     @contextlib.contextmanager
     def _begun(self, was_open: bool) -> Iterator[None]:
@@ -344,10 +345,19 @@ class OwnedConnection(BaseConnection):
 
     # --- snapshots -------------------------------------------------------------------------------
 
+    def _meet_actor(self) -> None:
+        """Have the actor run before a transaction takes its snapshot: its start is a commit, after
+        which that transaction could not write."""
+        assert self._target is not None
+        if self._client is None and os.access(self._target.paths.db, os.W_OK):
+            with contextlib.suppress(sqlite3.Error):  # it may only read
+                self._port()
+
     def _note_begin(self, was_open: bool) -> None:
         """Look for cursors whose snapshot a transaction that has just begun has taken over."""
         if not was_open and self.in_transaction:
             self._has_snapshot = self._take_rows()
+            self._snapshot_time = float("-inf") if self._has_snapshot else time.monotonic()
 
     def _note_snapshot(self) -> None:
         """Note that the open transaction, if there is one, has read."""
@@ -357,7 +367,6 @@ class OwnedConnection(BaseConnection):
     def _note_end(self) -> None:
         if self._target is not None and not self.in_transaction:
             self._has_snapshot = False
-            self._begin = _BEGIN
             self._savepoints.clear()
             if "defer_foreign_keys" in self._settings:  # SQLite resets it, too
                 self._settings = {

@@ -98,8 +98,8 @@ class RoutedConnection(OwnedConnection):
             elif self.in_transaction and first != "BEGIN":
                 # In order: they run in the lease if the transaction comes to write.
                 self._savepoints.append(sql)
-                if not was_open:
-                    self._begin = ()
+            if not was_open and self.in_transaction and self._transaction is None:
+                self._meet_actor()
             self._note_end()
             return
         self._note_snapshot()

@@ -129,6 +129,11 @@ class WriteTransaction:
         self._journal.add(run, reply)
         return reply
 
+    def ask(self, run: SqlRun) -> SqlReply:
+        """Run a question of our own, which is not repeated in another lease."""
+        with as_sqlite3():
+            return self._leases[-1].run(run)
+
     def commit(self, last: SqlRun | None = None) -> SqlReply | None:
         """Return when everything is committed and synced, once, however often it was sent.
 

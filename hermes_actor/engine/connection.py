@@ -163,6 +163,8 @@ class WriteConnection:
         )
         self.authorizer.rules = self.kind.guests
         self.settings = GuestSettings(conn, self.kind.settings)
+        # For connections of programs: was there a foreign commit since their snapshot?
+        conn.create_function("hermes_actor_foreign_commit", 0, lambda: self.last_foreign_commit)
         conn.set_authorizer(self.authorizer)
         self._connections += 1
         try:
@@ -491,6 +493,8 @@ class WriteConnection:
         # Only now do all files exist: the commit of the epoch has created WAL and shared memory.
         self.guard.remember()
         self.guard.checkpointed()
+        # From here on, and not from the first transaction on: clients take snapshots meanwhile.
+        self._data_version, self.conn.layout_checked = data_version(self.conn), False
         self._wal_descriptor = self._find_wal()
         self.recovered = True
 

@@ -138,6 +138,9 @@ class ApswConnection:
     def total_changes(self) -> int:
         return self.base.total_changes()
 
+    def create_function(self, name: str, narg: int, func: Callable[..., Any]) -> None:
+        self.base.create_scalar_function(name, func, narg)
+
     def set_authorizer(self, authorizer: Callable[..., int] | None) -> None:
         self.base.authorizer = authorizer
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sqlite3
 import threading
 import time
@@ -9,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.actors import stop_actor
 
 from hermes_actor import dbapi
 
@@ -175,23 +177,20 @@ def pauses_are_limited(conn):
     assert conn.execute("SELECT count(*) FROM t").fetchone() == (3,)
 
 
-@difference("the first write to a WAL file that never had an actor, in a transaction that has read")
-def first_actor_overtakes_a_snapshot(conn):
-    path = conn._target.paths.db.with_name("adopted.db")
-    with closing(sqlite3.connect(path)) as native:
-        native.execute("PRAGMA journal_mode = WAL")
-        native.execute("CREATE TABLE t (x)")
-    with closing(dbapi.connect(path, isolation_level=None)) as adopted:
-        for expected in ("SQLITE_BUSY_SNAPSHOT", None):
-            adopted.execute("BEGIN")
-            adopted.execute("SELECT * FROM t").fetchall()
-            try:
-                adopted.execute("INSERT INTO t VALUES (1)")
-                found = None
-            except sqlite3.OperationalError as error:
-                found = error.sqlite_errorname
-            assert found == expected
-            adopted.rollback()
+@difference("the first write of a transaction that has read, after another actor has started")
+def new_actor_overtakes_a_snapshot(conn):
+    for expected in ("SQLITE_BUSY_SNAPSHOT", None):
+        conn.execute("BEGIN")
+        conn.execute("SELECT * FROM t").fetchall()
+        if expected is not None:
+            stop_actor(conn._target.paths.db, signal.SIGKILL)
+        try:
+            conn.execute("DELETE FROM t")
+            found = None
+        except sqlite3.OperationalError as error:
+            found = error.sqlite_errorname
+        assert found == expected
+        conn.rollback()
 
 
 @difference("`fork`")

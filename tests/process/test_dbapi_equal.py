@@ -1,9 +1,13 @@
 """Corners in which a connection must do exactly what ``sqlite3`` does."""
 
+import signal
 import sqlite3
 from contextlib import closing
 
 import pytest
+from support.actors import stop_actor, wait_for
+from support.files import query
+from support.wire import Wire
 
 from hermes_actor import dbapi
 
@@ -178,6 +182,55 @@ def test_names_of_the_actor_are_not_for_others(conn, sql):
     with pytest.raises(sqlite3.Error):
         conn.execute(sql)
     conn.execute("INSERT INTO t (x) VALUES ('d')")
+
+
+def reads_and_writes(path, between=lambda: None):
+    with closing(dbapi.connect(path, isolation_level=None)) as conn:
+        conn.execute("BEGIN")
+        read(conn)
+        between()
+        conn.execute("INSERT INTO t (x) VALUES ('mine')")
+        conn.execute("COMMIT")
+
+
+def test_maintenance_of_the_actor_is_no_change(conn, path):
+    """The receipts of a client that leaves are removed, which is a commit."""
+    conn.close()
+    leaving = Wire(path)
+    assert (
+        leaving.do(1, {"op": "sql.run", "steps": [{"sql": "INSERT INTO t (x) VALUES ('d')"}]})["t"]
+        == "ok"
+    )
+
+    def leave():
+        leaving.send({"t": "bye"})
+        leaving.until_end()
+        leaving.close()
+        count = "SELECT count(*) FROM hermes_actor_receipts WHERE client = ?"
+        wait_for(lambda: query(path, count, leaving.client_id) == [(0,)])
+
+    reads_and_writes(path, leave)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_start_of_the_actor_is_no_change(conn, path, how):
+    conn.close()
+    stop_actor(path, how)
+    reads_and_writes(path)
+
+
+def test_foreign_commit_before_the_first_change_of_an_actor_is_noticed(conn, path):
+    conn.close()
+    stop_actor(path, signal.SIGTERM)
+
+    def commit():
+        with closing(sqlite3.connect(path)) as foreign, foreign:
+            foreign.execute("INSERT INTO t (x) VALUES ('foreign')")
+
+    with pytest.raises(sqlite3.OperationalError) as error:
+        reads_and_writes(path, commit)
+    assert error.value.sqlite_errorcode == sqlite3.SQLITE_BUSY_SNAPSHOT
+    reads_and_writes(path)
 
 
 KEYS = """
