@@ -14,7 +14,6 @@ from hermes_actor.actor.interfaces import Resources
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.outbox import Backlog, Unflushed
-from hermes_actor.engine.jobs import Lease
 from hermes_actor.errors import DeadlineExceeded
 from hermes_protocol import operations as ops
 from hermes_protocol.framing import frame
@@ -146,39 +145,31 @@ async def test_nothing_is_admitted_after_the_client_was_sent_away(actor):
 
 
 @with_actor
-async def test_holder_of_a_lease_is_read_by_the_event_loop(actor):
-    """The writer waits for its next statement, and would not see it at the door."""
-    actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1)) + request(1))
+async def test_holder_of_a_lease_is_read_by_the_writer(actor):
+    """Its steps and what it sends behind them; while the writer waits for a step it reads."""
+    actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1)))
     await actor.hear()
-    actor.client.send(request(2))
+    (lease,) = actor.mailbox.take(0)
+    statement = msgspec.Raw(msgspec.msgpack.encode(ops.SqlStatement(sql="SELECT 1")))
+    actor.client.send(frame(wire.LeaseRun(ask=-2, lease=1, statement=statement)) + request(2))
     await actor.hear()
-    assert actor.admitted == 2
-    for job in actor.mailbox.take(0):
-        if isinstance(job, Lease):
-            job.end()
-    actor.client.send(request(3))
-    await actor.hear()
-    actor.client.send(request(4))
-    await actor.hear()
-    assert actor.admitted == 3
-    actor.writer_reads()
-    assert actor.admitted == 4
+    assert (lease.steps.empty(), actor.admitted) == (True, 0)
+    step = actor.mailbox.take_step(lease.steps, 60.0)
+    assert step.statement == statement
+    assert actor.admitted == 1
 
 
 @with_actor
-async def test_connection_whose_lease_expired_is_read_by_the_writer_again(actor):
+async def test_connection_whose_lease_expired_is_read_by_the_writer(actor):
     actor.client.send(HELLO + frame(wire.LeaseOpen(ask=-1, lease=1, timeout=0.0)) + request(1))
     await actor.hear()
     for job in actor.mailbox.take_expired(float("inf")):
         job.give_up(DeadlineExceeded("late"))
-    assert not actor.connection.requests.has_lease
     actor.client.send(request(2))
     await actor.hear()
-    actor.client.send(request(3))
-    await actor.hear()
-    assert actor.admitted == 2
+    assert actor.admitted == 1
     actor.writer_reads()
-    assert actor.admitted == 3
+    assert actor.admitted == 2
 
 
 @with_actor
