@@ -164,6 +164,7 @@ for _ in range(200):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_twelve_processes_take_two_hundred_turns_each_of_five_conversations(db):
     for number in range(5):
         db.create_session(f"s{number}", "cli")
