@@ -3,13 +3,22 @@
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 
 import anyio
+import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from support.web import WebProcess
 
 from hermes_actor.web.stores import READS, Stores
@@ -78,6 +87,38 @@ def test_an_unknown_store_is_an_error(tmp_path):
     assert done.returncode == 1
     assert "there is no store at" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tls(shared_home, tmp_path):
+    chain, key = certificate(tmp_path)
+    options = ("--tls-certificate", str(chain), "--tls-key", str(key))
+    with WebProcess(shared_home, *options) as web:
+        assert web.url.startswith("https://127.0.0.1:")
+        trust = ssl.create_default_context(cafile=str(chain))
+        with httpx2.Client(base_url=web.base, verify=trust, timeout=60) as client:
+            answer = client.get("/", params={"token": web.token})
+            assert "Secure" in answer.headers["set-cookie"]
+            assert client.get("/s/state.db/sessions").status_code == 200
+
+
+def certificate(folder):
+    """A certificate for this machine, and its key, as files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    chain, secret = folder / "chain.pem", folder / "key.pem"
+    chain.write_bytes(made.public_bytes(Encoding.PEM))
+    secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return chain, secret
 
 
 def test_reads_of_a_store_are_few_at_a_time(shared_home):
