@@ -36,7 +36,8 @@ class AsyncAgentStore:
     """Awaitable twin of an AgentStore: ``await store.memories.search("deploy")``.
 
     The event loop never waits for a disk, a lock or an actor. Cancelling a call waits for its end.
-    Open it with ``async with``, or with :meth:`open`; arguments as for :class:`AgentStore`.
+    ``async with await AsyncAgentStore.open("main") as store``; arguments as for
+    :class:`AgentStore`.
     """
 
     def __init__(self, store: AgentStore) -> None:
