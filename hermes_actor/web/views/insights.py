@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
@@ -26,14 +27,27 @@ def _insights(shown: ShownStore, asked: Row) -> Row:
     def report_of(usage: Usage) -> Row:
         by_messages = asked["tools"]
         if not by_messages:
-            messages = sum(session["message_count"] for session in usage.sessions())
-            by_messages = messages <= MOST_MESSAGES
+            by_messages = not _has_many(usage)
         if not by_messages:
             usage = usage._replace(message_counts=list, tool_calls=list, skill_calls=list)
         report = insights(usage, now=now, days=days, source=source, top=_TOP)
         return {**report, "tools_counted": by_messages}
 
     return shown.sessions.query(queries.usage, Window(now - days * 86_400, source), report_of)
+
+
+def _has_many(usage: Usage) -> bool:
+    """Return True if the window has more than :data:`MOST_MESSAGES`; reads no further than that."""
+    messages, sessions = 0, usage.sessions()
+    try:
+        for session in sessions:
+            messages += session["message_count"]
+            if messages > MOST_MESSAGES:
+                return True
+    finally:
+        if isinstance(sessions, Generator):
+            sessions.close()  # its cursor would hold the snapshot
+    return False
 
 
 VIEWS = (

@@ -58,10 +58,9 @@ def _list(shown: ShownStore, asked: Row) -> Row:
             queries.position_in_lists, rows[-1].get("_lineage_root_id") or rows[-1]["id"]
         )
         following = last and _key(last)
-    counts, messages = store.query(queries.visible_counts) if asked["after"] is None else ({}, None)
     for row in rows:
         row.pop("system_prompt", None)  # long, and no part of a list
-    return {"sessions": rows, "after": following, "sources": counts, "messages": messages}
+    return {"sessions": rows, "after": following}
 
 
 def _key(position: Position) -> str:
