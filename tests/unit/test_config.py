@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from support.actors import end_actors
 from support.processes import run_python
 
 from hermes_actor import config as config_module
@@ -70,6 +71,7 @@ def test_a_file_without_our_sections_is_not_parsed(tmp_path, text):
         tmp_path,
         HERMES_HOME=str(tmp_path),
     )
+    end_actors(tmp_path / "state.db")  # it would stay for ten minutes, the default
     assert loaded is False
 
 
