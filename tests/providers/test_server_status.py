@@ -1,4 +1,4 @@
-"""``hermes-actor status`` in a home whose sessions are on a server."""
+"""``hermes-actor status`` and ``gateway`` in a home whose sessions are on a server."""
 
 import contextlib
 import json
@@ -10,16 +10,17 @@ import pytest
 from support import servers
 
 from hermes_actor import SessionDB, exit_codes
+from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
 
 
 @pytest.fixture
-def status(tmp_path):
-    """What the command prints for these settings, and its exit code."""
+def command(tmp_path):
+    """What a command prints with these settings, and its exit code."""
 
     def run(settings, *words):
         (tmp_path / "config.yaml").write_text(json.dumps({"sessiondb": settings}))
         done = subprocess.run(
-            [sys.executable, "-m", "hermes_actor", "status", *words],
+            [sys.executable, "-m", "hermes_actor", *words],
             env={**os.environ, "HERMES_HOME": str(tmp_path)},
             capture_output=True, text=True, timeout=100,
         )  # fmt: skip
@@ -27,6 +28,27 @@ def status(tmp_path):
         return done.stdout, done.returncode
 
     return run
+
+
+@pytest.fixture
+def status(command):
+    return lambda settings, *words: command(settings, "status", *words)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_chats_on_a_server_are_shown_and_reset(kind, command, tmp_path):
+    url = servers.new_store(kind)
+    chat = SessionSource(platform="echo", chat_id="1", user_id="u")
+    with contextlib.closing(SessionDB(url)) as db:
+        hooks = Hooks(entry_points=False)
+        chats = SessionStore(tmp_path / "sessions", GatewayConfig(), db=db, hooks=hooks)
+        with contextlib.closing(chats):
+            first = chats.get_or_create_session(chat).session_id
+            (row,) = json.loads(command({"dsn": url}, "gateway", "routes", "--json")[0])
+            assert (row["session_id"], row["state"]) == (first, "open")
+            told, code = command({"dsn": url}, "gateway", "reset", row["key"], "--json")
+            assert code == exit_codes.OK
+            assert chats.peek_session_id(row["key"]) == json.loads(told)["session_id"] != first
 
 
 def test_relaxed_durability_shows(status):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.store import existing_paths
+from hermes_actor.cli.store import existing_paths, server_of
+from hermes_actor.paths import default_home
 
 if TYPE_CHECKING:
     from hermes_actor.gateway.store import SessionStore
@@ -19,23 +20,29 @@ __all__ = ["folder_option", "opened", "unknown_chat"]
 
 folder_option = click.option(
     "--sessions-dir", "folder", type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of sessions.json. Default: sessions, beside the database.",
+    help="Folder of sessions.json. Default: sessions, in the home of the store.",
 )  # fmt: skip
 
 
 @contextlib.contextmanager
 def opened(db: Path | None, folder: Path | None) -> Iterator[SessionStore]:
-    """Give the session store of a database that exists, for the block."""
+    """Give the session store of a database that exists, in a file or on a server, for the block."""
     from hermes_actor.gateway.store import SessionStore
     from hermes_actor.session_db import SessionDB
 
-    paths = existing_paths(db)
-    with contextlib.closing(SessionDB(paths.db)) as sessions:
-        store = SessionStore(folder or paths.db.parent / "sessions", db=sessions)
-        try:
-            yield store
-        finally:
-            store.close()
+    server = server_of(db)
+    home = existing_paths(db).db.parent if server is None else default_home()
+
+    def open_() -> SessionDB:
+        if server is None:
+            return SessionDB(existing_paths(db).db)
+        return cast("SessionDB", server.open())
+
+    with (
+        contextlib.closing(open_()) as sessions,
+        contextlib.closing(SessionStore(folder or home / "sessions", db=sessions)) as store,
+    ):
+        yield store
 
 
 def unknown_chat(key: str) -> None:
