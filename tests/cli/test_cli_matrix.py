@@ -262,7 +262,9 @@ def test_every_output_can_be_encoded(hostile, monkeypatch, form, encoding):
             [sys.executable, "-m", "hermes_actor", *form.split(), *more],
             env=environment, capture_output=True, timeout=100,
         )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, b"")
+        # A busy machine may keep it waiting for its actor for so long that it says so.
+        told = [line for line in done.stderr.splitlines() if not line.startswith(b"waiting: ")]
+        assert (done.returncode, told) == (0, [])
         text = done.stdout.decode(encoding)
         if more and form == "sessions list":
             assert {row["id"] for row in json.loads(text)} == set(HOSTILE)
