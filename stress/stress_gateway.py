@@ -168,13 +168,22 @@ def judge_routes(job: Job, store: SessionStore, rows: dict[str, dict[str, Any]])
 
 
 def judge_turns(job: Job, rows: dict[str, dict[str, Any]]) -> None:
-    """What a turn wrote stands together in the conversation, or its end is missing."""
+    """What a turn wrote stands together in the conversation, or its end is missing.
+
+    A chat that was switched back to an earlier session goes on there: what another worker still
+    writes to the one that was left is a conversation of its own.
+    """
     for root in (row for row in rows.values() if row["parent_session_id"] not in rows):
         chain = sorted(
             (row for row in rows.values() if root_of(row, rows) == root["id"]),
             key=lambda row: row["id"] != root["id"],
         )
-        lines = sorted((m["id"], str(m["content"])) for row in chain for m in row["messages"])
+        lines = sorted(
+            (m["id"], str(m["content"]))
+            for row in chain
+            for m in row["messages"]
+            if row["end_reason"] != "session_switch" or m["timestamp"] <= row["ended_at"]
+        )
         before = ""
         for _id, text in lines:
             kind, _, tag = text.partition(" ")
