@@ -31,15 +31,13 @@ def opened(db: Path | None, folder: Path | None) -> Iterator[SessionStore]:
     from hermes_actor.session_db import SessionDB
 
     server = server_of(db)
-    home = existing_paths(db).db.parent if server is None else default_home()
-
-    def open_() -> SessionDB:
-        if server is None:
-            return SessionDB(existing_paths(db).db)
-        return cast("SessionDB", server.open())
-
+    if server is None:
+        file = existing_paths(db).db
+        home, sessions = file.parent, SessionDB(file)
+    else:
+        home, sessions = default_home(), cast("SessionDB", server.open())
     with (
-        contextlib.closing(open_()) as sessions,
+        contextlib.closing(sessions),
         contextlib.closing(SessionStore(folder or home / "sessions", db=sessions)) as store,
     ):
         yield store
