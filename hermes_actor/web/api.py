@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -16,20 +14,17 @@ from starlette.routing import Route
 from hermes_actor.errors import BadValue, NotAllowed, NotFound
 from hermes_actor.web import openapi
 from hermes_actor.web.actions import ACTIONS, perform, previewed
-from hermes_actor.web.failures import FAILED, REFUSALS, document_of, status_of
+from hermes_actor.web.failures import Handler, explained
 from hermes_actor.web.parameters import values_of
 from hermes_actor.web.security import equal
 from hermes_actor.web.site import site_of
 from hermes_actor.web.views import VIEWS
 
-__all__ = ["ROUTES"]
-
-_log = logging.getLogger("hermes_actor.web")
-
-Handler = Callable[[Request], Awaitable[Response]]
+__all__ = ["ROUTES", "answer"]
 
 
-def _json(document: Any, status: int = HTTPStatus.OK) -> Response:
+def answer(document: Any, status: int = HTTPStatus.OK) -> Response:
+    """Return an answer of the API."""
     # ASCII: half characters and control characters of a message travel as escapes.
     text = json.dumps(document, default=_plain)
     return Response(text.encode("ascii"), status, media_type="application/json")
@@ -40,23 +35,12 @@ def _plain(value: Any) -> Any:
 
 
 def _explained(handler: Handler) -> Handler:
-    """Return an error that *handler* raises as JSON."""
-
-    async def explained(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except REFUSALS as error:
-            return _json(document_of(error), status_of(error))
-        except Exception:
-            _log.exception("%s failed", request.url.path)
-            return _json(document_of(RuntimeError(FAILED)), HTTPStatus.INTERNAL_SERVER_ERROR)
-
-    return explained
+    return explained(handler, lambda _request, facts, status: answer(facts, status))
 
 
 async def _stores(request: Request) -> Response:
     stores = await anyio.to_thread.run_sync(site_of(request).stores.all)
-    return _json([{"name": one.name, "kind": one.kind, "address": one.address} for one in stores])
+    return answer([{"name": one.name, "kind": one.kind, "address": one.address} for one in stores])
 
 
 async def _view(request: Request) -> Response:
@@ -65,7 +49,7 @@ async def _view(request: Request) -> Response:
         raise NotFound(f"there is no view {request.path_params['view'][:80]!r}")
     store = await site_of(request).store_of(request)
     values = values_of(view.parameters, request.query_params)
-    return _json(await store.read(view.read, store, values))
+    return answer(await store.read(view.read, store, values))
 
 
 async def _action(request: Request) -> Response:
@@ -77,8 +61,8 @@ async def _action(request: Request) -> Response:
     values = values_of(action.parameters, given)
     if given.get("confirm") is not True:
         preview = await store.read(previewed, action, store, values)
-        return _json({"confirm": preview._asdict()}, HTTPStatus.PRECONDITION_REQUIRED)
-    return _json(await store.read(perform, action, store, values))
+        return answer({"confirm": preview._asdict()}, HTTPStatus.PRECONDITION_REQUIRED)
+    return answer(await store.change(perform, action, store, values))
 
 
 async def _body(request: Request, csrf: str) -> dict[str, Any]:
@@ -99,7 +83,7 @@ async def _body(request: Request, csrf: str) -> dict[str, Any]:
 
 
 async def _openapi(_request: Request) -> Response:
-    return _json(openapi.document())
+    return answer(openapi.document())
 
 
 ROUTES = (

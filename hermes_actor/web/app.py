@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
 import anyio
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from hermes_actor.errors import NotFound
 from hermes_actor.web import api, pages
+from hermes_actor.web.failures import document_of
 from hermes_actor.web.security import Guard
 from hermes_actor.web.site import Site
 
@@ -37,5 +40,8 @@ def create_app(site: Site) -> ASGIApp:
     return Guard(app, site.access)
 
 
-async def _missing(_request: Request, _error: Exception) -> Response:
-    return PlainTextResponse("there is no such page\n", 404)
+async def _missing(request: Request, _error: Exception) -> Response:
+    error = NotFound("there is no such page")
+    if request.url.path.startswith("/api/"):
+        return api.answer(document_of(error), HTTPStatus.NOT_FOUND)
+    return pages.failed(request, document_of(error), HTTPStatus.NOT_FOUND)

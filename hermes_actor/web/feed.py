@@ -11,7 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from hermes_actor import limits
-from hermes_actor.client.control import look
+from hermes_actor.client.control import StatusWatch
 from hermes_actor.client.subscription import ActorChangeStream, Subscription
 from hermes_actor.errors import HermesActorError
 from hermes_actor.store.rows import Row
@@ -29,6 +29,14 @@ _MOST_CHANGES = 2000
 
 _SHOWN_CHANGES = 20
 """Changes of one look that are shown one by one, the newest: people read no more."""
+
+_ARRIVAL_SECONDS = 0.2
+"""Wait for the first change of a look. With none, a connection that was lost could not be replaced:
+a busy actor does not say Welcome at once."""
+
+_CONNECT_SECONDS = 2.0
+"""Longest wait for a new subscription, for which the figures of a look wait. The next look tries
+again."""
 
 _CURVE = 60
 """Points of the curve of writes."""
@@ -59,13 +67,14 @@ class Feed:
         self._store = store
         self._last = after
         self._changes: Subscription | None = None
+        self._actor = None if store.paths is None else StatusWatch(store.paths)
         self._known: Row | str | None = None
         self._curve: deque[float] = deque(maxlen=_CURVE)
         self._writes: int | None = None
 
-    def look(self, with_status: bool) -> Seen | None:
+    def look(self) -> Seen | None:
         """Return what is new since the last look; ``None`` if nothing is."""
-        figures, why = self._status() if with_status else (None, "")
+        figures, why = self._status()
         found, gap = self._committed()
         changes = [_described(one) for one in found[-_SHOWN_CHANGES:]]
         if figures is None and not why and not found and not gap:
@@ -73,16 +82,19 @@ class Feed:
         return Seen(figures, why, changes, len(found) - len(changes), gap, self._last)
 
     def close(self) -> None:
-        """End the subscription; a later look begins where it ended."""
+        """End both connections; a later look begins where they ended, and gives all figures."""
+        self._known = None
+        if self._actor is not None:
+            self._actor.close()
         changes, self._changes = self._changes, None
         if changes is not None:
             changes.close()
 
     def _status(self) -> tuple[Row | None, str]:
         """Return figures that differ from those before, or why there are none."""
-        if self._store.paths is None:
+        if self._actor is None:
             return None, ""
-        seen = look(self._store.paths)
+        seen = self._actor.look()
         known = _steady(seen) if isinstance(seen, Status) else seen
         if known == self._known:
             return None, ""
@@ -100,7 +112,7 @@ class Feed:
         with contextlib.suppress(HermesActorError, OSError):
             stream = self._stream()
             while stream is not None and len(changes) < _MOST_CHANGES:
-                change = stream.get(0)
+                change = stream.get(0 if changes else _ARRIVAL_SECONDS)
                 if change is None:
                     break
                 if isinstance(change, Gap):
@@ -117,9 +129,9 @@ class Feed:
             return None
         if self._changes is None:
             if paths is not None:
-                timeout, kind = limits.DEFAULT_TIMEOUT_SECONDS, self._store.kind
+                kind = self._store.kind
                 # An actor that drains holds its lock and listens no more: none is started then.
-                stream = ActorChangeStream(paths, self._last, timeout, kind, start=False)
+                stream = ActorChangeStream(paths, self._last, _CONNECT_SECONDS, kind, start=False)
                 self._changes = Subscription(stream)
             elif self._store.kind == AGENTS:
                 self._changes = self._store.agents.subscribe(self._last)

@@ -1,8 +1,9 @@
 """Live pages: one reader for each store, rendered once, and sent to every page that is open.
 
-The number of pages costs the actor nothing: while there is at least one, one task looks at the
-store, at most twice a second, renders what is new into one frame of server-sent events, and hands
-the same bytes to all. While nothing changes, nothing is rendered and nothing is sent.
+The number of pages costs the actor nothing: while there is at least one, one thread looks at the
+store once a second, renders what is new into frames of server-sent events, and the same bytes go to
+all. While nothing changes, nothing is rendered and nothing is sent. The thread gives way to
+writers: see :func:`give_way`.
 
 A page that reads slowly has a queue of its own. When it is full, the page loses frames and is sent
 a notice of that; no other page and no reader waits for it.
@@ -10,8 +11,15 @@ a notice of that; no other page and no reader waits for it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import anyio
@@ -22,8 +30,14 @@ from hermes_actor.web.stores import ShownStore
 
 __all__ = ["LiveStore", "frame"]
 
-TICK_SECONDS = 0.5
-"""Time between two looks for changes; the status is asked for at every second one."""
+_log = logging.getLogger("hermes_actor.web")
+
+TICK_SECONDS = 1.0
+"""Time between two looks."""
+
+_NICE = 10
+"""Priority of the thread that looks: a tenth of the weight of a writer, and never before one. Not
+the least there is: the thread holds the interpreter now and then, for which other pages wait."""
 
 _GRACE_SECONDS = 5.0
 """Time for which the reader outlives the last page: one that is reloaded finds it at work."""
@@ -50,6 +64,17 @@ def frame(event: str, data: bytes, commit_no: int | None = None) -> bytes:
     # A line of data must not end a line of the protocol: CR counts as well.
     lines += [b"data: " + line for line in data.replace(b"\r", b"").split(b"\n")]
     return b"\n".join(lines) + b"\n\n"
+
+
+def give_way() -> None:
+    """Have the calling thread give way to writers on a busy machine, where the system can do that.
+
+    The latency of the slowest hundredth of all writes is that of those which meet a burst of other
+    work. A thread, not the process: an actor that a page starts would inherit it for life.
+    """
+    if sys.platform == "linux":  # elsewhere the number of a thread is not that of a process
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 class _Page:
@@ -100,6 +125,7 @@ class LiveStore:
         self._store, self._tasks, self._render = store, tasks, render
         self._pages: set[_Page] = set()
         self._feed: Feed | None = None
+        self._thread = ThreadPoolExecutor(1, "live", give_way)
         self._is_running = self._has_ended = False
         self._figures = b""
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=_KEPT_FRAMES)
@@ -121,6 +147,8 @@ class LiveStore:
     async def page(self, after: int | None) -> AsyncIterator[_Page]:
         """Give the frames for one page; *after* is the last change that it has seen."""
         page = _Page()
+        if not self._is_running:
+            self._figures = b""  # of the time before: the page was rendered with newer ones
         self._welcome(page, after)
         self._pages.add(page)
         if not self._is_running:
@@ -147,28 +175,33 @@ class LiveStore:
 
     async def _run(self) -> None:
         assert self._feed is not None
-        left, ticks = _GRACE_SECONDS, 0
+        left, loop = _GRACE_SECONDS, asyncio.get_running_loop()
         try:
             while left > 0:
-                with_status = ticks % 2 == 0
-                seen = await anyio.to_thread.run_sync(self._look, with_status)
-                for data in seen:
+                try:
+                    made = await loop.run_in_executor(self._thread, self._look)
+                except Exception:
+                    # One bad look ends alone; the next one begins with new connections.
+                    _log.exception("a look at %s failed", self._store.address)
+                    self._thread.submit(self._feed.close)
+                    made = []
+                for data in made:
                     self._send(data)
                 left = _GRACE_SECONDS if self._pages else left - TICK_SECONDS
-                ticks += 1
                 await anyio.sleep(TICK_SECONDS)
         finally:
             self._is_running = False
-            self._feed.close()
+            # In its own thread: a look that is under way ends first.
+            self._thread.submit(self._feed.close)
 
     def _send(self, data: bytes) -> None:
         for page in self._pages:
             page.put(data)
 
-    def _look(self, with_status: bool) -> list[bytes]:
-        """Look once and return the frames for what is new. Runs in a thread."""
+    def _look(self) -> list[bytes]:
+        """Look once and return the frames for what is new. Runs in its own thread."""
         assert self._feed is not None
-        seen = self._feed.look(with_status)
+        seen = self._feed.look()
         if seen is None:
             return []
         made = []

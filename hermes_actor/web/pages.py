@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -16,9 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from hermes_actor.client.control import has_owner
 from hermes_actor.errors import NotAllowed, NotFound
+from hermes_actor.store.rows import Row
 from hermes_actor.tools.transcript import transcript
 from hermes_actor.web.actions import ACTIONS, Action, perform, previewed
-from hermes_actor.web.failures import FAILED, REFUSALS, document_of, status_of
+from hermes_actor.web.failures import explained
 from hermes_actor.web.live import LiveStore
 from hermes_actor.web.parameters import values_of
 from hermes_actor.web.security import equal
@@ -26,33 +26,16 @@ from hermes_actor.web.site import site_of
 from hermes_actor.web.stores import ShownStore
 from hermes_actor.web.views import VIEWS
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "failed"]
 
 _FIRST_VIEW = {"sessions": "sessions", "agents": "agents"}
 """The page that a store begins with, by kind; others begin with their actor."""
 
-_log = logging.getLogger("hermes_actor.web")
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def _explained(handler: Handler) -> Handler:
-    """Show an error that *handler* raises as a page."""
-
-    async def explained(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except REFUSALS as error:
-            site, status = site_of(request), status_of(error)
-            facts = document_of(error)["error"]
-            page = site.page(request, "error.html", status=status, **facts)
-            return _html(page, status)
-        except Exception:
-            # One bad page ends alone.
-            _log.exception("%s failed", request.url.path)
-            return PlainTextResponse(f"{FAILED}\n", 500)
-
-    return explained
+def failed(request: Request, facts: Row, status: HTTPStatus) -> Response:
+    """Return the page of an error."""
+    page = site_of(request).page(request, "error.html", status=status, **facts["error"])
+    return _html(page, status)
 
 
 def _html(page: bytes, status: int = 200) -> Response:
@@ -152,7 +135,7 @@ async def _perform(request: Request) -> Response:
     if not equal(given.get("csrf", ""), site.access.csrf):
         raise NotAllowed("this form is not one of these pages, or an old one; nothing was done")
     values = values_of(action.parameters, given)
-    done = await store.read(perform, action, store, values)
+    done = await store.change(perform, action, store, values)
     back = f"{_path(store)}/{action.lands(values)}"
     separator = "&" if "?" in back else "?"
     return RedirectResponse(f"{back}{separator}note={site.note(done['text'])}", 303)
@@ -210,7 +193,7 @@ async def _api(request: Request) -> Response:
 
 
 def _route(path: str, handler: Any, **options: Any) -> Route:
-    return Route(path, _explained(handler), **options)
+    return Route(path, explained(handler, failed), **options)
 
 
 ROUTES = (

@@ -87,6 +87,10 @@ def equal(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
+class BodyTooLarge(ValueError):
+    """A body without a length has passed the limit."""
+
+
 class Guard:
     """ASGI middleware that holds the rules of this module."""
 
@@ -172,7 +176,7 @@ def _number(text: str) -> int:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Give a body up to its limit; what is longer ends the request."""
+    """Give a body up to its limit. Raises :class:`BodyTooLarge`."""
     seen = 0
 
     async def limited() -> Message:
@@ -180,7 +184,7 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > LARGEST_BODY_BYTES:
-            return {"type": "http.disconnect"}
+            raise BodyTooLarge("the request is too large")
         return message
 
     return limited

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import secrets
@@ -15,14 +16,12 @@ import uvicorn
 
 from hermes_actor.errors import NotAllowed
 from hermes_actor.web.app import create_app
+from hermes_actor.web.connections import MOST_CONNECTIONS, TimedProtocol
 from hermes_actor.web.security import Access
 from hermes_actor.web.site import Site
 from hermes_actor.web.stores import Stores
 
 __all__ = ["Address", "serve"]
-
-_MOST_CONNECTIONS = 256
-"""Connections at one time, those of live pages included; more are refused with 503."""
 
 _END_SECONDS = 3
 """Time for answers that are on their way when the server is ended."""
@@ -78,10 +77,23 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self._site = site
+        self._ending: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    async def main_loop(self) -> None:
+        """Wait for a signal. The loop of the base class wakes ten times a second, to set a date
+        that these pages do not send."""
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self._ending = loop, event
+        if not self.should_exit:
+            await event.wait()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end, by a signal."""
         super().handle_exit(sig, frame)
+        if self._ending is not None:
+            loop, event = self._ending
+            # From a signal handler: the loop sleeps in the kernel, and this wakes it.
+            loop.call_soon_threadsafe(event.set)
         self._site.end_live()
 
 
@@ -112,8 +124,8 @@ def serve(stores: Stores, address: Address, ready: Callable[[str], None]) -> Non
     site = Site(stores, access)
     config = uvicorn.Config(
         create_app(site), log_level="warning", access_log=False, server_header=False,
-        date_header=False, limit_concurrency=_MOST_CONNECTIONS, lifespan="on", ws="none",
-        timeout_graceful_shutdown=_END_SECONDS, proxy_headers=False, http="h11",
+        date_header=False, limit_concurrency=2 * MOST_CONNECTIONS, lifespan="on", ws="none",
+        timeout_graceful_shutdown=_END_SECONDS, proxy_headers=False, http=TimedProtocol,
         ssl_certfile=address.certificate, ssl_keyfile=address.key,
     )  # fmt: skip
     with contextlib.closing(sock):

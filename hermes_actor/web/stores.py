@@ -9,12 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-
-import anyio
 
 from hermes_actor import limits
 from hermes_actor.agent_store.ports import default_target
@@ -22,8 +19,7 @@ from hermes_actor.agent_store.store import AgentStore
 from hermes_actor.api.provider import StoreMethods
 from hermes_actor.client.actor_client import acquire
 from hermes_actor.client.file_queries import FileQueries
-from hermes_actor.client.reader import Reader
-from hermes_actor.errors import Closed, DeadlineExceeded, HermesActorError, NotAllowed, NotFound
+from hermes_actor.errors import Closed, HermesActorError, NotAllowed, NotFound
 from hermes_actor.paths import (
     StorePaths,
     check_not_hijacked,
@@ -35,6 +31,14 @@ from hermes_actor.providers.resolve import StoreSpec, choose_by_settings, choose
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.inspection import identify
 from hermes_actor.store.queries import Query
+from hermes_actor.web.reads import (
+    READ_SECONDS,
+    AgentReads,
+    Slots,
+    TimedReader,
+    check_time,
+    time_left,
+)
 from hermes_protocol.features import AGENTS, PLAIN, SESSIONS
 from hermes_protocol.operations import Operation
 
@@ -46,14 +50,15 @@ __all__ = ["ShownStore", "Stores"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-READS = 4
-"""Reads of one store at a time: the others wait, so that pages leave the disk to writers."""
-
-_WAIT_SECONDS = 30.0
-"""Longest wait of a page for its turn to read."""
+_CHANGES = 2
+"""Changes of one store at a time that pages have asked for: a backup may take minutes."""
 
 _LOOK_SECONDS = 10.0
 """Validity of one look at the files of a home."""
+
+
+UNREADABLE = "unreadable"
+"""Kind of a file that is there and cannot be read: damaged, or no database."""
 
 
 class Sessions(StoreMethods):
@@ -64,7 +69,11 @@ class Sessions(StoreMethods):
         self._read_only = read_only
 
     def query(self, query: Query[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Answer *query* from a state that has every change acknowledged before the call."""
+        """Answer *query* from a state that has every change acknowledged before the call.
+
+        Raises :class:`DeadlineExceeded` if the page has no time left.
+        """
+        check_time()
         return self._query(query, *args, **kwargs)
 
     def _submit(self, operation: Operation[R]) -> R:
@@ -87,10 +96,10 @@ class FileSessions(Sessions):
         self._port: WriterPort | None = None
         self._connecting = threading.Lock()
         self._closed = False
-        reader = Reader(paths)
+        reader = TimedReader(paths)
         if reader.query(identify).is_outdated:
             self._opened_port()  # the actor migrates the file before it welcomes a client
-        self._queries: FileQueries = FileQueries(reader, self, self._timeout)
+        self._queries: FileQueries = FileQueries(reader, self, READ_SECONDS)
 
     def catch_up(self, through: int, timeout: float, *, damaged: int | None = None) -> None:
         """Have the actor bring the full-text indexes up to date; see :class:`IndexOwner`."""
@@ -101,7 +110,7 @@ class FileSessions(Sessions):
             if self._closed:
                 raise Closed("this store is closed")
             if self._port is None:
-                self._port = acquire(self._paths, self._timeout)
+                self._port = acquire(self._paths, time_left(self._timeout))
             return self._port
 
     def close(self) -> None:
@@ -117,7 +126,8 @@ class ServerSessions(Sessions):
 
     def __init__(self, chosen: StoreSpec, read_only: bool) -> None:
         super().__init__(read_only)
-        self._provider = chosen.open(self._timeout)
+        # The time of its reads; that of changes is this object's.
+        self._provider = chosen.open(READ_SECONDS)
         self._port, self._queries = self._provider._port, self._provider._queries
 
     def close(self) -> None:
@@ -138,9 +148,11 @@ class ShownStore:
         self.name, self.kind, self.home, self.read_only = name, kind, home, read_only
         self.paths = target if isinstance(target, StorePaths) else None
         self.server = None if isinstance(target, StorePaths) else target
+        self.fault = ""
+        """Reason for which the file cannot be read."""
         self._opened: Sessions | AgentStore | None = None
         self._opening = threading.Lock()
-        self._slots = anyio.Semaphore(READS)
+        self._reads, self._changes = Slots(self.address), Slots(self.address, _CHANGES)
 
     @property
     def address(self) -> str:
@@ -175,26 +187,12 @@ class ShownStore:
         return self.paths
 
     async def read(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Return ``function(*arguments)``, run in a thread, at most :data:`READS` at a time.
+        """Return what a function reads in a thread; see :meth:`Slots.read`."""
+        return await self._reads.read(function, *arguments)
 
-        Raises :class:`DeadlineExceeded` if its turn does not come.
-        """
-        async with self._slot():
-            return await anyio.to_thread.run_sync(function, *arguments)
-
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        with anyio.move_on_after(_WAIT_SECONDS) as waiting:
-            await self._slots.acquire()
-        if waiting.cancelled_caught:
-            raise DeadlineExceeded(
-                f"{READS} reads of {self.address} have not come to an end for {_WAIT_SECONDS:g} s;"
-                f" try again, or ask for less"
-            )
-        try:
-            yield
-        finally:
-            self._slots.release()
+    async def change(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Return what a function that changes the store returns; see :meth:`Slots.change`."""
+        return await self._changes.change(function, *arguments)
 
     def _open(self) -> Sessions | AgentStore | None:
         with self._opening:
@@ -204,8 +202,7 @@ class ShownStore:
 
     def _new(self) -> Sessions | AgentStore | None:
         if self.kind == AGENTS:
-            target = self.paths.db if self.paths is not None else self._spec.url
-            return AgentStore(None, target, mode="on demand")
+            return AgentReads(self.paths if self.paths is not None else self._spec.url)
         if self.kind != SESSIONS:
             return None
         if self.paths is not None:
@@ -239,10 +236,19 @@ class Stores:
         with self._looking:
             if time.monotonic() >= self._look_again:
                 self._known = {
-                    name: self._known.get(name) or store for name, store in self._found().items()
+                    name: self._kept(name, store) for name, store in self._found().items()
                 }
                 self._look_again = time.monotonic() + _LOOK_SECONDS
             return [self._known[name] for name in sorted(self._known)]
+
+    def _kept(self, name: str, found: ShownStore) -> ShownStore:
+        """Return the store that is known by *name*, unless its file holds something else now."""
+        known = self._known.get(name)
+        if known is not None and known.kind == found.kind:
+            return known
+        if known is not None:
+            known.close()
+        return found
 
     def named(self, name: str) -> ShownStore:
         """Return the store of a name. Raises :class:`NotFound`."""
@@ -273,12 +279,13 @@ class Stores:
             else:
                 path = target.file if isinstance(target, StoreSpec) else target
                 paths = resolve_paths(path or Path())
-                seen = kind_of(paths)
+                seen, fault = kind_of(paths)
                 if seen is None:
                     continue
                 name = self._name(paths)
                 home = paths.db.parent
                 store = ShownStore(name, seen, paths, home, read_only=self.read_only)
+                store.fault = fault
             found.setdefault(store.name, store)
         return found
 
@@ -306,13 +313,17 @@ class Stores:
         return "~".join(map(readable, below.parts))
 
 
-def kind_of(paths: StorePaths) -> str | None:
-    """Return the kind of the store in a file; ``None`` if there is none that can be shown."""
+def kind_of(paths: StorePaths) -> tuple[str | None, str]:
+    """Return the kind of the store in a file, and its fault if it cannot be read.
+
+    The kind is ``None`` if there is nothing that can be shown.
+    """
     try:
         with contextlib.closing(connect_reader(paths.db)) as conn:
             found = identify(conn)
-    except sqlite3.Error:
-        return None
+    except sqlite3.Error as error:
+        # What is there and cannot be read is shown: a store that is gone from the list looks lost.
+        return (UNREADABLE, str(error)) if paths.db.is_file() else (None, "")
     if found.is_empty or (found.kind is None and found.missing_table is not None):
-        return None
-    return found.kind if found.kind in (AGENTS, PLAIN) else SESSIONS
+        return None, ""
+    return (found.kind if found.kind in (AGENTS, PLAIN) else SESSIONS), ""

@@ -1,7 +1,11 @@
 """Live pages: one reader for all, resuming after gaps, and silence while nothing happens."""
 
+import os
+import signal
+import sys
 import threading
 import time
+from pathlib import Path
 
 import anyio
 import pytest
@@ -9,6 +13,8 @@ from support.actors import actor_pid, stop_actor
 from support.web import WebProcess
 
 from hermes_actor import SessionDB
+from hermes_actor.client import control
+from hermes_actor.client.control import StatusWatch, request_handoff
 from hermes_actor.paths import resolve_paths
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_actor.web.feed import Feed
@@ -152,15 +158,15 @@ def test_nothing_is_rendered_while_nothing_changes(home):
         feed = Feed(store_of(home), None)
         try:
             deadline = time.monotonic() + SECONDS
-            while feed.look(True) is not None:  # the actor comes to rest: index, checkpoint
+            while feed.look() is not None:  # the actor comes to rest: index, checkpoint
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-            assert [feed.look(True) for _ in range(5)] == [None] * 5
+            assert [feed.look() for _ in range(5)] == [None] * 5
             db.set_meta("a", "2")
-            seen = feed.look(True)
+            seen = feed.look()
             while seen is None or not seen.changes:
                 assert time.monotonic() < deadline
-                seen = feed.look(True)
+                seen = feed.look()
             assert seen.changes[-1]["op"] == "meta.set"
         finally:
             feed.close()
@@ -168,15 +174,16 @@ def test_nothing_is_rendered_while_nothing_changes(home):
 
 def test_pages_share_one_reader(home):
     """Ten pages: one connection that follows, and one rendering of each change."""
-    rendered, has_begun = [], anyio.Event()
+    rendered, has_begun, loop = [], anyio.Event(), []
 
     def render(name, seen):
         rendered.append((name, len(seen.changes)))
         # The look before has begun to follow.
-        anyio.from_thread.run_sync(has_begun.set)
+        anyio.from_thread.run_sync(has_begun.set, token=loop[0])
         return b"<li>change</li>"
 
     async def main():
+        loop.append(anyio.lowlevel.current_token())
         with anyio.fail_after(SECONDS):
             await ten_pages()
 
@@ -205,6 +212,74 @@ def test_pages_share_one_reader(home):
         anyio.run(main)
     changes = [count for name, count in rendered if name == "changes"]
     assert sum(changes) == 1
+
+
+def test_looks_at_the_status_share_a_connection(home, monkeypatch):
+    """One of its own for each look costs the loop that answers writers five times as much."""
+    dialled = []
+
+    def dial(*args):
+        dialled.append(args)
+        return plain_dial(*args)
+
+    plain_dial = control.dial
+    monkeypatch.setattr(control, "dial", dial)
+    with SessionDB(home / "state.db") as db:
+        db.set_meta("a", "1")
+        watch = StatusWatch(resolve_paths(home / "state.db"))
+        try:
+            assert {watch.look().pid for _ in range(20)} == {actor_pid(home / "state.db")}
+            assert len(dialled) == 1
+            done = request_handoff(resolve_paths(home / "state.db"), sys.executable)
+            assert watch.look().pid == done["pid"]
+            stop_actor(home / "state.db")
+            assert watch.look() == "not running"
+        finally:
+            watch.close()
+
+
+def test_an_actor_that_does_not_answer_is_said_to_be_silent(home, monkeypatch):
+    monkeypatch.setattr(control, "_STATUS_SECONDS", 0.2)
+    with SessionDB(home / "state.db") as db:
+        db.set_meta("a", "1")
+        pid, watch = actor_pid(home / "state.db"), StatusWatch(resolve_paths(home / "state.db"))
+        try:
+            assert watch.look().pid == pid
+            os.kill(pid, signal.SIGSTOP)
+            assert watch.look() == "not answering"
+            assert watch.look() == "not answering"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        deadline = time.monotonic() + SECONDS
+        while isinstance(watch.look(), str):  # the busy machine may need more than 0.2 s
+            assert time.monotonic() < deadline
+        watch.close()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_the_reader_of_live_pages_gives_way_and_nothing_else_does(web, home):
+    """A page may start an actor, which would keep a low priority for life."""
+    with SessionDB(home / "state.db") as db, web.client() as client:
+        db.set_meta("a", "1")
+        events = Events(client)
+        events.wait("figures", "serving")
+        nice = {
+            (task / "comm").read_text().strip(): os.getpriority(os.PRIO_PROCESS, int(task.name))
+            for task in Path(f"/proc/{web.pid}/task").iterdir()
+        }
+        events.close()
+    assert sorted(nice.values()) == [0] * (len(nice) - 1) + [10]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_pages_without_visitors_sleep(web):
+    def waits():
+        text = Path(f"/proc/{web.pid}/status").read_text()
+        return int(text.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+    before = waits()
+    time.sleep(2)  # what does not happen has no event to wait for
+    assert waits() - before < 10
 
 
 def test_a_page_that_does_not_read_is_given_up_alone():

@@ -6,7 +6,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from support.actors import end_actors
 from support.web import HOSTILE, LARGE, SECRET
+
+from hermes_actor import SessionDB
+from hermes_actor.web.stores import FileSessions
 
 PAGES = (
     "/", "/api", "/s/state.db/sessions", "/s/state.db/sessions?archived=1",
@@ -26,7 +30,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.elements, self.texts = [], [], []
+        self.open, self.elements, self.texts, self.loose = [], [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
@@ -34,16 +38,19 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
-            self.open.append(tag)
+            self.open.append("dir=auto" if dict(attrs).get("dir") == "auto" else tag)
 
     def handle_startendtag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert self.open.pop() in (tag, "dir=auto")
 
     def handle_data(self, data):
         self.texts.append(data)
+        isolating = {"bdi", "title", "dir=auto"}
+        if "\u202e" in data and not isolating & set(self.open):
+            self.loose.append(data)
 
     def named(self, tag):
         return [attrs for name, attrs in self.elements if name == tag]
@@ -78,6 +85,33 @@ def test_every_page_is_whole_and_has_its_landmarks(pages, path):
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_holds_a_secret(pages, path):
     assert SECRET not in pages.get(path).text
+
+
+def test_a_file_that_cannot_be_read_is_shown_with_its_fault(changing, home):
+    """A store that is missing from the list would look lost."""
+    with SessionDB(home / "other.db") as db:
+        db.set_meta("a", "1")
+    end_actors(home / "other.db")
+    (home / "other.db").write_bytes(b"no database " * 500)
+    text = page(changing, "/").text
+    assert "other.db" in text
+    assert "unreadable" in text
+    assert "hermes-actor doctor" in text
+    assert changing.get("/s/other.db/sessions").status_code == 404
+    assert changing.get("/s/other.db/actor").status_code == 200
+
+
+@pytest.mark.parametrize("address", ["/nothing", "/s/state.db/none", "/s/none/sessions"])
+def test_an_unknown_address_is_a_page_with_a_way_on(pages, address):
+    answer = pages.get(address)
+    assert answer.status_code == 404
+    assert [a["href"] for a in Page(answer.text).named("a") if a.get("href") == "/"]
+    assert pages.get("/api/nothing").json()["error"]["class"] == "NotFound"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_text_turns_what_is_around_it(pages, path):
+    assert page(pages, path).loose == []
 
 
 def test_sessions_are_listed_page_by_page(pages):
@@ -133,19 +167,6 @@ def test_words_found_are_marked(pages):
     assert "Nothing found" in pages.get("/s/state.db/search?q=zeppelin").text
 
 
-def test_hits_are_paged(pages):
-    first = page(pages, "/s/state.db/search?q=flaky")
-    following = next(a["href"] for a in first.named("a") if a.get("rel") == "next")
-    second = page(pages, f"/s/state.db/search{following}")
-    hits = [
-        {a["href"] for a in found.named("a") if a.get("href", "").startswith("session?")}
-        for found in (first, second)
-    ]
-    assert len(hits[0]) == 20
-    assert hits[1]
-    assert not hits[0] & hits[1]
-
-
 def test_insights_are_drawn_by_the_server(pages):
     found = page(pages, "/s/state.db/insights")
     assert len(found.named("svg")) >= 6
@@ -197,3 +218,34 @@ def test_errors_quote_what_was_asked_for_as_text(pages):
     assert answer.status_code == 404
     assert "<script>alert" not in answer.text
     assert "<script>alert(1)</script>" in html.unescape(answer.text)
+
+
+def test_hits_are_listed_page_by_page_while_messages_arrive(changing, home):
+    with SessionDB(home / "state.db") as db:
+        for number in range(55):
+            db.append_message("s0001", "user", f"narwhal {number}")
+        best = page(changing, "/s/state.db/search?q=narwhal")
+        assert len(best.named("mark")) == 50
+        (path,) = (a["href"] for a in best.named("a") if a.get("rel") == "next")
+        assert "sort=newest" in path
+        seen = []
+        while path:
+            found = page(changing, f"/s/state.db/search{path}")
+            seen += [a["href"] for a in found.named("a") if a.get("href", "").startswith("session")]
+            following = [a["href"] for a in found.named("a") if a.get("rel") == "next"]
+            path = following[0] if following else None
+            for number in range(30):
+                db.append_message("s0002", "user", f"narwhal narwhal late {number}")
+    assert len(seen) == len(set(seen)) == 55
+
+
+@pytest.mark.parametrize("path", ["/s/state.db/session", "/api/stores/state.db/session"])
+def test_fault_of_a_page_is_no_page_that_does_not_exist(pages, monkeypatch, caplog, path):
+    def fail(_store, _given):
+        return {}["a column that is not there"]
+
+    monkeypatch.setattr(FileSessions, "get_session", fail)
+    answer = pages.get(path, params={"id": "s0001"})
+    assert answer.status_code == 500
+    assert "this page has failed" in answer.text
+    assert "a column that is not there" in caplog.text

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from support.web import WebProcess
 
-from hermes_actor.web.stores import READS, Stores
+from hermes_actor.web.reads import READS
+from hermes_actor.web.stores import Stores
 
 
 def test_pages_are_served_until_interrupted(shared_process):
@@ -123,25 +124,23 @@ def certificate(folder):
 
 def test_reads_of_a_store_are_few_at_a_time(shared_home):
     (store,) = [one for one in Stores(shared_home).all() if one.name == "state.db"]
-    running, most, guard = 0, 0, threading.Lock()
-    full = threading.Barrier(READS)
+    begun, release = threading.Semaphore(0), threading.Event()
 
     def read():
-        nonlocal running, most
-        with guard:
-            running += 1
-            most = max(most, running)
-        full.wait(60)
-        with guard:
-            running -= 1
+        begun.release()
+        assert release.wait(60)
 
     async def main():
         async with anyio.create_task_group() as tasks:
             for _ in range(3 * READS):
                 tasks.start_soon(store.read, read)
+            for _ in range(READS):
+                assert await anyio.to_thread.run_sync(begun.acquire, True, 60)
+            # A further one would have begun by now: what does not happen has no event.
+            assert not await anyio.to_thread.run_sync(begun.acquire, True, 0.5)
+            release.set()
 
     anyio.run(main)
-    assert most == READS
 
 
 def test_a_browser_that_does_not_read_slows_no_other(shared_process):

@@ -57,10 +57,10 @@ def test_changes_on_a_server_are_followed(kind, tmp_path):
         stores = Stores(tmp_path, url)
         feed = Feed(stores.all()[0], None)
         try:
-            feed.look(True)
+            feed.look()
             db.create_session("fresh", "cli")
             give_up = time.monotonic() + 90
-            while (seen := feed.look(True)) is None or not seen.changes:
+            while (seen := feed.look()) is None or not seen.changes:
                 assert time.monotonic() < give_up
                 time.sleep(0.05)
             assert seen.changes[-1]["session_id"] == "fresh"

@@ -18,7 +18,7 @@ from hermes_actor.store.schema_features import SchemaFeatures, features_of
 from hermes_actor.store.search.cjk_terms import candidates
 from hermes_actor.store.search.coverage import check_usable, covers
 from hermes_actor.store.search.query import Filters, Plan, Route, plan_query
-from hermes_actor.store.search.ranking import COLUMNS, Condition, by_rank, count_hits
+from hermes_actor.store.search.ranking import COLUMNS, Condition, by_id, by_rank, count_hits
 from hermes_actor.store.search.temp_index import unindexed
 from hermes_actor.store.sessions.title_text import escape_like
 
@@ -40,6 +40,9 @@ def _sql(features: SchemaFeatures, filters: Filters) -> Condition:
         if values is not None:
             conditions.append(f"{column} {word} {placeholders(len(values))}")
             parameters.extend(values)
+    if filters.before is not None:
+        conditions.append("m.id < ?")
+        parameters.append(filters.before)
     return Condition(" AND ".join(conditions) or "1", parameters)
 
 
@@ -113,11 +116,14 @@ def _found(
             table = "messages_fts" if plan.route is Route.WORDS else "messages_fts_trigram"
             only = _sql(features, filters)
             if alone_until is None:
-                hits = by_rank(conn, table, plan.match, only, limit, offset, filters.newest_first)
+                hits = _by_index(conn, table, plan.match, only, filters, limit, offset)
             else:
+                known = _undoubted(features, only)
                 with unindexed(conn, table, alone_until) as rest:
-                    hits = by_rank(conn, rest, plan.match, only, -1, 0)
-                    hits += by_rank(conn, table, plan.match, _undoubted(features, only), -1, 0)
+                    hits = _by_index(conn, rest, plan.match, only, filters, -1, 0)
+                    hits += _by_index(conn, table, plan.match, known, filters, -1, 0)
+                if filters.by_id:
+                    hits.sort(key=lambda hit: -hit["id"])
                 end = None if limit is None or limit < 0 else (offset or 0) + limit
                 hits = hits[max(offset or 0, 0) : end]
     except sqlite3.OperationalError as error:
@@ -127,6 +133,22 @@ def _found(
         check_usable(conn)
         return []
     return hits
+
+
+def _by_index(
+    conn: Connection,
+    table: str,
+    match: str,
+    only: Condition,
+    filters: Filters,
+    limit: int | None,
+    offset: int | None,
+) -> list[Row]:
+    """Return one page of hits in a full-text table, in the order that *filters* ask for."""
+    if filters.by_id:
+        return by_id(conn, table, match, only, filters.before, limit, offset)
+    newest_first = filters.newest_first and limit is not None and limit >= 0
+    return by_rank(conn, table, match, only, limit, offset, newest_first)
 
 
 @answers(queries.count_matches)
@@ -189,11 +211,14 @@ def _by_terms(
         if primary_code(error) != sqlite3.SQLITE_ERROR:
             raise
         found = None
+    if found is not None and filters.by_id:
+        found.sort(reverse=True)
     if found is None or limit is None or limit < 0 or offset is None:
+        order = "m.id DESC" if filters.by_id else "m.timestamp DESC, m.id"
         only = "" if found is None else f" AND m.id IN ({', '.join(map(str, found))})"
         return dicts(
             conn,
-            f"{select}{only} ORDER BY m.timestamp DESC, m.id LIMIT ? OFFSET ?",
+            f"{select}{only} ORDER BY {order} LIMIT ? OFFSET ?",
             (*bound, limit, offset),
         )
     return _confirmed(conn, f"{select} AND m.id = ?", bound, found, limit, max(offset, 0))
@@ -202,7 +227,7 @@ def _by_terms(
 def _confirmed(
     conn: Connection, select: str, bound: list[Any], found: list[int], limit: int, offset: int
 ) -> list[Row]:
-    """Return one page of the candidates that the full condition confirms, newest first."""
+    """Return one page of the candidates that the full condition confirms, in their order."""
     page: list[Row] = []
     for message_id in found:
         if len(page) >= offset + limit:

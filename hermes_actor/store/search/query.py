@@ -128,3 +128,8 @@ class Filters(NamedTuple):
     roles: Sequence[str] | None = None
     newest_first: bool = False
     """Hits of equal rank come newest first, and not oldest first."""
+    by_id: bool = False
+    """Hits come by id, the highest first, and not by rank: an order that later messages leave
+    as it is, because ranks depend on all messages that there are."""
+    before: int | None = None
+    """Only hits with a smaller id: with *by_id*, the page after the hit with this one."""

@@ -1,4 +1,4 @@
-"""Hits of a full-text index by rank, and how to rank many of them quickly.
+"""Hits of a full-text index by rank or by id, and how to rank many of them quickly.
 
 Few hits are ranked, joined and cut in one statement. For many, ranking is all the cost: each hit
 needs its document size. ``ORDER BY rank`` would make FTS5 rank twice, so the order is taken from
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import Row, chunks, dicts, lenient_text, placeholders, scalar
 
-__all__ = ["COLUMNS", "Condition", "by_rank", "count_hits"]
+__all__ = ["COLUMNS", "Condition", "by_id", "by_rank", "count_hits"]
 
 COLUMNS = """
     m.id, m.session_id, m.role, {snippet} AS snippet, m.timestamp, m.tool_name,
@@ -65,6 +65,31 @@ def by_rank(
             f" CROSS JOIN sessions s ON s.id = m.session_id"
             f" WHERE {table} MATCH ? AND {only.sql} ORDER BY rank LIMIT ? OFFSET ?",
             (match, *only.parameters, limit, offset),
+        )
+
+
+def by_id(
+    conn: Connection,
+    table: str,
+    match: str,
+    only: Condition,
+    before: int | None,
+    limit: int | None,
+    offset: int | None,
+) -> list[Row]:
+    """Return one page of hits in a full-text table, the highest id first, below *before*.
+
+    The index gives its rows in this order and from this place on, so a page costs what it shows.
+    """
+    with lenient_text(conn):
+        return dicts(
+            conn,
+            f"SELECT {COLUMNS.format(snippet=_snippet(table))} FROM {table}"
+            f" CROSS JOIN messages m ON m.id = {table}.rowid"
+            f" CROSS JOIN sessions s ON s.id = m.session_id"
+            f" WHERE {table} MATCH ? AND {table}.rowid < ? AND {only.sql}"
+            f" ORDER BY {table}.rowid DESC LIMIT ? OFFSET ?",
+            (match, 2**63 - 1 if before is None else before, *only.parameters, limit, offset),
         )
 
 

@@ -14,31 +14,33 @@ __all__ = ["VIEWS"]
 
 _HIDDEN = ["tool"]
 _HITS = 20
-_FURTHEST = 10_000
-"""Hits that can be paged through: further ones are found by better words."""
+_BEST = 50
+"""Hits in the order of their rank. There are no more pages of these: ranks depend on all messages
+that there are, so each one that arrives would shift what a page holds."""
 
 
 def _search(shown: ShownStore, asked: Row) -> Row:
     query = asked["q"]
     if not query or not query.strip():
-        return {"hits": [], "more": False}
-    source, role = asked["source"], asked["role"]
+        return {"hits": [], "before": None, "more": False}
+    source, role, by_id = asked["source"], asked["role"], asked["sort"] == "newest"
+    most = _HITS if by_id else _BEST
     filters = Filters(
         [source] if source else None, None if source else _HIDDEN, [role] if role else None,
-        newest_first=True,
+        newest_first=True, by_id=by_id, before=asked["before"],
     )  # fmt: skip
     store = shown.sessions
     # One more than shown tells whether there are more.
-    hits = store.query(queries.search_messages, query, filters, _HITS + 1, asked["offset"])
-    more = len(hits) > _HITS
-    hits = hits[:_HITS]
-    titles = {hit["session_id"]: store.get_session_title(hit["session_id"]) for hit in hits}
+    hits = store.query(queries.search_messages, query, filters, most + 1, 0)
+    more, hits = len(hits) > most, hits[:most]
+    titles = {one: store.get_session_title(one) for one in {hit["session_id"] for hit in hits}}
     return {
         "hits": [
             {**hit, "title": titles[hit["session_id"]], "pieces": _pieces(hit, query)}
             for hit in hits
         ],
         "more": more,
+        "before": hits[-1]["id"] if more and by_id else None,
     }
 
 
@@ -55,14 +57,17 @@ def _pieces(hit: Row, query: str) -> list[tuple[str, bool]]:
 VIEWS = (
     View(
         "search", "Search",
-        "Messages that match words, \"phrases\", begin*, AND, OR, NOT; the best session first.",
+        "Messages that match words, \"phrases\", begin*, AND, OR, NOT: best or newest first.",
         _search,
         (
             Parameter("q", "What to search for."),
             Parameter("source", "Only this source, even a hidden one."),
             Parameter("role", "Only messages of this role.",
                       choices=("user", "assistant", "tool", "system")),
-            Parameter("offset", "Skip this many hits.", int, default=0, least=0, most=_FURTHEST),
+            Parameter("sort", "The best hits, or all hits page by page, the newest first.",
+                      default="best", choices=("best", "newest")),
+            Parameter("before", "Messages before this id: with sort=newest the next page.", int,
+                      least=0),
         ),
     ),
 )  # fmt: skip

@@ -1,0 +1,264 @@
+"""Attacks on the pages: connections that are held, odd requests, ids and titles of others."""
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
+
+import pytest
+from support.web import SECRET, TOKEN, WebProcess, opened
+
+from hermes_actor import SessionDB
+from hermes_actor.web import connections
+from hermes_actor.web.actions import ACTIONS
+from hermes_actor.web.views import VIEWS
+
+SECONDS = 60
+
+
+@pytest.fixture
+def web(home):
+    with WebProcess(home) as web:
+        yield web
+
+
+def connect(web):
+    host, port = web.base.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=SECONDS)
+
+
+def answer(web, data):
+    """What the server says to bytes, until it closes the connection or is silent."""
+    with connect(web) as sock:
+        sock.sendall(data)
+        return sock.recv(65_536)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "])
+def test_a_thousand_held_connections_shut_no_visitor_out(web, sent):
+    held = []
+    try:
+        for _ in range(1000):
+            held.append(connect(web))
+            held[-1].sendall(sent)
+        with web.client() as client:
+            for _ in range(5):
+                assert client.get("/s/state.db/sessions").status_code == 200
+    finally:
+        for sock in held:
+            sock.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nX-A: 1\r\n",
+        b"POST /s/state.db/do/archive HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\n"
+        b"Content-Length: 50\r\n\r\ncsrf=",
+    ],
+    ids=["nothing", "half a head", "half a body"],
+)
+def test_a_request_that_does_not_arrive_is_ended(web, sent):
+    sent = sent.replace(b"HOST", web.base.removeprefix("http://").encode())
+    sent = sent.replace(b"TOKEN", web.token.encode())
+    with connect(web) as sock:
+        sock.sendall(sent)
+        begun = time.monotonic()
+        while sock.recv(65_536):
+            pass
+        assert time.monotonic() - begun < SECONDS
+    assert connections._REQUEST_SECONDS < SECONDS
+
+
+def test_a_live_page_is_no_request_that_is_late(web, home, monkeypatch):
+    with SessionDB(home / "state.db") as db, web.client() as client:
+        db.set_meta("a", "1")
+        with client.stream("GET", "/s/state.db/events", timeout=SECONDS) as events:
+            lines = events.iter_lines()
+            assert next(lines) == "retry: 2000"
+            time.sleep(connections._REQUEST_SECONDS + 2)  # it must still be there then
+            db.create_session("late", "cli")
+            assert any("session?id=late" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: HOST\r\nX: " + b"a" * 200_000 + b"\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: HOST\r\n\r\n", b"400"),
+        (b"POST /s/state.db/do/archive HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\n"
+         b"Content-Length: 999999999999\r\n\r\n", b"413"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: HOST\r\nHost: evil.example\r\n\r\n", b"400"),
+        (b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"421"),
+        (b"CONNECT evil.example:80 HTTP/1.1\r\nHost: HOST\r\n\r\n", b"4"),
+        (b"TRACE / HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\n\r\n", b"405"),
+    ],
+    ids=["head", "line", "body", "tls", "hosts", "absolute", "connect", "trace"],
+)  # fmt: skip
+def test_odd_requests_are_refused(shared_process, request_, status):
+    host = shared_process.base.removeprefix("http://").encode()
+    data = request_.replace(b"HOST", host).replace(b"TOKEN", shared_process.token.encode())
+    said = answer(shared_process, data)
+    assert said.startswith(b"HTTP/1.1 " + status), said[:200]
+    assert shared_process.token.encode() not in said
+
+
+def test_a_body_without_a_length_is_bounded(shared_process):
+    host = shared_process.base.removeprefix("http://")
+    head = (
+        f"POST /s/state.db/do/archive HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n"
+        f"Authorization: Bearer {shared_process.token}\r\n\r\n"
+    )
+    with connect(shared_process) as sock:
+        sock.sendall(head.encode())
+        sock.sendall(b"10000\r\n" + b"a" * 0x10000 + b"\r\n1\r\na\r\n")
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 413")
+    with shared_process.client() as client:
+        assert client.get("/").status_code == 200
+
+
+PATHS = ("../../etc/passwd", "/etc/passwd", "state.db/../state.db", "state.db\x00", "%2e%2e",
+         "..\\..\\x", "state.db~..~x", "a" * 1500, "\udcff")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_names_are_no_paths(pages, home, name):
+    given = quote(name, safe="", errors="surrogateescape")
+    assert pages.get(f"/s/{given}/sessions").status_code == 404
+    for view in ("session", "export", "message"):
+        assert pages.get(f"/s/state.db/{view}?id={given}&session={given}").status_code in (400, 404)
+    assert pages.get(f"/static/{given}").status_code == 404
+
+
+@pytest.mark.parametrize("ident", ['x"\r\nX-Evil: 1\r\n\r\nbody', "ünïcode 大", "../x", "a;b=c"])
+def test_ids_and_titles_are_no_part_of_a_head(changing, home, ident):
+    with SessionDB(home / "state.db") as db:
+        db.create_session(ident, "cli")
+        db.set_session_title(ident, f"title {ident}"[:90].replace("\r", "").replace("\n", ""))
+    for form in ("json", "text"):
+        got = changing.get("/s/state.db/export", params={"id": ident, "format": form})
+        assert got.status_code == 200
+        ending = "json" if form == "json" else "txt"
+        assert got.headers["content-disposition"] == f'attachment; filename="session.{ending}"'
+        assert "x-evil" not in got.headers
+    page = changing.get("/s/state.db/do/archive", params={"id": ident}).text
+    csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
+    done = changing.post("/s/state.db/do/archive", data={"id": ident, "csrf": csrf})
+    assert done.status_code == 303
+    assert done.headers["location"].startswith("/s/state.db/session?id=")
+    assert "x-evil" not in done.headers
+
+
+def test_pages_are_not_kept_by_caches(pages):
+    for path in (
+        "/",
+        "/s/state.db/session?id=hostile",
+        "/api/stores",
+        "/s/state.db/export?id=s0001",
+    ):
+        assert pages.get(path).headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", ["/s/state.db/sessions", "/api/stores", "/", "/static/live.js"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_methods_are_not_confused(changing, method, path):
+    assert changing.request(method, path).status_code == 405
+    forged = {"X-HTTP-Method-Override": "POST", "X-Method-Override": "POST"}
+    address = "/s/state.db/do/archive?id=s0001&_method=POST&confirm=1"
+    assert changing.get(address, headers=forged).status_code == 200
+    session = changing.get("/api/stores/state.db/session?id=s0001").json()["session"]
+    assert session["archived"] is False
+
+
+WRONG = (None, [], {}, 1.5, True, -1, 2**70, "x" * 3000, "\x00", "\ud800", "' OR 1=1 --", "*", "")
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_values_of_wrong_types_are_refused_by_actions(changing, name):
+    store = "agents.db" if ACTIONS[name].kind == "agents" else "state.db"
+    proper = {"id": "s0001", "what": "skill", "item": "reviews", "agent": "main",
+              "schedule": "daily"}  # fmt: skip
+    for parameter in ACTIONS[name].parameters:
+        for wrong in WRONG:
+            body = {**proper, parameter.name: wrong}
+            got = changing.post(
+                f"/api/stores/{store}/do/{name}", content=json.dumps(body),
+                headers={"Content-Type": "application/json"},
+            )  # fmt: skip
+            assert got.status_code in (400, 404, 409, 428), (parameter.name, wrong, got.text)
+    for body in (b"[]", b"7", b'"x"', b"{", b"\xff", b"[" * 60_000, b"null", b'{"a": 1e999}'):
+        got = changing.post(
+            f"/api/stores/{store}/do/{name}", content=body,
+            headers={"Content-Type": "application/json"},
+        )  # fmt: skip
+        assert got.status_code in (400, 404, 428), (body[:20], got.text)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_values_of_wrong_types_are_refused_by_views(pages, name):
+    store = "agents.db" if VIEWS[name].kind == "agents" else "state.db"
+    for parameter in VIEWS[name].parameters:
+        for wrong in WRONG:
+            given = quote(str(wrong), safe="", errors="surrogatepass")
+            others = "id=s0001&session=s0001" if parameter.name not in ("id", "session") else ""
+            for start in (f"/api/stores/{store}/{name}", f"/s/{store}/{name}"):
+                got = pages.get(f"{start}?{parameter.name}={given}&{others}")
+                assert got.status_code in (200, 400, 404, 409), (parameter.name, wrong, got.text)
+
+
+def test_two_at_once_change_once(changing):
+    def delete(_):
+        body = {"id": "s0003", "confirm": True}
+        return changing.post("/api/stores/state.db/do/delete", json=body).status_code
+
+    with ThreadPoolExecutor(6) as threads:
+        found = sorted(threads.map(delete, range(6)))
+    assert found == [200, 404, 404, 404, 404, 404]
+
+
+def test_neither_token_nor_secret_is_logged(home):
+    with WebProcess(home) as web:
+        with web.client() as client:
+            client.get("/s/agents.db/agent?id=main")
+            client.get("/s/state.db/session?id=none")
+        said = [answer(web, b"GET /?token=" + web.token.encode() + b" HTTP/9.9\r\n\r\n").decode()]
+        code, logged = web.end()
+        assert code
+    assert web.token not in logged + "".join(said)
+    assert SECRET not in logged
+
+
+def test_a_fault_of_the_pages_tells_nothing_of_the_store(shared_home, monkeypatch, caplog):
+    def broken(_store, _asked):
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setitem(VIEWS, "chats", VIEWS["chats"]._replace(read=broken))
+    with opened(shared_home) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        for start in ("/s/state.db", "/api/stores/state.db"):
+            got = client.get(f"{start}/chats")
+            assert got.status_code == 500
+            assert SECRET not in got.text
+            assert "has failed" in got.text
+
+
+def test_many_visitors_at_once(shared_process):
+    failed = []
+
+    def visit():
+        with shared_process.client() as client:
+            for _ in range(5):
+                status = client.get("/s/state.db/session?id=s0005").status_code
+                if status not in (200, 503):
+                    failed.append(status)
+
+    visitors = [threading.Thread(target=visit) for _ in range(20)]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join(SECONDS)
+    assert failed == []
