@@ -26,6 +26,10 @@ SCHEME = 1
 
 _BOUND = ("sqlite3", "sqlite3.dbapi2", "shutil")
 """Modules that hermes-agent gets another one for."""
+_WANTED = frozenset({"sqlite3", "sqlite3.dbapi2", "rmtree", "copytree"})
+"""Names that a module has that needs another ``sqlite3`` or ``shutil``."""
+_PATHS = ("src", "dst", "path")
+"""Parameters of shutil that name a file or a folder."""
 _SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _COPIES = frozenset({"backups", "checkpoints", "hermes-agent", "sandboxes", "state-snapshots"})
 """Folders of a home whose databases are copies, or belong to another program."""
@@ -161,15 +165,23 @@ class _Finder:
     def replace(self, module: ModuleType) -> None:
         """Give ``hermes_state`` our classes, if it is a release that they stand in for."""
         typed = self._settings.get("typed")
-        if module.__name__ != "hermes_state" or not typed or self._settings.get("warning"):
+        name = module.__name__
+        if name not in ("hermes_state", "gateway.session") or not typed:
+            return
+        if self._settings.get("warning"):
             return
         import hashlib
 
         with open(str(module.__file__), "rb") as source:
-            if hashlib.sha256(source.read()).hexdigest() in typed:
-                from hermes_actor.attach.typed import take_over
+            digest = hashlib.sha256(source.read()).hexdigest()
+        if name == "gateway.session":
+            from hermes_actor.attach.typed import route_chats
 
-                take_over(module, self._settings["homes"])
+            route_chats(module, digest, self._settings["homes"])
+        elif digest in typed:
+            from hermes_actor.attach.typed import take_over
+
+            take_over(module, self._settings["homes"])
 
     def _with_own_import(self) -> dict[str, Any]:
         import builtins
@@ -190,7 +202,28 @@ class _Finder:
                 self._faces[base] = make(native)
             return self._faces[base]
 
-        return {**vars(builtins), "__import__": import_module}
+        def open_file(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if "w" in mode and "b" in mode and self._is_replaced(file):
+                from hermes_actor.attach.replacements import NewContent
+
+                return NewContent(file)
+            return builtins.open(file, mode, *arguments, **named)
+
+        return {**vars(builtins), "__import__": import_module, "open": open_file}
+
+    def _is_replaced(self, file: Any) -> bool:
+        """Return True if *file* is a store that we replace for the program."""
+        try:
+            if self._is_owned(file, None) and os.path.getsize(file):
+                from hermes_actor.attach import replacements
+
+                replacements.watch_removals(self._settings["homes"])
+                return True
+        except OSError:
+            pass  # there is none
+        except Exception as error:
+            _say(f"{file} is replaced beside us: {error!r}")
+        return False
 
     def _make_face(self, native: Any) -> ModuleType:
         face: Any = type(sys)("sqlite3", native.__doc__)
@@ -216,8 +249,9 @@ class _Finder:
         def bound(name: str, ours: str) -> Callable[..., Any]:
             original = getattr(native, name)
 
-            def call(path: Any, *arguments: Any, **named: Any) -> Any:
-                return self._of_folder(path, ours, original)(path, *arguments, **named)
+            def call(*arguments: Any, **named: Any) -> Any:
+                paths = [*arguments[:2], *(named[name] for name in named if name in _PATHS)]
+                return self._of_home(paths, ours, original)(*arguments, **named)
 
             for attribute in ("__doc__", "__name__"):
                 setattr(call, attribute, getattr(original, attribute))
@@ -227,16 +261,25 @@ class _Finder:
 
         face.copytree = bound("copytree", "copy_tree")
         face.rmtree = bound("rmtree", "remove_tree")
+        face.move = bound("move", "move_file")
+        for name in ("copy", "copy2", "copyfile"):
+            setattr(face, name, bound(name, "copy_file"))
         return face  # type: ignore[no-any-return]
 
-    def _of_folder(self, path: Any, ours: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return our function for a folder in an attached home, else the *original*."""
+    def _of_home(
+        self, paths: Sequence[Any], ours: str, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return our function if one of *paths* is in an attached home, else the *original*."""
         try:
-            real = os.path.realpath(os.fsdecode(path)) + os.sep
-            if any(real.startswith(home + os.sep) for home in self._settings["homes"]):
-                from hermes_actor.attach import folders
+            homes = self._settings["homes"]
+            for path in paths:
+                real = os.path.realpath(os.fsdecode(path)) + os.sep
+                if any(real.startswith(home + os.sep) for home in homes):
+                    from hermes_actor.attach import folders
 
-                return getattr(folders, ours)  # type: ignore[no-any-return]
+                    return folders.bound(ours, original, homes)
+        except TypeError:
+            pass  # no path: shutil says so
         except Exception as error:
             _say(f"{ours} is not attached: {error!r}")
         return original
@@ -330,15 +373,10 @@ class _Loader:
 
 def _uses_bound(code: CodeType) -> bool:
     """Return True if *code*, or a function in it, has a name that we bind."""
-    kind = type(code)
+    kind, has_none = type(code), _WANTED.isdisjoint
     found = [code]
-    for one in found:  # all names of a program are looked at: no set, no generator
-        names = one.co_names
-        if "sqlite3" in names or "sqlite3.dbapi2" in names:
+    for one in found:  # all names of a program are looked at: one call of C for each function
+        if not has_none(one.co_names):
             return True
-        if "rmtree" in names or "copytree" in names:
-            return True
-        for inner in one.co_consts:
-            if type(inner) is kind:
-                found.append(inner)  # noqa: PERF401
+        found += [inner for inner in one.co_consts if type(inner) is kind]
     return False

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,22 @@ from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths, stores_below
 from hermes_actor.recovery.backup import create_backup
 
-__all__ = ["copy_tree", "remove_tree"]
+__all__ = ["bound", "copy_tree", "remove_tree"]
 
 _STOP_SECONDS = 10.0
 
 _Ignore = Callable[[Any, list[str]], Iterable[str]]
 _Names = Collection[str]
+
+
+def bound(name: str, original: Callable[..., Any], homes: Sequence[str]) -> Callable[..., Any]:
+    """Return our function *name* for the *original* one of ``shutil``."""
+    if name in ("copy_tree", "remove_tree"):
+        return copy_tree if name == "copy_tree" else remove_tree
+    from hermes_actor.attach import replacements
+
+    replacements.watch_removals(homes)
+    return partial(getattr(replacements, name), original)
 
 
 def copy_tree(

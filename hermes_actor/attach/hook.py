@@ -40,8 +40,10 @@ def put_hook(purelib: Path, settings: Mapping[str, Any]) -> None:
 def remove_hook(purelib: Path) -> None:
     """Remove the hook from *purelib*, whatever is left of it. Raises :class:`AttachFailed`."""
     try:
-        (purelib / _LINE_NAME).unlink(missing_ok=True)
-        (purelib / f"{_MODULE}.py").unlink(missing_ok=True)
+        for path in (purelib / _LINE_NAME, purelib / f"{_MODULE}.py"):
+            # Asked first: where nothing can be written, there may be nothing to remove either.
+            if path.exists():
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise AttachFailed(f"the hook in {purelib} cannot be removed: {error.strerror}") from error
     cache = purelib / "__pycache__"

@@ -7,7 +7,6 @@ its hook, and the record is how our commands know that there was one.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_actor.paths import state_folder
+from hermes_actor.paths import attach_record, state_folder
 
 __all__ = ["Record", "read_record", "read_records", "record_of", "remove_record", "write_record"]
 
@@ -48,14 +47,9 @@ def _folder() -> Path:
     return state_folder() / "attached"
 
 
-def _path(home: Path) -> Path:
-    digest = hashlib.blake2b(os.fsencode(home), digest_size=8).hexdigest()
-    return _folder() / f"{digest}.json"
-
-
 def write_record(record: Record) -> None:
     """Keep *record*, in the place of an older one of the same home."""
-    path = _path(Path(record.home))
+    path = attach_record(Path(record.home))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(record.document(), indent=2) + "\n")
@@ -64,7 +58,7 @@ def write_record(record: Record) -> None:
 
 def read_record(home: Path) -> Record | None:
     """Return the record of *home*; ``None`` if it is not attached."""
-    return _read(_path(home))
+    return _read(attach_record(home))
 
 
 def read_records() -> list[Record]:
@@ -81,7 +75,7 @@ def record_of(db: Path) -> Record | None:
 
 def remove_record(home: Path) -> None:
     """Forget the record of *home*, and the folder with the last one."""
-    _path(home).unlink(missing_ok=True)
+    attach_record(home).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         _folder().rmdir()
         _folder().parent.rmdir()

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from pathlib import Path
 
 from hermes_actor.paths import default_home
 
-__all__ = ["TYPED_FINGERPRINTS", "take_over"]
+__all__ = ["ROUTED_FINGERPRINTS", "TYPED_FINGERPRINTS", "route_chats", "take_over"]
 
 TYPED_FINGERPRINTS = {
     "09f72aed6a82fa73e071469a5adf520743c459c98255b7cc5fb68c12a744f1d7": "0.14.0",
 }
 """SHA-256 of ``hermes_state.py``, and the release that it belongs to."""
+
+ROUTED_FINGERPRINTS = {
+    "eb455f4ad1df5f21447dfec114aabdc3b9079e0fdb399cb9060c1bfa5b8c9379": "0.14.0",
+}
+"""SHA-256 of ``gateway/session.py`` whose names and signatures the subclass is written for."""
+
+
+def route_chats(module: types.ModuleType, digest: str, homes: Sequence[str]) -> None:
+    """Keep the chats of *module*, the host's ``gateway.session``, in our store, if asked for.
+
+    Its class stays under ``_AttachedSessionStore``.
+    """
+    present = default_home().resolve()
+    if digest not in ROUTED_FINGERPRINTS or not _is_in(present, homes):
+        return
+    from hermes_actor.config import load
+    from hermes_actor.settings import ATTACH_CHATS
+
+    if load(present, ATTACH_CHATS.section).read(ATTACH_CHATS) == "routes":
+        from hermes_actor.gateway.host_store import routed_store
+
+        host = module.SessionStore
+        module.SessionStore = routed_store(module)  # type: ignore[attr-defined]
+        module._AttachedSessionStore = host  # type: ignore[attr-defined]
+
+
+def _is_in(home: Path, homes: Sequence[str]) -> bool:
+    return any(home.is_relative_to(one) for one in homes)
 
 
 def take_over(module: types.ModuleType, homes: Sequence[str]) -> None:
@@ -21,7 +50,7 @@ def take_over(module: types.ModuleType, homes: Sequence[str]) -> None:
     Its own names stay where ours has none; its class stays under ``_AttachedSessionDB``.
     """
     present = default_home().resolve()
-    if not any(present.is_relative_to(home) for home in homes):
+    if not _is_in(present, homes):
         return
     from hermes_actor import hermes_state
 

@@ -15,14 +15,14 @@ def model_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def make_host(tmp_path: Path, model_url: str) -> Iterator[Callable[[str], Host]]:
+def make_host(tmp_path: Path, model_url: str) -> Iterator[Callable[..., Host]]:
     """Make a copy of an installed release. At the end no actor of its home is left."""
     made: list[Host] = []
 
-    def make(version: str) -> Host:
+    def make(version: str, prefix: str = "env") -> Host:
         if not is_installed(version):
             pytest.skip("the agent program is not installed")
-        made.append(Host(version, tmp_path / f"host{len(made)}", model_url))
+        made.append(Host(version, tmp_path / f"host{len(made)}", model_url, prefix))
         return made[-1]
 
     yield make
@@ -31,10 +31,10 @@ def make_host(tmp_path: Path, model_url: str) -> Iterator[Callable[[str], Host]]
 
 
 @pytest.fixture(params=VERSIONS)
-def host(request: pytest.FixtureRequest, make_host: Callable[[str], Host]) -> Host:
+def host(request: pytest.FixtureRequest, make_host: Callable[..., Host]) -> Host:
     return make_host(request.param)
 
 
 @pytest.fixture
-def newest(make_host: Callable[[str], Host]) -> Host:
+def newest(make_host: Callable[..., Host]) -> Host:
     return make_host(VERSIONS[-1])

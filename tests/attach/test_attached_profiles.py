@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import zipfile
 from contextlib import closing
 
 import pytest
@@ -35,25 +34,6 @@ def attached(host):
     host.script(STORE, "B")
     assert actor_pid(host.db) is not None
     return host
-
-
-def test_backup_and_import_beside_the_actor(attached, tmp_path):
-    """The import replaces the file that the actor serves: it saves what it has, and goes on."""
-    archive = tmp_path / "backup.zip"
-    attached.hermes("backup", "-o", str(archive))
-    with zipfile.ZipFile(archive) as packed:
-        packed.extract("state.db", tmp_path)
-    assert users(tmp_path / "state.db") == ["Hello A", "Hello B"]
-
-    attached.script(STORE, "C")
-    first = actor_pid(attached.db)
-    attached.hermes("import", "--force", str(archive))
-    attached.script(STORE, "D")
-    assert users(attached.db) == ["Hello A", "Hello B", "Hello D"]
-    assert actor_pid(attached.db) != first
-    # What was written after the backup is not lost, and not there unasked.
-    attached.actor("repair", "--orphans", "--yes")
-    assert sorted(users(attached.db)) == ["Hello A", "Hello B", "Hello C", "Hello D"]
 
 
 def test_maintenance_of_the_program_beside_the_actor(attached):

@@ -1,0 +1,102 @@
+"""The session store of a released hermes-agent, unchanged, stores through the actor by the hook."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from conformance.store_calls import environment, stores_of
+from support.actors import actor_pid, end_actors
+
+from hermes_actor.attach.releases import TESTED_RELEASES
+
+CHATS, MESSAGES = 5, 8
+
+# The packages that a gateway imports and does not use here are not installed.
+PROGRAM = """
+import json, os, sys, types
+for name in ("requests", "openai", "httpx"):
+    sys.modules[name] = types.ModuleType(name)
+from hermes_actor.attach import boot
+from hermes_actor.attach.typed import TYPED_FINGERPRINTS
+
+home = os.environ["HERMES_HOME"]
+boot.install({
+    "scheme": boot.SCHEME, "homes": [home], "names": ["hermes_state", "gateway"],
+    "folder": sys.argv[1], "editable": False, "advice": "", "typed": dict(TYPED_FINGERPRINTS),
+})
+from pathlib import Path
+import gateway.session as session
+from gateway.config import GatewayConfig, Platform, SessionResetPolicy
+
+config = GatewayConfig(default_reset_policy=SessionResetPolicy(mode="none"))
+store = session.SessionStore(Path(home) / "sessions", config)
+stored = {}
+for number in range(int(sys.argv[3])):
+    for chat in range(int(sys.argv[2])):
+        source = session.SessionSource(
+            platform=Platform.TELEGRAM, chat_id=str(chat), user_id=f"u{chat}"
+        )
+        entry = store.get_or_create_session(source)
+        text = f"{chat} says {number}"
+        store.append_to_transcript(entry.session_id, {"role": "user", "content": text})
+        stored.setdefault(entry.session_id, []).append(text)
+        if number == 4 and chat == 0:
+            store.reset_session(entry.session_key)
+    print("said", flush=True)
+    sys.stdin.readline()
+print(json.dumps(stored))
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("version", "chats"), [*((one, "host") for one in TESTED_RELEASES), ("0.14.0", "routes")]
+)
+def test_the_session_store_of_a_release_works_through_the_actor(version, chats, tmp_path):
+    """The actor is killed again and again: each message is stored once, in its own session."""
+    if not stores_of(version).is_dir():
+        pytest.skip("the agent program is not installed")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text(f"attach: {{chats: {chats}}}\n")
+    words = [sys.executable, "-P", "-c", PROGRAM, str(stores_of(version)), str(CHATS)]
+    program = subprocess.Popen(
+        [*words, str(MESSAGES)],
+        env=environment(version, home) | {"HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        killed = 0
+        for _ in range(MESSAGES):
+            assert program.stdout.readline() == "said\n", program.stderr.read()
+            actor = actor_pid(home / "state.db")
+            assert actor is not None
+            os.kill(actor, signal.SIGKILL)
+            killed += 1
+            program.stdin.write("\n")
+            program.stdin.flush()
+        out, err = program.communicate(timeout=200)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0, err
+    stored = json.loads(out.splitlines()[-1])
+    assert (killed, len(stored)) == (MESSAGES, CHATS + 1)
+    index = json.loads((home / "sessions" / "sessions.json").read_text("utf-8"))
+    live = {one["session_id"] for key, one in index.items() if not key.startswith("_")}
+    assert len(live) == CHATS
+    with closing(sqlite3.connect(f"file:{home / 'state.db'}?mode=ro", uri=True)) as conn:
+        said = "SELECT content FROM messages WHERE session_id = ? AND role = 'user' ORDER BY id"
+        for session_id, texts in stored.items():
+            assert [text for (text,) in conn.execute(said, (session_id,))] == texts, session_id
+        ended = "SELECT id FROM sessions WHERE ended_at IS NOT NULL"
+        assert {one for (one,) in conn.execute(ended)} == set(stored) - live
+    end_actors(home / "state.db")
