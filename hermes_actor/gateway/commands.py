@@ -94,11 +94,16 @@ def _is_busy(store: SessionStore, key: str) -> bool:
 
 
 def _sessions(store: SessionStore, source: SessionSource, given: str) -> Reply:
-    count = int(given) if given.isdigit() else _LISTED
+    count = _number(given) or _LISTED
     rows = [_described(store, one) for one in _visible(store, source)[: max(1, count)]]
     if not rows:
         return Reply(words.NO_SESSIONS)
     return Reply("\n".join(f"{place}. {row}" for place, row in enumerate(rows, 1)))
+
+
+def _number(given: str) -> int | None:
+    # Nine digits: longer ones are ids, and int() refuses thousands. `²` is a digit, and no number.
+    return int(given) if given.isdecimal() and len(given) <= 9 else None
 
 
 def _described(store: SessionStore, session_id: str) -> str:
@@ -127,8 +132,9 @@ def _visible(store: SessionStore, source: SessionSource) -> list[str]:
 def _find(store: SessionStore, source: SessionSource, given: str) -> str | None:
     """Return the session that a number, an id, a prefix or a title means in this chat."""
     mine = _visible(store, source)
-    if given.isdigit() and 1 <= int(given) <= len(mine):
-        return mine[int(given) - 1]
+    place = _number(given)
+    if place is not None and 1 <= place <= len(mine):
+        return mine[place - 1]
     if given in mine:
         return given
     titled = store.db.resolve_session_by_title(given)

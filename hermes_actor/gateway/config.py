@@ -59,7 +59,7 @@ class GatewayConfig:
     def get_reset_policy(self, platform: str | None, chat_type: str | None) -> SessionResetPolicy:
         """Return the policy for a chat: by platform, else by type, else the default."""
         for table, key in ((self.reset_by_platform, platform), (self.reset_by_type, chat_type)):
-            if key is not None and key in table:
+            if isinstance(key, str) and key in table:
                 return table[key]
         return self.default_reset_policy
 

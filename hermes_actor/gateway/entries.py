@@ -102,8 +102,8 @@ class SessionEntry:
         times, or with an id that could be a path.
         """
         key, session_id = data["session_key"], data["session_id"]
-        if not is_safe_id(str(session_id)) or not is_safe_key(str(key)):
-            raise ValueError(f"{session_id!r} or {key!r} is not an id of a session or chat")
+        if not key or not is_safe_id(str(session_id)):
+            raise ValueError(f"{session_id!r} of {key!r} is not an id of a session")
         known = {one.name for one in fields(cls)} - {"outcome", "origin"}
         values = {name: data[name] for name in known if data.get(name) is not None}
         # The name that older files have for it.

@@ -68,7 +68,7 @@ class Hooks:
     def _call(self, event: str, hook: Hook, arguments: dict[str, Any]) -> None:
         try:
             hook(**arguments)
-        except Exception:
+        except (Exception, SystemExit):  # a hook that exits must not end the gateway
             _log.exception("hook %s of %s failed", getattr(hook, "__qualname__", hook), event)
 
     def _load(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.operations as ops
-from hermes_actor.gateway.entries import SessionEntry
+from hermes_actor.gateway.entries import SessionEntry, is_safe_key
 from hermes_actor.store import queries
 from hermes_actor.store.gateway.entries import dumps
 
@@ -31,10 +31,10 @@ def import_index(db: SessionDB, folder: Path, scope: str, now: datetime) -> int:
     file = folder / "sessions.json"
     if not file.exists() or db._query(queries.all_routes, scope):
         return 0
-    entries = read_index(file)
+    entries = {key: entry for key, entry in read_index(file).items() if _is_taken(file, key)}
     if not entries:
         return 0
-    put = {key: dumps(entry.to_dict()) for key, entry in entries.items()}
+    put = {key: _stored(entry) for key, entry in entries.items()}
     times = {key: entry.updated_at.timestamp() for key, entry in entries.items()}
     refused = db._submit(
         ops.RoutesWrite(scope=scope, now=now.timestamp(), put=put, times=times, only_missing=True)
@@ -53,7 +53,7 @@ def read_index(file: Path) -> dict[str, SessionEntry]:
     """Return the entries of an index file; broken ones are named in the log and left out."""
     try:
         data: Any = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         _log.warning("%s cannot be read and is left out: %s", file, error)
         return {}
     found = {}
@@ -61,7 +61,27 @@ def read_index(file: Path) -> dict[str, SessionEntry]:
         if key.startswith("_"):
             continue
         try:
-            found[key] = SessionEntry.from_dict(value)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            entry = SessionEntry.from_dict(value)
+            # Here, so that an entry that cannot be stored does not keep out the others.
+            _stored(entry)
+            entry.updated_at.timestamp()
+            found[key] = entry
+        except (
+            AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+        ) as error:  # fmt: skip
             _log.warning("entry %r of %s is left out: %r", key, file, error)
     return found
+
+
+def _is_taken(file: Path, key: str) -> bool:
+    """Return False for a key like a path, which no program that this file is for would read."""
+    if not is_safe_key(key):
+        _log.warning("entry %r of %s is left out: its key looks like a path", key, file)
+    return is_safe_key(key)
+
+
+def _stored(entry: SessionEntry) -> str:
+    """Return the stored form. Raises ``ValueError`` for numbers that JSON cannot hold."""
+    values = entry.to_dict()
+    json.dumps(values, allow_nan=False)
+    return dumps(values)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hermes_protocol.operations as ops
-from hermes_actor.errors import TurnBusy
+from hermes_actor.api.base import fenced
+from hermes_actor.errors import RequestError, TurnBusy
 from hermes_actor.gateway.entries import is_safe_id
 from hermes_actor.gateway.transcripts import message_row, read_lines
 from hermes_actor.store import queries
 
 if TYPE_CHECKING:
-    from hermes_actor.session_db import SessionDB
+    from hermes_actor.api.provider import StoreMethods
 
 __all__ = ["Migrated", "migrate_transcripts"]
 
@@ -33,7 +34,7 @@ class Migrated(NamedTuple):
 
 
 def migrate_transcripts(
-    db: SessionDB,
+    db: StoreMethods,
     folder: Path,
     scope: str,
     *,
@@ -51,7 +52,13 @@ def migrate_transcripts(
         progress(file.name)
         session_id = file.name.removesuffix(".jsonl")
         ours = db._query(queries.transcript_state, scope, session_id) is not None
-        count = 0 if ours or not is_safe_id(session_id) else _take_over(db, file, dry_run)
+        count = 0
+        if not ours and is_safe_id(session_id):
+            try:
+                count = _take_over(db, file, dry_run)
+            except (RequestError, OverflowError, TypeError, ValueError) as error:
+                # What no store takes; it must not keep out the files behind it.
+                _log.warning("%s is left alone: %s", file, error)
         if count:
             sessions, added = sessions + 1, added + count
         else:
@@ -59,7 +66,7 @@ def migrate_transcripts(
     return Migrated(sessions, added, skipped)
 
 
-def _take_over(db: SessionDB, file: Path, dry_run: bool) -> int:
+def _take_over(db: StoreMethods, file: Path, dry_run: bool) -> int:
     """Store the messages of one file; return how many the session did not have."""
     session_id = file.name.removesuffix(".jsonl")
     lines = read_lines(file)
@@ -78,7 +85,7 @@ def _take_over(db: SessionDB, file: Path, dry_run: bool) -> int:
     return missing
 
 
-def _missing(db: SessionDB, session_id: str, lines: list[Row]) -> int:
+def _missing(db: StoreMethods, session_id: str, lines: list[Row]) -> int:
     """Return how many messages of a file are not stored; 0 if it differs from them."""
     stored = _messages(db.get_messages(session_id))
     missing = len(_messages(lines)) - len(stored)
@@ -93,7 +100,9 @@ def _missing(db: SessionDB, session_id: str, lines: list[Row]) -> int:
     return missing
 
 
-def _store(db: SessionDB, session_id: str, lines: list[Row], written_at: float, turn: int) -> None:
+def _store(
+    db: StoreMethods, session_id: str, lines: list[Row], written_at: float, turn: int
+) -> None:
     whole = _whole(_messages(lines), _messages(db.get_messages(session_id))) or []
     written = datetime.fromtimestamp(written_at)
     rows = [message_row(message, written) for message in whole]
@@ -101,7 +110,7 @@ def _store(db: SessionDB, session_id: str, lines: list[Row], written_at: float, 
         meta = next((line for line in lines if line["role"] == "session_meta"), {})
         db._submit(_import(session_id, meta, rows))
     else:
-        db._submit(ops.MessagesReplace(session_id=session_id, messages=rows, turn=turn))
+        db._submit(ops.MessagesReplace(session_id=session_id, messages=rows, **fenced(turn)))
 
 
 def _messages(lines: list[Row]) -> list[Row]:

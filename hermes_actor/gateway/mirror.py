@@ -6,7 +6,6 @@ any number of processes. A copy that was not written is written with the next ch
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_actor.gateway.folder_lock import folder_lock
 from hermes_actor.store import queries
 
 if TYPE_CHECKING:
@@ -89,9 +89,7 @@ class Mirror:
 
     def write(self) -> None:
         """Write the routes of the scope as they are now. Raises ``OSError``."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(self._folder / ".sessions.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with folder_lock(self._folder / ".sessions.lock"):
             # After the lock: what is read now is newer than any file that was written before.
             routes = self._db._query(queries.all_routes, self._scope)
             self._replace({route.key: route.entry for route in routes})

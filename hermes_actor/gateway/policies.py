@@ -68,7 +68,8 @@ class SessionResetPolicy:
 
     def boundary(self, now: datetime) -> datetime:
         """Return the latest daily reset time that is not after *now*."""
-        today = now.replace(hour=self.at_hour, minute=0, second=0, microsecond=0)
+        # Where an hour comes twice its first time counts, or the day would have two resets.
+        today = now.replace(hour=self.at_hour, minute=0, second=0, microsecond=0, fold=0)
         return today - timedelta(days=1) if now.hour < self.at_hour else today
 
     def thresholds(self, now: datetime) -> Thresholds:
@@ -76,7 +77,9 @@ class SessionResetPolicy:
         idle = daily = None
         if self.mode in ("idle", "both"):
             # Of the wall clock, as people count: across a change of summer time, too.
-            idle = (now - timedelta(minutes=self.idle_minutes)).timestamp()
+            before = now - timedelta(minutes=self.idle_minutes)
+            # An hour that is skipped would be read as one that is still to come.
+            idle = min(before.replace(fold=fold).timestamp() for fold in (0, 1))
         if self.mode in ("daily", "both"):
             daily = self.boundary(now).timestamp()
         return Thresholds(idle, daily)

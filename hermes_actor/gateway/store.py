@@ -10,29 +10,26 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 import hermes_protocol.operations as ops
+from hermes_actor.api.base import fenced
 from hermes_actor.api.turns import ended_turn
-from hermes_actor.gateway.config import GatewayConfig, load_gateway_config
+from hermes_actor.gateway.chats import ActiveProcesses, Chats, local_time, readable
+from hermes_actor.gateway.config import GatewayConfig
 from hermes_actor.gateway.entries import NOT_PENDING, NOT_RESET, SessionEntry, pending_marks
 from hermes_actor.gateway.hooks import Hooks
 from hermes_actor.gateway.import_index import import_index
-from hermes_actor.gateway.keys import build_session_key
 from hermes_actor.gateway.mirror import Mirror
-from hermes_actor.gateway.policies import SessionResetPolicy, Thresholds
 from hermes_actor.gateway.sources import SessionSource
 from hermes_actor.gateway.transcripts import Transcripts, message_row
 from hermes_actor.ids import new_session_id
 from hermes_actor.store import queries
 from hermes_actor.store.gateway import entries as stored
-from hermes_actor.store.gateway.route_rules import reset_reason
 from hermes_actor.store.gateway.tables import RouteState, StoredRoute
-from hermes_actor.system.process_identity import own_place
 
 if TYPE_CHECKING:
     from hermes_actor.gateway.turns import ChatTurn
@@ -47,7 +44,7 @@ _TOUCH_SECONDS = 60.0
 _RECENT_SECONDS = 120
 
 
-class SessionStore:
+class SessionStore(Chats):
     """Maps chats to sessions. Safe to use from any thread, and from many processes on one store.
 
     Args:
@@ -55,34 +52,37 @@ class SessionStore:
             scope of the routes. Default: ``sessions`` in the home of the database.
         config: Default: the settings of the home.
         has_active_processes_fn: Called with a session key; a chat with a background process is
-            never reset, expired or pruned. One that raises counts as active.
+            never reset, expired or pruned. It may return the age of the youngest process in
+            seconds instead of ``True``; one older than ``bg_process_max_age_hours`` of the policy
+            does not count. A callback that raises counts as active.
         db: The store; default: the default store, which :meth:`close` closes.
         clock: Returns the local time; default: that of the system.
         hooks: Default: those of installed packages.
     """
 
+    db: SessionDB
+
     def __init__(
         self,
         sessions_dir: Path | None = None,
         config: GatewayConfig | None = None,
-        has_active_processes_fn: Callable[[str], bool] | None = None,
+        has_active_processes_fn: ActiveProcesses | None = None,
         *,
         db: SessionDB | None = None,
         clock: Callable[[], datetime] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         self._owned = db is None
-        self.db = db if db is not None else _default_db()
-        folder = sessions_dir or Path(self.db.db_path).parent / "sessions"
-        self.sessions_dir = folder.resolve()
-        self.config = config or load_gateway_config(self.sessions_dir.parent)
+        opened = db if db is not None else _default_db()
+        super().__init__(
+            opened,
+            sessions_dir or Path(opened.db_path).parent / "sessions",
+            many_hosts=opened.capabilities.many_hosts,
+            config=config,
+            has_active_processes_fn=has_active_processes_fn,
+            clock=clock,
+        )
         self.hooks = hooks or Hooks()
-        self.clock = clock or _local_time
-        self.scope = str(self.sessions_dir)
-        if self.db.capabilities.many_hosts:
-            # Two hosts may share a database, but not a folder.
-            self.scope = f"{own_place().partition('/')[0]}:{self.scope}"
-        self._active = has_active_processes_fn
         self.transcripts = Transcripts(self.db, self.sessions_dir, self.scope)
         self.mirror = Mirror(self.db, self.sessions_dir, self.scope)
         self._guard = threading.Lock()
@@ -101,16 +101,6 @@ class SessionStore:
 
     # --- sessions of chats -----------------------------------------------------------------
 
-    def session_key(self, source: SessionSource) -> str:
-        """Return the key of the chat that *source* is about, by the settings of this gateway."""
-        return build_session_key(
-            source,
-            self.config.group_sessions_per_user,
-            self.config.thread_sessions_per_user,
-            source.profile if self.config.multiplex_profiles else None,
-            self.sessions_dir.parent,
-        )
-
     def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
         """Return the entry of a chat; its session exists, and is open.
 
@@ -119,7 +109,7 @@ class SessionStore:
         """
         key, now = self.session_key(source), self.clock()
         self._import_once()
-        state = self._query_state(key)
+        state = self.state(key)
         if state is not None and not force_new:
             kept = self._kept(state, now)
             if kept is not None:
@@ -130,7 +120,7 @@ class SessionStore:
     def _kept(self, state: RouteState, now: datetime) -> SessionEntry | None:
         """Return the entry if nothing about it has to be written."""
         route, session = state.route, state.session
-        fresh = now.timestamp() - route.updated_at < _TOUCH_SECONDS
+        fresh = 0 <= now.timestamp() - route.updated_at < _TOUCH_SECONDS
         entry = route.entry
         moved = state.tip != entry["session_id"]
         new = entry.get("created_at") == entry.get("updated_at") or entry.get("suspended")
@@ -138,33 +128,8 @@ class SessionStore:
             return None
         if self._reason(state, now) is not None:
             return None
-        return self._entry(ops.Route(entry=stored.dumps(entry | {"updated_at": now.isoformat()})))
-
-    def _reason(self, state: RouteState, now: datetime) -> str | None:
-        """Return why the session of a chat is to be reset now, if it is."""
-        entry = state.route.entry
-        if entry.get("suspended"):
-            return "suspended"
-        if self.has_active_processes(state.route.key) or self.has_turn(state):
-            return None
-        policy = self._policy(entry)
-        used = max(state.route.updated_at, state.last_message or 0.0)
-        return reset_reason(entry, used, *policy.thresholds(now), self._fresh_after(policy, now))
-
-    def has_turn(self, state: RouteState) -> bool:
-        """Return True if the conversation of a chat has a turn, held by a process that lives."""
-        turn = state.turn
-        now = self.clock().timestamp()
-        return turn is not None and turn.until > now and not ended_turn(turn)
-
-    def _policy(self, entry: dict[str, Any]) -> SessionResetPolicy:
-        return self.config.get_reset_policy(entry.get("platform"), entry.get("chat_type"))
-
-    def _fresh_after(self, policy: SessionResetPolicy, now: datetime) -> str | None:
-        seconds = self.config.auto_continue_freshness
-        if policy.mode == "none" or seconds <= 0:
-            return None
-        return (now - timedelta(seconds=seconds)).isoformat()
+        entry = entry | {"updated_at": now.isoformat()}
+        return self._entry(route.key, ops.Route(entry=stored.dumps(entry)))
 
     def _open(
         self,
@@ -188,16 +153,18 @@ class SessionStore:
             idle_before=limits.idle_before,
             daily_before=limits.daily_before,
             fresh_after=self._fresh_after(policy, now),
-            held=self.has_active_processes(key),
+            held=self.has_active_processes(key, policy),
             force_new=force_new,
             seen=None if state is None else state.route.entry["session_id"],
             gone=0 if state is None else ended_turn(state.turn),
         )
-        return self._changed(self.db._submit(operation), source)
+        return self._changed(key, self.db._submit(operation), source)
 
-    def _changed(self, route: ops.Route, source: SessionSource | None = None) -> SessionEntry:
+    def _changed(
+        self, key: str, route: ops.Route, source: SessionSource | None = None
+    ) -> SessionEntry:
         """Return the entry of a change, after the index file and the hooks have heard of it."""
-        entry = self._entry(route)
+        entry = self._entry(key, route)
         self._mirror(soon=route.outcome == "kept")
         if route.outcome == "created":
             self.hooks.call("session_start", entry=entry, source=source)
@@ -206,24 +173,21 @@ class SessionStore:
         return entry
 
     @staticmethod
-    def _entry(route: ops.Route) -> SessionEntry:
-        entry = SessionEntry.from_dict(json.loads(route.entry))
+    def _entry(key: str, route: ops.Route) -> SessionEntry:
+        data = json.loads(route.entry)
+        try:
+            entry = SessionEntry.from_dict(data)
+        except (KeyError, TypeError, ValueError) as error:
+            # Another program has written it. What it says is of less value than the message.
+            _log.warning("the entry of chat %r is read in part: %r", key, error)
+            now = local_time()
+            entry = SessionEntry(key, str(data["session_id"]), now, now)
         entry.outcome = route.outcome
         return entry
 
     def _mirror(self, *, soon: bool) -> None:
         if self.config.write_sessions_json:
             self.mirror.changed(soon=soon)
-
-    def has_active_processes(self, key: str) -> bool:
-        """Return True if a chat has a background process; a callback that fails counts as one."""
-        if self._active is None:
-            return False
-        try:
-            return bool(self._active(key))
-        except Exception:
-            _log.exception("the callback for background processes failed for %r", key)
-            return True
 
     def reset_session(self, key: str, display_name: str | None = None) -> SessionEntry | None:
         """End the session of a chat and start another one; ``None`` for an unknown key."""
@@ -256,10 +220,10 @@ class SessionStore:
             )
         )
 
-    def _change(self, operation: ops.Operation[ops.Route | None]) -> SessionEntry | None:
+    def _change(self, operation: ops.RouteReset | ops.RouteSwitch) -> SessionEntry | None:
         self._import_once()
         route = self.db._submit(operation)
-        return None if route is None else self._changed(route)
+        return None if route is None else self._changed(operation.key, route)
 
     # --- marks of an entry -------------------------------------------------------------------
 
@@ -300,11 +264,6 @@ class SessionStore:
         }
         return self._set(key, {"model_override": kept or None}) is not None
 
-    def get_model_override(self, key: str) -> dict[str, Any] | None:
-        """Return what :meth:`set_model_override` has kept."""
-        entry = self._peek(key)
-        return None if entry is None else entry.get("model_override")
-
     def _set(self, key: str, fields: dict[str, Any], **options: Any) -> ops.Route | None:
         self._import_once()
         route = self.db._submit(self.route_change(key, fields, **options))
@@ -314,7 +273,7 @@ class SessionStore:
 
     def route_change(self, key: str, fields: dict[str, Any], **options: Any) -> ops.RouteChange:
         """Return the operation that merges *fields* into the entry of a chat."""
-        return ops.RouteChange(scope=self.scope, key=key, set=json.dumps(fields), **options)
+        return ops.RouteChange(scope=self.scope, key=key, set=stored.dumps(fields), **options)
 
     def touched(self) -> None:
         """Have the index file follow a change that no reader of it waits for."""
@@ -348,79 +307,41 @@ class SessionStore:
         self._import_once()
         before = (self.clock() - timedelta(days=max_age_days)).timestamp()
         old = self.db._query(queries.unused_routes, self.scope, before)
-        keep = [route.key for route in old if self.has_active_processes(route.key)]
+        keep = [
+            route.key
+            for route in old
+            if self.has_active_processes(route.key, self._policy(route.entry))
+        ]
         gone = self.db._submit(ops.RoutesPrune(scope=self.scope, before=before, keep=keep))
         if gone:
             self._mirror(soon=False)
         return len(gone)
 
-    def list_sessions(self, active_minutes: int | None = None) -> list[SessionEntry]:
-        """Return the entries of all chats, latest use first; broken ones are left out."""
-        found = sorted(self.routes(), key=lambda one: one.updated_at, reverse=True)
-        if active_minutes is not None:
-            since = (self.clock() - timedelta(minutes=active_minutes)).timestamp()
-            found = [route for route in found if route.updated_at >= since]
-        return [entry for route in found if (entry := _readable(route)) is not None]
-
     def routes(self) -> list[StoredRoute]:
         """Return the routes of this gateway as they are stored."""
         self._import_once()
-        return self.db._query(queries.all_routes, self.scope)
-
-    def has_any_sessions(self) -> bool:
-        """Return True if there was a session before the present one."""
-        return self.db.session_count() > 1
-
-    def lookup_by_session_id(self, session_id: str) -> SessionEntry | None:
-        """Return the entry of the chat that has this session."""
-        for scope, route in self.db._query(queries.routes_of_session, session_id):
-            if scope == self.scope:
-                return _readable(route)
-        return None
-
-    def peek_session_id(self, key: str) -> str | None:
-        """Return the session of a chat without touching it; ``None`` for an unknown key."""
-        entry = self._peek(key)
-        return None if entry is None else str(entry["session_id"])
-
-    def state(self, key: str) -> RouteState | None:
-        """Return the route of a chat with the state of its session, for commands and tests."""
-        return self._query_state(key)
-
-    def verdict(self, state: RouteState) -> str | None:
-        """Return why the next message of a chat would begin another session; ``None``: it goes on.
-
-        The question of the expiry watcher and of ``gateway routes``.
-        """
-        return self._reason(state, self.clock())
-
-    def thresholds(self, entry: dict[str, Any]) -> Thresholds:
-        """Return the times before which this chat has expired now."""
-        return self._policy(entry).thresholds(self.clock())
-
-    def _query_state(self, key: str) -> RouteState | None:
-        return self.db._query(queries.route_state, self.scope, key)
+        return super().routes()
 
     def _peek(self, key: str) -> dict[str, Any] | None:
         self._import_once()
-        state = self._query_state(key)
-        return None if state is None else state.route.entry
+        return super()._peek(key)
 
     def _before_reset(self, state: RouteState, now: datetime) -> None:
         """Call the memory hook for a session that ends with the next operation."""
         reason = self._reason(state, now)
         if reason is None or state.route.entry.get("expiry_finalized"):
             return
-        if self.hooks.has("before_reset"):
-            self.remember(state, reason)
+        self.remember(state, reason)
 
     def remember(self, state: RouteState, reason: str) -> bool:
         """Give the hook ``before_reset`` its chance, unless the conversation is too short for it.
 
         Returns False if a hook was still running when its time was over.
         """
+        if not self.hooks.has("before_reset"):
+            return True
         transcript = self.load_transcript(state.tip)
-        entry = _readable(state.route)
+        entry = readable(state.route)
         too_short = len(transcript) < self.config.memory_min_messages
         if entry is None or too_short or state.tip.startswith("cron_"):
             return True
@@ -462,7 +383,12 @@ class SessionStore:
         return begin_turn(self, source, content, message_key, wait, holder or source.platform)
 
     def append_to_transcript(
-        self, session_id: str, message: dict[str, Any], skip_db: bool = False, *, turn: int = 0
+        self,
+        session_id: str,
+        message: dict[str, Any],
+        skip_db: bool = False,
+        *,
+        turn: SupportsInt | None = None,
     ) -> int | None:
         """Add a message to a session; with *skip_db* only to its file, as older hosts do.
 
@@ -472,11 +398,18 @@ class SessionStore:
             self.transcripts.append_line(session_id, message)
             return None
         row = message_row(message, self.clock())
-        return self.db._submit(ops.MessageAppend(session_id=session_id, message=row, turn=turn))
+        operation = ops.MessageAppend(session_id=session_id, message=row, **fenced(turn))
+        return self.db._submit(operation)
 
-    def rewrite_transcript(self, session_id: str, messages: list[dict[str, Any]]) -> None:
+    def rewrite_transcript(
+        self,
+        session_id: str,
+        messages: list[dict[str, Any]],
+        *,
+        turn: SupportsInt | None = None,
+    ) -> None:
         """Replace the messages of a session, and then its file."""
-        self.db.replace_messages(session_id, messages)
+        self.db.replace_messages(session_id, messages, turn=turn)
         self.follow_transcript(session_id)
 
     def follow_transcript(self, session_id: str) -> None:
@@ -496,23 +429,10 @@ class SessionStore:
         return self.transcripts.path(session_id)
 
 
-def _local_time() -> datetime:
-    # By the clock that turns and messages go by, too.
-    return datetime.fromtimestamp(time.time())
-
-
 def _default_db() -> SessionDB:
     from hermes_actor.session_db import SessionDB
 
     return SessionDB()
-
-
-def _readable(route: StoredRoute) -> SessionEntry | None:
-    try:
-        return SessionEntry.from_dict(route.entry)
-    except (KeyError, TypeError, ValueError) as error:
-        _log.warning("the entry of chat %r is left out: %s", route.key, error)
-        return None
 
 
 def _new_entry(source: SessionSource, key: str, session_id: str, now: datetime) -> SessionEntry:

@@ -7,12 +7,10 @@ then is the new length kept. So a file is a prefix of the rows at every moment, 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
+import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import hermes_protocol.operations as ops
 from hermes_actor.errors import HermesActorError
 from hermes_actor.gateway.entries import is_safe_id
+from hermes_actor.gateway.folder_lock import folder_lock
 from hermes_actor.store import message_codec as codec
 from hermes_actor.store import queries
 from hermes_protocol.values import to_value
@@ -68,14 +67,16 @@ class Transcripts:
             return self.follow(session_id)
         except (HermesActorError, OSError) as error:
             _log.warning("the transcript of %s is behind: %s", session_id, error)
-            return False
+        except Exception:
+            # Rows may hold anything: other programs write them, too.
+            _log.exception("the transcript of %s is behind", session_id)
+        return False
 
     def follow(self, session_id: str) -> bool:
         """Write what the file of a session lacks; return False if nothing, or not ours to write."""
         if not is_safe_id(session_id):
             return False
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._locked():
+        with folder_lock(self._folder / ".transcripts.lock"):
             return self._follow(session_id, self.path(session_id))
 
     def _follow(self, session_id: str, path: Path) -> bool:
@@ -143,13 +144,6 @@ class Transcripts:
         lines = [one for one in read_lines(self.path(session_id)) if not _is_meta(one)]
         return lines if len(lines) > len(rows) else rows
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep other processes from following in the same folder, for the block."""
-        with open(self._folder / ".transcripts.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the messages of a file; broken lines are named in the log and left out."""
@@ -161,7 +155,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(data.splitlines(), 1):
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and "role" in value:
             found.append(value)
@@ -193,11 +187,11 @@ def message_row(message: dict[str, Any], now: datetime) -> ops.MessageRow:
 
 
 def _seconds(value: Any, now: datetime) -> float:
-    if isinstance(value, int | float):
-        return float(value)
     try:
+        if isinstance(value, int | float):
+            return float(value) if math.isfinite(value) else now.timestamp()
         return datetime.fromisoformat(value).timestamp()
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return now.timestamp()
 
 
@@ -222,7 +216,10 @@ def _as_text(value: Any) -> str:
 
 
 def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).isoformat()
+    try:
+        return datetime.fromtimestamp(seconds).isoformat()
+    except (OSError, OverflowError, TypeError, ValueError):
+        return str(seconds)  # no time of a clock: milliseconds of another program, for example
 
 
 def _is_meta(message: dict[str, Any]) -> bool:

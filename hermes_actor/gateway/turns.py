@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import hermes_protocol.operations as ops
+from hermes_actor.api.base import fenced
 from hermes_actor.api.change import Change
 from hermes_actor.api.turns import Turn
 from hermes_actor.errors import TurnLost
@@ -53,7 +54,7 @@ class ChatTurn:
     def append(self, role: str, content: Any = None, **fields: Any) -> int:
         """Store a message under this turn. Raises :class:`TurnLost`."""
         message = {"role": role, "content": content, **fields}
-        made = self._store.append_to_transcript(self.session_id, message, turn=int(self))
+        made = self._store.append_to_transcript(self.session_id, message, turn=self)
         assert made is not None
         return made
 
@@ -95,7 +96,7 @@ class ChatTurn:
         """Note *fields* and give the turn back, together. A chat that was reset is left alone."""
         self._ended = True
         change = self._store.route_change(
-            self.entry.session_key, fields, expect=self.session_id, turn=int(self), **options
+            self.entry.session_key, fields, expect=self.session_id, **fenced(self), **options
         )
         with self._store.db.pipeline() as pipeline:
             pipeline._add(Change(change))
@@ -152,7 +153,7 @@ def _with_message(
         session_id=chat.session_id,
         message_key=message_key,
         message=message_row({"role": "user", "content": content}, store.clock()),
-        turn=int(chat),
+        **fenced(chat),
     )
     chat.is_repeated = not store.db._submit(once).appended
     return chat

@@ -88,6 +88,11 @@ class Watcher:
                 self._failures[route.key] += 1
                 _log.warning("chat %s was not finished: %s", route.key, error)
                 continue
+            except Exception:
+                # A route that another program has broken keeps no other chat from its end.
+                self._failures[route.key] += 1
+                _log.exception("chat %s was not finished", route.key)
+                continue
             self._failures.pop(route.key, None)
             if session_id is not None:
                 finished.append(session_id)

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.actors import end_actors
 from support.peer import FOLDER
 
 from hermes_actor import SessionDB
@@ -28,6 +29,7 @@ from hermes_actor.gateway import (
     SessionStore,
 )
 
+ROOT = Path(__file__).parents[2]
 PROGRAMS, STEPS = 30, 40
 
 SOURCES = [
@@ -101,6 +103,19 @@ def play(program, store, set_time, source_of):
             store.update_session(key, given[1])
     out.append(["all", [shown(entry) for entry in store.list_sessions()]])
     return out
+"""
+
+ROUTED = """
+import sys
+from hermes_actor.attach import boot
+from hermes_actor.attach.typed import TYPED_FINGERPRINTS
+
+boot.install({
+    "scheme": boot.SCHEME, "homes": [sys.argv[1]], "names": ["hermes_state", "gateway"],
+    "folder": sys.argv[2], "editable": False, "advice": "", "typed": dict(TYPED_FINGERPRINTS),
+})
+import gateway.session
+assert gateway.session.SessionStore is not gateway.session._AttachedSessionStore
 """
 
 PEER = """
@@ -229,6 +244,106 @@ def test_random_programs_give_the_sessions_of_the_peer(tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the agent program is not installed")
+def test_random_programs_on_the_peer_with_its_chats_in_our_store(tmp_path):
+    """The class of the peer and its subclass, in the same process but for the hook."""
+    rng = random.Random(7)
+    programs = [make_program(rng) for _ in range(PROGRAMS // 3)]
+    answers = {}
+    for way, hook in (("host", ""), ("routes", ROUTED)):
+        home = tmp_path / way
+        home.mkdir()
+        (home / "config.yaml").write_text(f"attach: {{chats: {way}}}\n")
+        paths = (ROOT, ROOT / "protocol", FOLDER)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", hook + RUN + PEER, str(home), str(FOLDER)],
+                input=json.dumps(programs),
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(map(str, paths)),
+                    "HERMES_HOME": str(home),
+                },
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=250,
+                check=True,
+            )
+        finally:
+            end_actors(home / "state.db")
+        answers[way] = json.loads(done.stdout.splitlines()[-1])
+    for number, (got, expected) in enumerate(zip(answers["routes"], answers["host"], strict=True)):
+        for place, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+            assert mine == theirs, (number, place, programs[number]["policy"])
+
+
+TWO = """
+import json, os
+from pathlib import Path
+from gateway.config import GatewayConfig, Platform, SessionResetPolicy
+from gateway.session import SessionSource, SessionStore
+
+config = GatewayConfig(default_reset_policy=SessionResetPolicy(mode="none"))
+folder = Path(os.environ["HERMES_HOME"]) / "sessions"
+one, other = SessionStore(folder, config), SessionStore(folder, config)
+source = SessionSource(platform=Platform.TELEGRAM, chat_id="100", user_id="u1")
+entry = one.get_or_create_session(source)
+key = entry.session_key
+assert one.get_or_create_session(source) is entry  # the gateway keeps it, and changes it
+
+# The other gateway resets the chat, and this one goes on there.
+new = other.reset_session(key)
+assert one.get_or_create_session(source) is entry
+assert entry.session_id == new.session_id
+assert one._db.get_session(entry.session_id)["ended_at"] is None
+
+# A gateway writes into entries and saves them.
+entry.expiry_finalized = True
+one._save()
+(seen,) = other.list_sessions()
+assert seen.expiry_finalized
+
+# What it writes into an entry that is older than the store is left out, and it learns why.
+newer = other.reset_session(key)
+entry.suspended = True
+one._save()
+assert (entry.session_id, entry.suspended) == (newer.session_id, False)
+assert other.get_or_create_session(source).session_id == newer.session_id
+
+one.append_to_transcript(entry.session_id, {"role": "user", "content": "hello"})
+assert [row["content"] for row in one._db.get_messages(entry.session_id)] == ["hello"]
+assert one.load_transcript(entry.session_id)[0]["content"] == "hello"
+assert one.switch_session(key, "elsewhere") is entry and entry.session_id == "elsewhere"
+assert one.suspend_session(key) and one.mark_resume_pending(key) is False
+assert other.get_or_create_session(source).auto_reset_reason == "suspended"
+assert one.switch_session("unknown", "x") is one.reset_session("unknown") is None
+del one._entries[key]  # of a session that the chat has left
+one._save()
+assert len(other.list_sessions()) == len(one.list_sessions()) == 1
+del one._entries[key]
+one._save()
+assert other.list_sessions() == []
+print("done")
+"""
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the agent program is not installed")
+def test_two_gateways_of_the_peer_see_each_others_chats(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("attach: {chats: routes}\n")
+    paths = (ROOT, ROOT / "protocol", FOLDER)
+    env = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "HERMES_HOME": str(home),
+    }  # fmt: skip
+    words = [sys.executable, "-P", "-c", ROUTED + TWO, str(home), str(FOLDER)]
+    try:
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=200)
+    finally:
+        end_actors(home / "state.db")
+    assert done.stdout == "done\n", done.stderr
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the agent program is not installed")

@@ -8,7 +8,14 @@ from datetime import datetime, timedelta
 import pytest
 
 import hermes_protocol.operations as ops
-from hermes_actor.errors import ActorBroken, TurnBusy, TurnLost, UnknownSession
+from hermes_actor.errors import (
+    ActorBroken,
+    ConstraintFailed,
+    TurnBusy,
+    TurnLost,
+    TurnRequired,
+    UnknownSession,
+)
 from hermes_actor.gateway import (
     GatewayConfig,
     Hooks,
@@ -106,18 +113,18 @@ def test_second_message_is_not_new_and_soon_costs_no_write(chats, local_time):
 
 
 def test_parallel_first_messages_get_one_session(chats, db):
-    found, barrier = [], threading.Barrier(8)
+    found, barrier = [], threading.Barrier(20)
 
     def run():
         barrier.wait()
         found.append(chats.get_or_create_session(DM).session_id)
 
-    threads = [threading.Thread(target=run) for _ in range(8)]
+    threads = [threading.Thread(target=run) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
+    assert len(found) == 20
     assert len(set(found)) == 1
     assert db.session_count() == 1
 
@@ -151,6 +158,23 @@ def test_a_chat_with_a_background_process_is_kept_everywhere(open_chats, local_t
     local_time.passes(days=100)
     assert Watcher(chats).round() == []
     assert chats.prune_old_entries(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "limit", "kept"),
+    [(True, 24, True), (3600.0, 24, True), (90_000.0, 24, False), (90_000.0, 0, True),
+     (0.0, 24, True), (0, 0, True), (None, 24, False), (False, 24, False)],
+)  # fmt: skip
+def test_a_forgotten_process_stops_counting_at_its_age(open_chats, local_time, found, limit, kept):
+    policy = SessionResetPolicy(mode="idle", idle_minutes=60, bg_process_max_age_hours=limit)
+    config = GatewayConfig(default_reset_policy=policy, write_jsonl=False)
+    chats = open_chats(config, has_active_processes_fn=lambda key: found)
+    entry = chats.get_or_create_session(DM)
+    local_time.passes(hours=2)
+    assert len(Watcher(chats).round()) == (not kept)
+    assert (chats.get_or_create_session(DM).session_id == entry.session_id) is kept
+    local_time.passes(days=3)
+    assert chats.prune_old_entries(1) == (not kept)
 
 
 def test_a_callback_that_fails_counts_as_a_process(open_chats, local_time):
@@ -210,6 +234,42 @@ def test_unknown_chats_change_nothing(chats):
     assert not chats.clear_resume_pending("k")
     chats.update_session("k", 5)
     assert chats.list_sessions() == []
+
+
+def test_resume_leads_to_the_session_that_was_asked_for(chats, db, local_time):
+    """A reset sets no parent: an older session must not be taken for what continues in a newer."""
+    ids = [chats.get_or_create_session(DM).session_id]
+    for _ in range(3):
+        say(chats, ids[-1])
+        local_time.passes(seconds=2)
+        ids.append(chats.reset_session("agent:main:telegram:dm:100").session_id)
+    assert [db.get_session(one)["parent_session_id"] for one in ids] == [None] * 4
+    for one in ids[:3]:
+        local_time.passes(seconds=2)
+        assert handle(chats, DM, f"/resume {one}").changed
+        assert chats.get_or_create_session(DM).session_id == one
+        assert db.resolve_resume_session_id(one) == one
+
+
+def test_a_continuation_keeps_its_chat_and_its_user(chats, db, local_time):
+    entry = chats.get_or_create_session(DM)
+    say(chats, entry.session_id)
+    child = db.continue_session(entry.session_id)
+    row = db.get_session(child)
+    assert (row["source"], row["user_id"]) == ("telegram", "u1")
+    assert child in handle(chats, DM, "/sessions").text
+    local_time.passes(seconds=2)
+    chats.reset_session(entry.session_key)
+    assert handle(chats, DM, f"/resume {child}").changed
+    assert chats.get_or_create_session(DM).session_id == child
+
+
+def test_a_message_that_cannot_be_stored_is_an_error(chats, db):
+    """It is neither kept in a queue of this process, nor dropped with a line in the log."""
+    with pytest.raises(ConstraintFailed, match="nowhere"):
+        say(chats, "nowhere")
+    with pytest.raises(ConstraintFailed):
+        chats.rewrite_transcript("nowhere", [{"role": "user", "content": "x"}])
 
 
 def test_force_new_starts_one_session_for_each_state_that_was_seen(chats, db):
@@ -288,6 +348,21 @@ def test_a_lost_turn_leaves_the_chat_as_it_is(chats, db):
     assert entry.last_prompt_tokens == 0
 
 
+def test_a_clock_that_was_wrong_for_a_while_keeps_no_session_for_ever(chats, db, local_time):
+    first = chats.get_or_create_session(DM)
+    local_time.passes(days=400)
+    with chats.begin_turn(DM, "in the future") as turn:
+        assert turn.session_id != first.session_id
+    local_time.passes(days=-400, minutes=1)
+    with chats.begin_turn(DM, "in the present") as again:
+        assert again.session_id == turn.session_id
+    now = local_time().timestamp()
+    assert abs(chats.state(first.session_key).route.updated_at - now) < 60
+    local_time.passes(hours=2)
+    assert Watcher(chats).round() == [turn.session_id]
+    assert chats.get_or_create_session(DM).auto_reset_reason == "idle"
+
+
 def test_recently_used_chats_are_marked_once(chats, local_time):
     old = SessionSource(platform="telegram", chat_id="1")
     chats.get_or_create_session(old)
@@ -319,6 +394,83 @@ def test_has_any_sessions_and_overrides(chats):
     assert chats.has_any_sessions()
     chats.set_model_override(entry.session_key, {"model": "m", "api_key": "secret"})
     assert chats.get_model_override(entry.session_key) == {"model": "m"}
+
+
+HOSTILE = [
+    "../../etc/passwd", "..", "a/b", "a\\b", "C:\\x", "\x1b]0;title\x07", "half \ud800", "%_", "*",
+    "' OR 1=1 --", "x" * 200, "Case", "case", "é", "e", "pad", "pad ",
+    "a:b:c", "\u202egnp", " ", "\n", "agent:main:telegram:dm:100", "{}",
+]  # fmt: skip
+
+
+def test_ids_of_chats_are_no_paths_patterns_or_escapes(chats, db):
+    """Whatever a platform calls its chats: each has its session, and finds it again."""
+    ids = {}
+    for place, given in enumerate(HOSTILE):
+        for source in (
+            SessionSource(platform="telegram", chat_id=given, user_id=given, chat_name=given),
+            SessionSource(platform=f"p{place}{given}"[:60], chat_id="1", user_id="u"),
+        ):
+            with chats.begin_turn(source, f"hello {given}", message_key=given) as turn:
+                ids[turn.entry.session_key] = turn.session_id
+            assert chats.get_or_create_session(source).session_id == turn.session_id
+            assert "No session" in handle(chats, source, "/resume %").text
+    assert len(set(ids.values())) == len(ids) == 2 * len(HOSTILE)
+    assert {one.session_key: one.session_id for one in chats.list_sessions()} == ids
+    assert {key: one["session_id"] for key, one in index_of(chats).items()} == ids
+    assert set(chats.sessions_dir.iterdir()) == {
+        chats.sessions_dir / name for name in ("sessions.json", ".sessions.lock")
+    }
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"session_id": "theirs"},
+        {"session_id": "theirs", "session_key": 5, "created_at": "then", "updated_at": None},
+        {"session_id": "a/../b", "session_key": "k", "created_at": "2026-03-02T10:00:00"},
+        {"session_id": "theirs", "origin": 7, "chat_type": [], "last_prompt_tokens": "many"},
+    ],
+)
+def test_an_entry_that_another_program_broke_keeps_no_message_out(chats, db, entry):
+    key = chats.session_key(DM)
+    db._submit(ops.RoutesWrite(scope=chats.scope, now=1e9, put={key: json.dumps(entry)}))
+    chats.get_or_create_session(SessionSource(platform="telegram", chat_id="whole"))
+    for _ in range(2):
+        with chats.begin_turn(DM, "hello") as turn:
+            assert turn.entry.session_key == key
+        assert db.get_session(turn.session_id)["ended_at"] is None
+    assert Watcher(chats).round() == []
+    assert {one.session_key for one in chats.list_sessions()} >= {"agent:main:telegram:dm:whole"}
+    assert chats.reset_session(key).session_id != turn.session_id
+    with chats.begin_turn(DM, "again") as turn:
+        pass
+    assert key in index_of(chats)
+
+
+@pytest.mark.parametrize("given", ["²", "٣", "9" * 5000, "-1", "0", "1 2", "%", "../x", "\x00"])
+def test_what_people_type_behind_a_command_raises_nothing(chats, given):
+    for command in ("/sessions", "/resume", "/title", "/new"):
+        assert handle(chats, DM, f"{command} {given}").text
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, AssertionError])
+def test_hooks_that_fail_stop_nothing(open_chats, db, local_time, caplog, error):
+    def fails(**_given):
+        raise error("hook")
+
+    hooks = Hooks(entry_points=False)
+    for event in ("session_start", "session_reset", "before_reset", "session_finalize"):
+        hooks.add(event, fails)
+    chats = open_chats(hooks=hooks)
+    entry = chats.get_or_create_session(DM)
+    for number in range(4):
+        say(chats, entry.session_id, str(number))
+    local_time.passes(hours=2)
+    assert Watcher(chats).round() == [entry.session_id]
+    assert chats.get_or_create_session(DM).auto_reset_reason == "idle"
+    for event in ("session_start", "session_reset", "before_reset", "session_finalize"):
+        assert f"of {event} failed" in caplog.text
 
 
 # --- messages, turns ---------------------------------------------------------------------------
@@ -391,17 +543,124 @@ def test_one_conversation_has_one_turn(db):
     with db.turn("s") as later:
         assert later.token > turn.token
         with pytest.raises(TurnLost):
-            db.append_message("s", "user", "y", turn=turn)
-        with pytest.raises(TurnLost):
-            db.replace_messages("s", [{"role": "user", "content": "y"}], turn=turn)
-        with pytest.raises(TurnLost):
-            db.end_session("s", "x", turn=turn)
-        with pytest.raises(TurnLost):
-            db.continue_session("s", turn=turn)
-        with pytest.raises(TurnLost):
             turn.renew()
-    assert [one["content"] for one in db.get_messages("s")] == ["x"]
-    assert db.get_session("s")["ended_at"] is None
+
+
+WRITES = {
+    "append_message": lambda db, **how: db.append_message("s", "user", "y", **how),
+    "replace_messages": lambda db, **how: db.replace_messages(
+        "s", [{"role": "user", "content": "y"}], **how
+    ),
+    "replace_messages, none": lambda db, **how: db.replace_messages("s", [], **how),
+    "clear_messages": lambda db, **how: db.clear_messages("s", **how),
+    "update_token_counts": lambda db, **how: db.update_token_counts("s", input_tokens=5, **how),
+    "update_system_prompt": lambda db, **how: db.update_system_prompt("s", "other", **how),
+    "set_session_title": lambda db, **how: db.set_session_title("s", "other", **how),
+    "end_session": lambda db, **how: db.end_session("s", "x", **how),
+    "continue_session": lambda db, **how: db.continue_session("s", "child", **how),
+    "reopen_session": lambda db, **how: db.reopen_session("s", **how),
+}
+FREE = {"set_session_title", "reopen_session"}
+
+
+@pytest.fixture
+def written(db):
+    """A session with something in every column that a turn writes."""
+    db.create_session("s", "telegram", system_prompt="prompt")
+    db.set_session_title("s", "title")
+    db.append_message("s", "user", "x")
+    return db
+
+
+def everything(db):
+    return db.export_all()
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_every_write_of_a_lost_turn_is_refused(written, write):
+    """By another holder, by an operator and by time; what is written under the turn counts."""
+    before = everything(written)
+    with written.turn("s") as turn:
+        pass
+    stolen = written.turn("s")
+    written.steal_turn("s")
+    past = written.turn("s", seconds=0.01)
+    time.sleep(0.02)
+    for lost in (turn, stolen, past):
+        with pytest.raises(TurnLost):
+            WRITES[write](written, turn=lost)
+    assert everything(written) == before
+    with written.turn("s") as turn:
+        if write == "reopen_session":
+            written.end_session("s", "x", turn=turn)
+            before = everything(written)
+        WRITES[write](written, turn=turn)
+    assert everything(written) != before
+
+
+def test_a_message_that_is_dated_back_does_not_outlive_its_turn(chats, db):
+    db.create_session("s", "cli")
+    turn = db.turn("s", seconds=0.01)
+    time.sleep(0.02)
+    message = {"role": "user", "content": "y", "timestamp": 1.0}
+    with pytest.raises(TurnLost):
+        chats.append_to_transcript("s", message, turn=turn)
+    with pytest.raises(TurnLost):
+        chats.rewrite_transcript("s", [message], turn=turn)
+    assert db.get_messages("s") == []
+
+
+@pytest.mark.parametrize("setting", ["[telegram]", "true", "telegram"])
+@pytest.mark.parametrize("write", WRITES)
+def test_turns_that_are_required(stores, tmp_path, monkeypatch, setting, write):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text(f"turns: {{required: {setting}}}\n")
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    db = stores.open(home / "state.db")
+    db.create_session("s", "telegram", system_prompt="prompt")
+    db.create_session("s2", "cli")
+    with db.turn("s") as turn:
+        db.append_message("s", "user", "x", turn=turn)
+    before = everything(db)
+    if write in FREE:
+        WRITES[write](db)
+    else:
+        with pytest.raises(TurnRequired, match=r"turns\.required"):
+            WRITES[write](db)
+        assert everything(db) == before
+    with db.turn("s") as turn:
+        WRITES[write](db, turn=turn)
+    if setting == "true":
+        with pytest.raises(TurnRequired):
+            db.append_message("s2", "user", "y")
+    else:
+        db.append_message("s2", "user", "y")
+    db.update_token_counts("new", input_tokens=1)
+    assert db.get_session("new")["input_tokens"] == 1
+
+
+def test_a_gateway_works_where_turns_are_required(stores, tmp_path, monkeypatch, local_time):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("turns: {required: true}\n")
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    db = stores.open(home / "state.db")
+    chats = SessionStore(
+        home / "sessions", IDLE, db=db, clock=local_time, hooks=Hooks(entry_points=False)
+    )
+    with chats.begin_turn(DM, "one", message_key="m1") as turn:
+        turn.append("assistant", "answer")
+    assert "Mine" in handle(chats, DM, "/title Mine").text
+    local_time.passes(hours=2)
+    assert Watcher(chats).round() == [turn.session_id]
+    with chats.begin_turn(DM, "two") as turn:
+        assert turn.entry.was_auto_reset
+        turn.compress([{"role": "user", "content": "short"}])
+    assert handle(chats, DM, "/new").changed
+    with pytest.raises(TurnRequired):
+        chats.append_to_transcript(turn.session_id, {"role": "user", "content": "beside"})
+    chats.close()
 
 
 def test_a_turn_is_waited_for(db):
@@ -454,6 +713,95 @@ def test_a_chat_with_a_turn_is_not_reset(chats, local_time):
     turn.finish()
 
 
+# --- messages that two programs store ----------------------------------------------------------
+
+
+@pytest.fixture
+def merging(stores, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("gateway: {merge_doubled_rows: true}\n")
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    db = stores.open(home / "state.db")
+    db.create_session("s", "telegram")
+    return db
+
+
+def once(db, key, text="hello", at=None, session="s"):
+    row = ops.MessageRow(role="user", timestamp=at or time.time(), content=text)
+    return db._submit(ops.MessageOnce(session_id=session, message_key=key, message=row))
+
+
+def texts_of(db, session="s"):
+    return [(one["role"], one["content"]) for one in db.get_messages(session)]
+
+
+@pytest.mark.parametrize("text", ["hello", "grüße 北京\n", [{"type": "text", "text": "x"}]])
+def test_a_message_that_gateway_and_agent_store_is_one_row(merging, text):
+    db = merging
+    first = once(db, "m1", json.dumps(text) if isinstance(text, list) else text)
+    assert first.appended
+    if isinstance(text, list):
+        text = json.dumps(text)
+    for _ in range(2):  # the agent may try again
+        assert db.append_message("s", "user", text) == first.id
+    db.append_message("s", "assistant", text)
+    assert len(texts_of(db)) == 2
+    row = db.get_session("s")
+    assert (row["message_count"], len(db.get_messages("s"))) == (2, 2)
+    # The agent first: its row gets the id, by which another delivery is known.
+    agents = db.append_message("s", "user", "later")
+    found = once(db, "m2", "later")
+    assert (found.id, found.appended) == (agents, True)
+    again = once(db, "m2", "later")
+    assert (again.id, again.appended) == (agents, False)
+    assert len(texts_of(db)) == 3
+
+
+def test_what_a_user_says_twice_stays_two_messages(merging):
+    db = merging
+    for key in ("m1", "m2"):
+        once(db, key, "yes")
+        db.append_message("s", "user", "yes")
+        db.append_message("s", "assistant", "ok")
+    assert texts_of(db) == [("user", "yes"), ("assistant", "ok")] * 2
+    db.append_message("s", "user", "no")
+    db.append_message("s", "user", "no")  # neither came from a platform
+    assert texts_of(db)[4:] == [("user", "no")] * 2
+
+
+def test_other_texts_roles_and_times_are_not_merged(merging):
+    db = merging
+    once(db, "m1", "yes", at=time.time() - 121)
+    assert texts_of(db) == [("user", "yes")]
+    db.append_message("s", "user", "yes")
+    once(db, "m2", "yes!")
+    db.append_message("s", "user", "yes")
+    db.append_message("s", "tool", "yes!")
+    assert [text for _, text in texts_of(db)] == ["yes", "yes", "yes!", "yes", "yes!"]
+
+
+def test_a_turn_says_what_belongs_together_however_long_it_takes(merging):
+    db = merging
+    once(db, "m0", "yes")
+    with db.turn("s") as turn:
+        # Said before this turn: however short ago, it belongs to another one.
+        db.append_message("s", "user", "yes", turn=turn)
+        assert len(texts_of(db)) == 2
+    with db.turn("s", seconds=3600) as turn:
+        once(db, "m1", "go", at=time.time() + 1)
+        row = ops.MessageRow(role="user", timestamp=time.time() + 600, content="go")
+        db._submit(ops.MessageAppend(session_id="s", message=row, turn=int(turn)))
+        assert len(texts_of(db)) == 3
+
+
+def test_rows_are_merged_where_the_settings_say_so_only(db):
+    db.create_session("s", "telegram")
+    once(db, "m1")
+    db.append_message("s", "user", "hello")
+    assert len(texts_of(db)) == 2
+
+
 # --- expiry ------------------------------------------------------------------------------------
 
 
@@ -477,17 +825,37 @@ def test_expired_sessions_are_finished_once_after_the_memory_hook(open_chats, db
     assert len(called) == 2
 
 
+@pytest.fixture
+def remembered(open_chats, local_time):
+    """Make a chat with so many messages that has expired; its hook notes how many it saw."""
+
+    def make(messages):
+        called, hooks = [], Hooks(entry_points=False)
+        hooks.add("before_reset", lambda **given: called.append(len(given["transcript"])))
+        chats = open_chats(hooks=hooks)
+        entry = chats.get_or_create_session(DM)
+        for number in range(messages):
+            say(chats, entry.session_id, str(number))
+        local_time.passes(hours=2)
+        return chats, entry, called
+
+    return make
+
+
 @pytest.mark.parametrize(("messages", "calls"), [(3, 0), (4, 1)])
-def test_memory_hook_comes_before_a_reset_that_the_watcher_missed(
-    open_chats, local_time, messages, calls
+def test_memory_hook_comes_before_a_reset_that_the_watcher_missed(remembered, messages, calls):
+    chats, _, called = remembered(messages)
+    assert chats.get_or_create_session(DM).was_auto_reset
+    assert called == [messages] * calls
+
+
+@pytest.mark.parametrize(("messages", "calls"), [(3, 0), (4, 1)])
+def test_the_watcher_calls_the_memory_hook_for_a_conversation_that_is_long_enough(
+    remembered, messages, calls
 ):
-    called, hooks = [], Hooks(entry_points=False)
-    hooks.add("before_reset", lambda **given: called.append(len(given["transcript"])))
-    chats = open_chats(hooks=hooks)
-    entry = chats.get_or_create_session(DM)
-    for number in range(messages):
-        say(chats, entry.session_id, str(number))
-    local_time.passes(hours=2)
+    chats, entry, called = remembered(messages)
+    watcher = Watcher(chats)
+    assert [watcher.round(), watcher.round()] == [[entry.session_id], []]
     assert chats.get_or_create_session(DM).was_auto_reset
     assert called == [messages] * calls
 
@@ -651,6 +1019,19 @@ def test_files_of_other_programs_are_read_and_never_written(kept, db):
     for _ in range(2):
         db.append_message(entry.session_id, "user", "stored")
     assert [one["content"] for one in kept.load_transcript(entry.session_id)] == ["stored"] * 3
+
+
+@pytest.mark.parametrize(("lines", "rows", "wins"), [(10, 4, "file"), (4, 4, "row")])
+def test_the_longer_transcript_wins_and_a_tie_goes_to_the_store(kept, db, lines, rows, wins):
+    entry = kept.get_or_create_session(DM)
+    kept.sessions_dir.mkdir(exist_ok=True)
+    texts = [json.dumps({"role": "user", "content": f"file {n}"}) for n in range(lines)]
+    kept.get_transcript_path(entry.session_id).write_text("\n".join(texts) + "\n")
+    for number in range(rows):
+        db.append_message(entry.session_id, "user", f"row {number}")
+    found = [one["content"] for one in kept.load_transcript(entry.session_id)]
+    count = lines if wins == "file" else rows
+    assert found == [f"{wins} {number}" for number in range(count)]
 
 
 def test_append_with_skip_db_grows_the_file_alone(kept, db):

@@ -1,6 +1,7 @@
 """Session keys, reset policies and entries: pure functions of their arguments."""
 
 import json
+import time
 from datetime import datetime, timedelta
 
 import pytest
@@ -202,16 +203,56 @@ def test_durations_are_short():
     assert [duration(1440), duration(90), duration(45)] == ["24h", "1h 30m", "45m"]
 
 
-def test_a_day_with_a_change_of_summer_time_is_a_day_of_the_wall_clock(monkeypatch):
-    import time
-
+@pytest.fixture
+def berlin(monkeypatch):
+    """A zone in which 02:00 to 03:00 is skipped on 29 March 2026, and comes twice on 25 October."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
-    try:
-        policy = SessionResetPolicy(mode="idle", idle_minutes=1440)
-        now = datetime(2026, 3, 29, 12, 0)
-        limit = policy.thresholds(now).idle_before
-        assert limit == (now - timedelta(days=1)).timestamp()
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def at(utc):
+    """The local time at a moment of world time, as the clock of a gateway tells it."""
+    moment = datetime.fromisoformat(f"{utc}+00:00").timestamp()
+    return datetime.fromtimestamp(moment), moment
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_day_with_a_change_of_summer_time_is_a_day_of_the_wall_clock():
+    policy = SessionResetPolicy(mode="idle", idle_minutes=1440)
+    now = datetime(2026, 3, 29, 12, 0)
+    assert policy.thresholds(now).idle_before == (now - timedelta(days=1)).timestamp()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("minutes", [1, 30, 59, 60, 90])
+def test_nothing_is_idle_that_was_used_a_moment_ago(minutes):
+    """In no minute of the two nights in which the clocks are changed."""
+    policy = SessionResetPolicy(mode="idle", idle_minutes=minutes)
+    for night in ("2026-03-28T22:00", "2026-10-24T22:00"):
+        for passed in range(300):
+            now, moment = at(night)
+            now = datetime.fromtimestamp(moment + 60 * passed)
+            idle = policy.thresholds(now).idle_before
+            assert idle <= moment + 60 * (passed - min(minutes, 1)), now
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("hour", [1, 2, 3, 4])
+@pytest.mark.parametrize("night", ["2026-03-28T18:00", "2026-10-24T18:00"])
+def test_a_night_with_a_change_of_the_clock_has_one_daily_reset(night, hour):
+    """A chat that is used every minute is reset once, at the first moment of that hour."""
+    policy = SessionResetPolicy(mode="daily", at_hour=hour)
+    _, used = at(night)
+    resets = []
+    for _ in range(60 * 16):
+        moment = used + 60
+        limits = policy.thresholds(datetime.fromtimestamp(moment))
+        assert limits.daily_before <= moment
+        if reset_reason({}, used, *limits) is not None:
+            resets.append(datetime.fromtimestamp(moment))
+        used = moment
+    assert len(resets) == 1
+    assert (resets[0].hour, resets[0].minute) in ((hour, 0), (hour + 1, 0))

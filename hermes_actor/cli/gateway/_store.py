@@ -9,19 +9,30 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from hermes_actor.cli.command_store import open_store
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.store import existing_paths, server_of
 from hermes_actor.paths import default_home
 
 if TYPE_CHECKING:
+    from hermes_actor.gateway.chats import Chats
     from hermes_actor.gateway.store import SessionStore
 
-__all__ = ["folder_option", "opened", "unknown_chat"]
+__all__ = ["folder_option", "opened", "opened_to_read", "unknown_chat"]
 
 folder_option = click.option(
     "--sessions-dir", "folder", type=click.Path(path_type=Path, file_okay=False),
     help="Folder of sessions.json. Default: sessions, in the home of the store.",
 )  # fmt: skip
+
+
+@contextlib.contextmanager
+def opened_to_read(db: Path | None, folder: Path | None) -> Iterator[Chats]:
+    """Give the chats of a database that exists, for the block. It is not changed by that."""
+    from hermes_actor.gateway.chats import Chats
+
+    with open_store(db) as store:
+        yield Chats(store, folder or store.home / "sessions", many_hosts=store.many_hosts)
 
 
 @contextlib.contextmanager

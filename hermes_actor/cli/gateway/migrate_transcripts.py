@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hermes_actor.cli.gateway._store import folder_option, opened
+from hermes_actor.cli.gateway._store import folder_option, opened, opened_to_read
 from hermes_actor.cli.options import db_option, dry_run_option, json_option
 from hermes_actor.cli.output.console import print_result, waiting
 
@@ -35,7 +35,9 @@ def migrate_transcripts(dry_run: bool, folder: Path | None, as_json: bool, db: P
     from hermes_actor.gateway.migration import migrate_transcripts as migrate
 
     start, at = time.monotonic(), [""]
-    with opened(db, folder) as store, waiting(lambda: f"reading {at[0]} …"):
+    # What would be done is read: no actor is started for it, and nothing is imported.
+    open_ = opened_to_read if dry_run else opened
+    with open_(db, folder) as store, waiting(lambda: f"reading {at[0]} …"):
         done = migrate(
             store.db,
             store.sessions_dir,

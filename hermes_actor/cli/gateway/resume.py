@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hermes_actor.cli.gateway._store import folder_option, opened, unknown_chat
-from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option, session_id_argument
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import plain
@@ -17,7 +17,7 @@ __all__ = ["resume"]
 
 @click.command()
 @click.argument("key", metavar="KEY")
-@click.argument("session_id", metavar="ID")
+@session_id_argument
 @folder_option
 @json_option
 @db_option

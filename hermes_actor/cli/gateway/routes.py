@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hermes_actor.cli.gateway._store import folder_option, opened
+from hermes_actor.cli.gateway._store import folder_option, opened_to_read
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.formatting import plain, relative_time
 
 if TYPE_CHECKING:
-    from hermes_actor.gateway.store import SessionStore
+    from hermes_actor.gateway.chats import Chats
     from hermes_actor.store.gateway.tables import StoredRoute
 
 __all__ = ["routes"]
@@ -27,7 +27,8 @@ def routes(folder: Path | None, as_json: bool, db: Path | None) -> None:
     """List the chats, their sessions and their state.
 
     The state says what the next message meets: "open", "in turn", "suspended", "resume pending",
-    or the reason of the reset that it will cause.
+    or the reason of the reset that it will cause. "not imported": the chat is in a
+    sessions.json of another program, which the first message imports. Listing changes nothing.
 
     Exit codes: 0, even if there is none.
 
@@ -36,8 +37,10 @@ def routes(folder: Path | None, as_json: bool, db: Path | None) -> None:
       hermes-actor gateway routes
       hermes-actor gateway routes --json | jq -r '.[].session_id'
     """
-    with opened(db, folder) as store:
-        found = [_described(store, route) for route in store.routes()]
+    with opened_to_read(db, folder) as chats:
+        found = [_described(chats, route) for route in chats.routes()]
+        if not found:
+            found = _to_import(chats)
     found.sort(key=lambda one: -one["used_at"])
     lines = [
         f"{plain(one['key'])}\n    {plain(one['session_id'])}  {one['state']}"
@@ -47,10 +50,29 @@ def routes(folder: Path | None, as_json: bool, db: Path | None) -> None:
     print_result(found, "\n".join(lines) or "no chats yet", as_json)
 
 
-def _described(store: SessionStore, route: StoredRoute) -> dict[str, Any]:
-    state = store.state(route.key)
-    verdict = None if state is None else store.verdict(state)
-    if state is not None and store.has_turn(state):
+def _to_import(chats: Chats) -> list[dict[str, Any]]:
+    """Return the chats of an index file that nothing has imported yet."""
+    from hermes_actor.gateway.import_index import read_index
+
+    file = chats.sessions_dir / "sessions.json"
+    if not file.is_file():
+        return []
+    return [
+        {
+            "key": key,
+            "session_id": entry.session_id,
+            "platform": entry.platform,
+            "state": "not imported",
+            "used_at": entry.updated_at.timestamp(),
+        }
+        for key, entry in read_index(file).items()
+    ]
+
+
+def _described(chats: Chats, route: StoredRoute) -> dict[str, Any]:
+    state = chats.state(route.key)
+    verdict = None if state is None else chats.verdict(state)
+    if state is not None and chats.has_turn(state):
         shown = "in turn"
     elif verdict is not None:
         shown = "suspended" if verdict == "suspended" else f"resets: {verdict}"

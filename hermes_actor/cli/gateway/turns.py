@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor.cli.command_store import open_store
-from hermes_actor.cli.options import db_option, json_option, yes_option
+from hermes_actor.cli.options import db_option, json_option, session_id_argument, yes_option
 from hermes_actor.cli.output.console import confirm_or_fail, print_result
 from hermes_actor.cli.output.formatting import plain, relative_time
 
@@ -56,7 +56,7 @@ def _described(held: Held) -> dict[str, Any]:
 
 
 @turns.command()
-@click.argument("session_id", metavar="ID")
+@session_id_argument
 @yes_option
 @json_option
 @db_option

@@ -26,6 +26,7 @@ from hermes_actor.providers.sql.tables import (
 )
 from hermes_actor.store import queries
 from hermes_actor.store.gateway import route_rules, turn_rules
+from hermes_actor.store.gateway.doubles import find_double
 from hermes_actor.store.gateway.entries import dumps, loads
 from hermes_actor.store.gateway.tables import (
     Held,
@@ -33,12 +34,13 @@ from hermes_actor.store.gateway.tables import (
     SessionState,
     StoredRoute,
     TranscriptState,
+    UserMessage,
 )
 from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.rows import Row
 from hermes_actor.store.sessions.lineage import walk_lineage
 
-__all__ = ["fence_operation", "follow_continuation"]
+__all__ = ["double_of", "fence_operation", "follow_continuation", "require_turn"]
 
 _LIVE = or_(sessions.c.ended_at.is_(None), sessions.c.end_reason.in_(route_rules.ACCIDENTS))
 _ROUTE = select(routes.c.session_key, routes.c.entry_json, routes.c.updated_at).where(
@@ -115,6 +117,10 @@ class ServerTables:
         rows = self._conn.tuples(statement, {"key": session_id})
         return SessionState(*rows[0]) if rows else None
 
+    def source(self, session_id: str) -> str | None:
+        found = self._conn.scalar(select(sessions.c.source).where(BY_ID), {"key": session_id})
+        return None if found is None else str(found)
+
     def create_session(self, session_id: str, key: str, peer: ops.Peer, now: float) -> None:
         row = ops.SessionCreate(
             id=session_id, source=peer.source, user_id=peer.user_id, started_at=now
@@ -136,6 +142,27 @@ class ServerTables:
         latest = select(func.max(messages.c.timestamp)).where(OF_SESSION)
         found: float | None = self._conn.scalar(latest, {"session": session_id})
         return found
+
+    def newest_user_message(self, session_id: str) -> UserMessage | None:
+        table = self._conn.dialect.messages
+        known = select(seen.c.message_key).where(
+            seen.c.session_id == table.c.session_id, seen.c.message_id == table.c.id
+        )
+        statement = (
+            select(table.c.id, table.c.content, table.c.timestamp, known.exists())
+            .where(table.c.session_id == bindparam("session"), table.c.role == "user")
+            .order_by(table.c.id.desc())
+            .limit(1)
+        )
+        rows = self._conn.tuples(statement, {"session": session_id})
+        return UserMessage(*rows[0]) if rows else None
+
+    def content_of(self, row: ops.MessageRow) -> Any:
+        return message_rows.message_values(self._conn.dialect, "", row)["content"]
+
+    def note_key(self, session_id: str, message_key: str, message_id: int) -> None:
+        row = {"session_id": session_id, "message_key": message_key, "message_id": message_id}
+        self._conn.execute(insert(seen), row)
 
     def live_session(self, key: str, source: str) -> str | None:
         statement = (
@@ -215,6 +242,11 @@ def fence_operation(conn: ServerConnection, op: Any) -> None:
     turn_rules.fence_operation(ServerTables(conn, lock=True), op)
 
 
+def require_turn(conn: ServerConnection, op: Any, sources: frozenset[str]) -> None:
+    """Raise :class:`TurnRequired` for a write without a turn of a conversation of *sources*."""
+    turn_rules.require_turn(ServerTables(conn), op, sources)
+
+
 def follow_continuation(conn: ServerConnection, op: ops.SessionContinue) -> None:
     """Move the routes and the turn of a conversation to its continuation, and note its chat."""
     route_rules.continue_routes(ServerTables(conn, lock=True), op)
@@ -236,12 +268,21 @@ def append_once(conn: ServerConnection, op: ops.MessageOnce) -> ops.Once:
     known = conn.scalar(select(seen.c.message_id).where(this), values)
     if known is not None:
         return ops.Once(id=known, appended=False)
-    made = message_rows.append(
-        conn, ops.MessageAppend(session_id=op.session_id, message=op.message)
-    )
-    row = {"session_id": op.session_id, "message_key": op.message_key, "message_id": made}
-    conn.execute(insert(seen), row)
+    tables = ServerTables(conn)
+    if conn.dialect.settings.rules.merges_doubles:
+        double = find_double(tables, op.session_id, op.message, op.message_key)
+        if double is not None:
+            return ops.Once(id=double)
+    append = ops.MessageAppend(session_id=op.session_id, message=op.message)
+    made = message_rows.append(conn, append)
+    tables.note_key(op.session_id, op.message_key, made)
     return ops.Once(id=made)
+
+
+def double_of(conn: ServerConnection, op: ops.MessageAppend) -> int | None:
+    """Return the message that an append repeats, by the rules of ``doubles``."""
+    is_there(conn, str(op.session_id), lock=True)
+    return find_double(ServerTables(conn), str(op.session_id), op.message, None)
 
 
 @applies(ops.TranscriptMark)

@@ -8,16 +8,18 @@ import hermes_protocol.operations as ops
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import messages
 from hermes_actor.store.gateway import route_rules, turn_rules
+from hermes_actor.store.gateway.doubles import find_double
 from hermes_actor.store.gateway.entries import dumps, loads
 from hermes_actor.store.gateway.schema import ensure_tables
-from hermes_actor.store.gateway.tables import Held, SessionState, StoredRoute
+from hermes_actor.store.gateway.tables import Held, SessionState, StoredRoute, UserMessage
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import is_there, placeholders, scalar, upsert
 from hermes_actor.store.schema_features import features_of
 from hermes_actor.store.sessions import sessions
 from hermes_actor.store.sessions.lineage import compression_tip, continued, walk_lineage
+from hermes_protocol.values import from_value
 
-__all__ = ["FileTables", "fence_operation", "follow_continuation"]
+__all__ = ["FileTables", "double_of", "fence_operation", "follow_continuation", "require_turn"]
 
 _ROUTE = "SELECT session_key, entry_json, updated_at FROM {table} WHERE scope = ?"
 _TURN = f"SELECT {', '.join(Held._fields)} FROM hermes_actor_turns WHERE"
@@ -89,6 +91,10 @@ class FileTables:
         row = self._conn.execute(sql, (session_id,)).fetchone()
         return None if row is None else SessionState(*row)
 
+    def source(self, session_id: str) -> str | None:
+        found = scalar(self._conn, "SELECT source FROM sessions WHERE id = ?", (session_id,))
+        return None if found is None else str(found)
+
     def create_session(self, session_id: str, key: str, peer: ops.Peer, now: float) -> None:
         row = ops.SessionCreate(
             id=session_id, source=peer.source, user_id=peer.user_id, started_at=now
@@ -122,6 +128,31 @@ class FileTables:
         sql = "SELECT MAX(timestamp) FROM messages WHERE session_id = ?"
         found: float | None = scalar(self._conn, sql, (session_id,))
         return found
+
+    def newest_user_message(self, session_id: str) -> UserMessage | None:
+        key = "m.platform_message_id" if self._features.platform_ids else "NULL"
+        if self._features.gateway:
+            key = (
+                f"COALESCE({key}, (SELECT s.message_key FROM hermes_actor_seen s"
+                " WHERE s.session_id = m.session_id AND s.message_id = m.id))"
+            )
+        sql = (
+            f"SELECT m.id, m.content, m.timestamp, {key} IS NOT NULL FROM messages m"
+            f" WHERE m.session_id = ? AND m.role = 'user' AND {self._features.visible}"
+            " ORDER BY m.id DESC LIMIT 1"
+        )
+        row = self._conn.execute(sql, (session_id,)).fetchone()
+        return None if row is None else UserMessage(row[0], row[1], row[2], bool(row[3]))
+
+    def content_of(self, row: ops.MessageRow) -> Any:
+        return from_value(row.content)
+
+    def note_key(self, session_id: str, message_key: str, message_id: int) -> None:
+        row = (session_id, message_key, message_id)
+        self._conn.execute("INSERT INTO hermes_actor_seen VALUES (?, ?, ?)", row)
+        if self._features.platform_ids:
+            sql = "UPDATE messages SET platform_message_id = ? WHERE id = ?"
+            self._conn.execute(sql, (message_key, message_id))
 
     def live_session(self, key: str, source: str) -> str | None:
         column, join = self._key_of_session()
@@ -204,6 +235,11 @@ def fence_operation(conn: Connection, op: Any) -> None:
     turn_rules.fence_operation(FileTables(conn), op)
 
 
+def require_turn(conn: Connection, op: Any, sources: frozenset[str]) -> None:
+    """Raise :class:`TurnRequired` for a write without a turn where the settings ask for one."""
+    turn_rules.require_turn(FileTables(conn), op, sources)
+
+
 def follow_continuation(conn: Connection, op: ops.SessionContinue) -> None:
     """Move the routes and the turn of a conversation to its continuation, and note its chat."""
     route_rules.continue_routes(FileTables(conn), op)
@@ -232,12 +268,19 @@ def append_once(conn: Connection, op: ops.MessageOnce) -> ops.Once:
         known = scalar(conn, sql, row)
     if known is not None:
         return ops.Once(id=known, appended=False)
+    tables = FileTables(conn)
+    if conn.rules is not None and conn.rules.merges_doubles:
+        double = find_double(tables, op.session_id, op.message, op.message_key)
+        if double is not None:
+            return ops.Once(id=double)
     made = messages.append(conn, ops.MessageAppend(session_id=op.session_id, message=op.message))
-    conn.execute("INSERT INTO hermes_actor_seen VALUES (?, ?, ?)", (*row, made))
-    if column:
-        sql = "UPDATE messages SET platform_message_id = ? WHERE id = ?"
-        conn.execute(sql, (op.message_key, made))
+    tables.note_key(op.session_id, op.message_key, made)
     return ops.Once(id=made)
+
+
+def double_of(conn: Connection, op: ops.MessageAppend) -> int | None:
+    """Return the message that an append repeats, by the rules of :mod:`.doubles`."""
+    return find_double(FileTables(conn), str(op.session_id), op.message, None)
 
 
 @applies(ops.TranscriptMark)

@@ -16,11 +16,13 @@ from hermes_actor.store.gateway.entries import dumps, fresh_entry, loads
 from hermes_actor.store.gateway.tables import Entry, StoredRoute, Tables
 from hermes_actor.store.gateway.turn_rules import fence, holds
 
-__all__ = ["ACCIDENTS", "CHANGES", "continue_routes", "reset_reason"]
+__all__ = ["ACCIDENTS", "CHANGES", "continue_routes", "last_use", "reset_reason"]
 
 ACCIDENTS = ("agent_close", "ws_orphan_reap")
 """Reasons of an end that was no decision: a session with one may go on."""
 
+_SKEW_SECONDS = 60.0
+"""Longest time by which the clocks of two hosts may differ."""
 _TOUCH_SECONDS = 1.0
 """A route that was used less than this ago is not written again."""
 
@@ -59,7 +61,7 @@ def _keep(tables: Tables, op: ops.RouteOpen, found: StoredRoute, tip: str) -> op
     moved = tip != found.entry["session_id"]
     # The first touch of an entry says that its session is not new any more.
     new = entry.get("created_at") == entry.get("updated_at")
-    if moved or new or op.now - found.updated_at >= _TOUCH_SECONDS:
+    if moved or new or abs(op.now - found.updated_at) >= _TOUCH_SECONDS:
         entry["updated_at"] = op.now_text
         tables.put(op.scope, StoredRoute(op.key, entry, op.now))
     return ops.Route(entry=dumps(entry), outcome="moved" if moved else "kept")
@@ -71,8 +73,19 @@ def _reason(tables: Tables, op: ops.RouteOpen, found: StoredRoute, tip: str) -> 
         return "suspended"
     if op.held or holds(tables, tip, op.now):
         return None
-    used = max(found.updated_at, tables.last_message(tip) or 0.0)
+    used = last_use(found, tables.last_message(tip), op.now)
     return reset_reason(found.entry, used, op.idle_before, op.daily_before, op.fresh_after)
+
+
+def last_use(route: StoredRoute, last_message: float | None, now: float) -> float:
+    """Return when a chat was used last: by its route, or by the newest message if that is later.
+
+    A message of the future was stored while the clock was wrong. It must not keep a session alive
+    until then; the route is written again by the next message.
+    """
+    if last_message is None or last_message > now + _SKEW_SECONDS:
+        return route.updated_at
+    return max(route.updated_at, last_message)
 
 
 def reset_reason(
@@ -87,7 +100,7 @@ def reset_reason(
         return "idle"
     if daily_before is not None and used < daily_before:
         return "daily"
-    marked = entry.get("last_resume_marked_at") or entry.get("updated_at") or ""
+    marked = str(entry.get("last_resume_marked_at") or entry.get("updated_at") or "")
     if entry.get("resume_pending") and fresh_after is not None and marked < fresh_after:
         return "resume_pending_expired"
     return None
@@ -128,7 +141,8 @@ def _restart(tables: Tables, op: ops.RouteOpen, old: Entry, reason: str | None) 
     if reason is not None:
         entry["was_auto_reset"] = True
         entry["auto_reset_reason"] = reason
-        entry["reset_had_activity"] = (old.get("last_prompt_tokens") or 0) > 0
+        tokens = old.get("last_prompt_tokens")
+        entry["reset_had_activity"] = isinstance(tokens, int | float) and tokens > 0
     _replace_session(tables, op, old["session_id"], op.peer, reason or "session_reset")
     return _write(tables, op, entry, "reset", reason, old["session_id"])
 
@@ -160,7 +174,7 @@ def change_route(tables: Tables, op: ops.RouteChange) -> ops.Route | None:
     if any(found.entry.get(flag) for flag in op.unless):
         return None
     used = found.updated_at if op.now is None else op.now
-    _check_turn(tables, op, found.entry, used)
+    _check_turn(tables, op, found.entry, op.at or used)
     fields = _fields(op.set)
     entry = {**found.entry, **fields}
     if entry != found.entry or used != found.updated_at:
@@ -215,7 +229,7 @@ def claim_route(tables: Tables, op: ops.RouteClaim) -> bool:
     if found is None or found.entry.get("expiry_finalized"):
         return False
     tip = tables.tip(found.entry["session_id"])
-    used = max(found.updated_at, tables.last_message(tip) or 0.0)
+    used = last_use(found, tables.last_message(tip), op.now)
     if op.session_id not in (tip, found.entry["session_id"]) or used >= op.before:
         return False
     if op.turn:
@@ -293,15 +307,23 @@ def _check_turn(tables: Tables, op: Any, entry: Entry, now: float) -> None:
 
 
 def _peer_of(entry: Entry) -> ops.Peer:
-    origin = entry.get("origin") or {}
-    text = {name: origin.get(name) for name in ("user_id", "chat_id", "thread_id")}
+    """Return the peer of a chat by its entry, which another program may have written."""
+    given = entry.get("origin")
+    origin = given if isinstance(given, dict) else {}
+
+    def text(values: Entry, name: str) -> str | None:
+        value = values.get(name)
+        return None if value is None else str(value)
+
     return ops.Peer(
-        source=entry.get("platform") or "unknown",
-        chat_type=entry.get("chat_type"),
-        display_name=entry.get("display_name"),
+        source=text(entry, "platform") or "unknown",
+        chat_type=text(entry, "chat_type"),
+        display_name=text(entry, "display_name"),
         origin_json=dumps(origin) if origin else None,
-        profile_name=origin.get("profile"),
-        **{name: None if value is None else str(value) for name, value in text.items()},
+        profile_name=text(origin, "profile"),
+        user_id=text(origin, "user_id"),
+        chat_id=text(origin, "chat_id"),
+        thread_id=text(origin, "thread_id"),
     )
 
 

@@ -6,7 +6,15 @@ from typing import Any, NamedTuple, Protocol
 
 import hermes_protocol.operations as ops
 
-__all__ = ["Held", "RouteState", "SessionState", "StoredRoute", "Tables", "TranscriptState"]
+__all__ = [
+    "Held",
+    "RouteState",
+    "SessionState",
+    "StoredRoute",
+    "Tables",
+    "TranscriptState",
+    "UserMessage",
+]
 
 Entry = dict[str, Any]
 
@@ -39,6 +47,15 @@ class Held(NamedTuple):
     place: str
     taken_at: float
     until: float
+
+
+class UserMessage(NamedTuple):
+    """A stored message of a user, and whether the id of its platform is known."""
+
+    id: int
+    content: Any
+    timestamp: float
+    has_key: bool
 
 
 class RouteState(NamedTuple):
@@ -94,6 +111,10 @@ class Tables(Protocol):
         """Return the state of a session; ``None`` if it does not exist."""
         ...
 
+    def source(self, session_id: str) -> str | None:
+        """Return the source of a session; ``None`` if it does not exist."""
+        ...
+
     def create_session(self, session_id: str, key: str, peer: ops.Peer, now: float) -> None:
         """Insert a session with the columns of its peer that the store has."""
         ...
@@ -112,6 +133,18 @@ class Tables(Protocol):
 
     def last_message(self, session_id: str) -> float | None:
         """Return the time of the newest message of a session."""
+        ...
+
+    def newest_user_message(self, session_id: str) -> UserMessage | None:
+        """Return the newest message of a user that is visible in a session."""
+        ...
+
+    def content_of(self, row: ops.MessageRow) -> Any:
+        """Return the content of a message in the form in which the store keeps it."""
+        ...
+
+    def note_key(self, session_id: str, message_key: str, message_id: int) -> None:
+        """Keep the id that a message has on its platform."""
         ...
 
     def live_session(self, key: str, source: str) -> str | None:

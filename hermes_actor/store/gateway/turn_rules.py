@@ -10,10 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 import hermes_protocol.operations as ops
-from hermes_actor.errors import TurnBusy, TurnLost
+from hermes_actor.errors import TurnBusy, TurnLost, TurnRequired
 from hermes_actor.store.gateway.tables import Held, Tables
 
-__all__ = ["CHANGES", "busy", "fence", "fence_operation", "holds"]
+__all__ = ["ALL_SOURCES", "CHANGES", "busy", "fence", "fence_operation", "holds", "require_turn"]
+
+ALL_SOURCES = "*"
+"""Stands for every source where a turn is required."""
+
+_FREE = (ops.SessionReopen, ops.SessionTitle)
+_WRITES = (
+    ops.MessageAppend, ops.MessageOnce, ops.MessagesReplace, ops.MessagesClear, ops.SessionEnd,
+    ops.SessionContinue, ops.SessionTokens, ops.SessionPrompt, *_FREE,
+)  # fmt: skip
+"""Operations on one conversation that can carry a turn."""
 
 
 def take(tables: Tables, op: ops.TurnTake) -> ops.Turn:
@@ -77,15 +87,52 @@ def fence(tables: Tables, session_id: str, token: int, now: float) -> None:
 
 def fence_operation(tables: Tables, op: Any) -> None:
     """Compare the token of an operation on a session; those on routes do it by their own rules."""
+    session = _session_of(op)
+    if session is not None:
+        fence(tables, session, op.turn, _time_of(op))
+
+
+def require_turn(tables: Tables, op: Any, sources: frozenset[str]) -> None:
+    """Raise :class:`TurnRequired` for a write of a conversation of *sources* without a turn.
+
+    The switches of operators stay free: titles, reopening, and all that leads a chat elsewhere.
+    """
+    session = None if isinstance(op, _FREE) else _session_of(op)
+    source = None if session is None else tables.source(session)
+    if source is not None and (source in sources or ALL_SOURCES in sources):
+        raise TurnRequired(
+            f"session {session!r} of {source!r} is written under a turn only"
+            " (turns.required in config.yaml): take one with db.turn(), and pass it as turn="
+        )
+
+
+def _session_of(op: Any) -> str | None:
+    """Return the session that an operation writes; ``None`` if it is not about one conversation."""
+    if not isinstance(op, _WRITES):
+        return None
+    for name in ("session_id", "id", "old"):
+        found = getattr(op, name, None)
+        if found is not None:
+            return str(found)
+    return None
+
+
+def _time_of(op: Any) -> float:
+    """Return when a change was made, by the clock that turns go by if the operation says that."""
+    at: float = getattr(op, "at", 0.0)
+    if at:
+        return at
     if isinstance(op, ops.MessageAppend | ops.MessageOnce):
-        fence(tables, str(op.session_id), op.turn, op.message.timestamp)
-    elif isinstance(op, ops.MessagesReplace):
-        now = op.messages[0].timestamp if op.messages else 0.0
-        fence(tables, str(op.session_id), op.turn, now)
-    elif isinstance(op, ops.SessionEnd):
-        fence(tables, str(op.id), op.turn, op.ended_at)
-    elif isinstance(op, ops.SessionContinue):
-        fence(tables, op.old, op.turn, op.now)
+        return op.message.timestamp
+    if isinstance(op, ops.MessagesReplace):
+        return op.messages[0].timestamp if op.messages else 0.0
+    if isinstance(op, ops.SessionEnd):
+        return op.ended_at
+    if isinstance(op, ops.SessionTokens):
+        return op.started_at
+    if isinstance(op, ops.SessionContinue):
+        return op.now
+    return 0.0  # of a client that does not send it: the token alone is compared
 
 
 def _lost(token: int) -> TurnLost:
