@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
+from hermes_actor.agent_store.channels import sealed_token
 from hermes_actor.agent_store.subject import Records, Subject, given, mapping
 from hermes_actor.agents import ids
 from hermes_actor.agents.documents import dumps, get_path, object_or_none, resolve
@@ -100,23 +101,24 @@ class Agents(Subject):
             "interactive": False, "created_at": now, "last_activity_at": now,
         }  # fmt: skip
         boxes = [] if sandbox is None else [_sandbox(sandbox, both)]
-        made = [
-            self._store.channels.new_row("builtin", now, **_channel(one))[0] for one in channels
-        ]
-        row = self._store.submit(
-            AgentsProvision(
-                agent_id=self._agent,
-                now=now,
-                agent={**agent, **both},
-                sessions=[inbox],
-                sandboxes=boxes,
-                channels=made,
-                instructions=[
-                    {"key": key, "content": text, "updated_at": now} for key, text in texts.items()
-                ],
-                owner=owner,
-            )
+        made = [self._store.channels.new_row("builtin", now, **_channel(one)) for one in channels]
+        whole = AgentsProvision(
+            agent_id=self._agent,
+            now=now,
+            agent={**agent, **both},
+            sessions=[inbox],
+            sandboxes=boxes,
+            instructions=[
+                {"key": key, "content": text, "updated_at": now} for key, text in texts.items()
+            ],
+            owner=owner,
         )
+        if not made:
+            stored = self._store.submit(whole)
+            return self._record(stored)
+        row = self._store.submit_sealed(lambda vault: structs.replace(
+            whole, channels=[sealed_token(*one, vault) for one in made], key_id=vault.key_id,
+        ))  # fmt: skip
         return self._record(row)
 
     def get(self) -> Row | None:

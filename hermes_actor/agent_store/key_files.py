@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor.agent_store.secret_files import replace_file
-from hermes_actor.agents.vault import KEY_VARIABLES, Vault, load_vault, new_key, read_key
-from hermes_actor.errors import NotConfigured
+from hermes_actor.agents.vault import Vault, key_variable, load_vault, new_key, read_key
+from hermes_actor.errors import Conflict, NotConfigured
 
 if TYPE_CHECKING:
     from hermes_actor.agent_store.store import AgentStore
@@ -31,13 +32,9 @@ class Rekeyed(NamedTuple):
     advice: str
 
 
-def _variable() -> str | None:
-    return next((name for name in KEY_VARIABLES if os.environ.get(name, "").strip()), None)
-
-
 def ensure_key(file: Path) -> KeyPlace:
     """Return the place of the key; without one make *file*. Raises :class:`NotConfigured`."""
-    name = _variable()
+    name = key_variable()
     if name is not None or file.exists():
         load_vault(file)  # it must be usable
         return KeyPlace(name or str(file), False)
@@ -55,11 +52,24 @@ def _make(file: Path) -> None:
         os.fsync(opened.fileno())
 
 
+def _rekey(store: AgentStore, new: Vault) -> int:
+    """Change the key in the store; again while others set secrets at the same moment."""
+    until = time.monotonic() + store.timeout
+    while True:
+        try:
+            return store.secrets.rekey(new)
+        except Conflict:
+            if time.monotonic() > until:
+                raise
+
+
 def rekey(store: AgentStore, new_file: Path) -> Rekeyed:
     """Encrypt everything with the key of *new_file*, which is made if it does not exist.
 
     The key file of the store is replaced after the store has acknowledged the change; until then
-    the old key opens everything, and afterwards the key of *new_file* does.
+    the old key opens everything, and afterwards the key of *new_file* does. If it was ended in
+    between, the same call again completes it. Raises :class:`Conflict` if others change secrets so
+    often that the store's timeout ends first; nothing has changed then.
     """
     file = store.port.key_file
     if new_file.exists() and file.exists() and new_file.samefile(file):
@@ -67,8 +77,8 @@ def rekey(store: AgentStore, new_file: Path) -> Rekeyed:
     if not new_file.exists():
         _make(new_file)
     key = read_key(new_file)
-    count = store.secrets.rekey(Vault(key))
-    name = _variable()
+    count = _rekey(store, Vault(key))
+    name = key_variable()
     if name is not None:
         return Rekeyed(count, str(new_file), f"Set {name} to the key in {new_file} now.")
     previous = file.with_name(f"{file.name}.previous")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor.agents.questions.pages import comparable, page
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Copied", "copy_rows", "move"]
 
 _AT_ONCE = 200
+_CHARACTERS_AT_ONCE = 2**20
+"""Of one operation, unless a single row has more: others wait while it is applied (G13)."""
 Tell = Callable[[int, int], None]
 
 
@@ -47,7 +50,7 @@ def move(source: AgentStore, target: AgentStore, tell: Tell) -> dict[str, int]:
         raise CannotMigrate(f"{target.port.address} has rows in {name}; choose an empty target")
     total, done = 2 * sum(counts.values()), 0
     for table in TABLES.values():
-        for some in _pages(source, table):
+        for some in _batches(chain.from_iterable(_pages(source, table))):
             target.submit(AgentsCopy(table=table.name, rows=some))
             done += len(some)
             tell(done, total)
@@ -99,10 +102,13 @@ def copy_rows(target: AgentStore, table: Table, rows: Iterable[Row]) -> Copied:
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     some: list[Row] = []
+    size = 0
     for row in rows:
-        some.append(row)
-        if len(some) == _AT_ONCE:
+        length = sum(len(value) for value in row.values() if isinstance(value, str))
+        if some and (len(some) == _AT_ONCE or size + length > _CHARACTERS_AT_ONCE):
             yield some
-            some = []
+            some, size = [], 0
+        some.append(row)
+        size += length
     if some:
         yield some

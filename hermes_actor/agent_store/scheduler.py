@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ __all__ = ["CommandRun", "Scheduler", "prompt_of"]
 _log = logging.getLogger("hermes_actor.scheduler")
 
 TICK_SECONDS = 10.0
+_LAST_BYTES = 64 * 1024
+"""Bytes of the standard error of a command among which its last line is looked for."""
 _DISABLED_PAUSE_SECONDS = 300
 
 
@@ -59,16 +62,22 @@ class CommandRun:
                "HERMES_SCHEDULE_ID": schedule["schedule_id"],
                "HERMES_SESSION_ID": run["session_id"]}  # fmt: skip
         limit = schedule["policy"].get("timeout_seconds")
-        try:
-            done = subprocess.run(
-                self._command, input=prompt_of(schedule), text=True, stderr=subprocess.PIPE,
-                env={**os.environ, **ids}, timeout=limit, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"the command took longer than {limit} s") from None
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise RuntimeError(last[0])
+        # Files and not pipes: what the command leaves running may keep a pipe open for ever, and
+        # what it writes there would be kept in memory.
+        with tempfile.TemporaryFile() as prompt, tempfile.TemporaryFile() as said:
+            prompt.write(prompt_of(schedule).encode("utf-8", "replace"))
+            prompt.seek(0)
+            try:
+                done = subprocess.run(
+                    self._command, stdin=prompt, stderr=said, env={**os.environ, **ids},
+                    timeout=limit, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                raise TimeoutError(f"the command took longer than {limit} s") from None
+            if done.returncode:
+                said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
+                lines = said.read().decode("utf-8", "replace").strip().splitlines()
+                raise RuntimeError(lines[-1] if lines else f"exit code {done.returncode}")
 
 
 class Scheduler:
@@ -108,6 +117,9 @@ class Scheduler:
                 self.tick()
             except HermesActorError as error:
                 _log.warning("the scheduler could not look for due schedules: %s", error)
+            except Exception:
+                # A row of another program, or a fault of ours: no scheduler would be worse.
+                _log.exception("the scheduler could not look for due schedules")
             self._stop.wait(self._tick)
 
     def tick(self) -> int:
@@ -119,7 +131,12 @@ class Scheduler:
             claimed = self._store.schedules.claim(self.worker, lease_seconds=self._lease, limit=1)
             if not claimed:
                 break
-            self._execute(claimed[0]["schedule"], claimed[0]["run"])
+            schedule, run = claimed[0]["schedule"], claimed[0]["run"]
+            try:
+                self._execute(schedule, run)
+            except Exception:
+                # It keeps no other schedule from running; its claim ends by itself.
+                _log.exception("run %s of %s has failed", run["id"], schedule["schedule_id"])
             done += 1
         return done
 

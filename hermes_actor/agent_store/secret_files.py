@@ -9,7 +9,7 @@ from pathlib import Path
 from hermes_actor.agents.rows import Row
 from hermes_actor.errors import BadValue
 
-__all__ = ["SecretFile", "replace_file"]
+__all__ = ["FileMark", "SecretFile", "mark_of", "replace_file"]
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -31,6 +31,18 @@ def replace_file(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+FileMark = tuple[int, int, int]
+
+
+def mark_of(path: Path) -> FileMark | None:
+    """Return what tells versions of a file apart; ``None`` if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 class SecretFile:

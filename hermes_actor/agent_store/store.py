@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -10,11 +11,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from hermes_actor.agent_store.agents import Agents, Document
 from hermes_actor.agent_store.assignments import McpServers, Skills
 from hermes_actor.agent_store.bad_values import check_texts, refusal
+from hermes_actor.agent_store.channels import Channels, Credentials
 from hermes_actor.agent_store.extras import Approvals, Attachments, Policies, Tokens
 from hermes_actor.agent_store.ports import Port, open_port
 from hermes_actor.agent_store.sandboxes import Sandboxes
 from hermes_actor.agent_store.schedules import Schedules
-from hermes_actor.agent_store.secrets import Channels, Credentials, Secrets
+from hermes_actor.agent_store.secret_files import FileMark, mark_of
+from hermes_actor.agent_store.secrets import Secrets
 from hermes_actor.agent_store.sessions import Events, Sessions
 from hermes_actor.agent_store.texts import Instructions, Memories, Meta
 from hermes_actor.agent_store.users import Users
@@ -22,11 +25,15 @@ from hermes_actor.agents import times
 from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.values import scope_of, table_named
-from hermes_actor.agents.vault import Vault, load_vault
-from hermes_actor.errors import NotConfigured, Unsupported
+from hermes_actor.agents.vault import Vault, key_variable, load_vault
+from hermes_actor.errors import KeyChanging, KeyReplaced, NotConfigured, Unsupported
+from hermes_protocol.agents import AgentsCompare
 from hermes_protocol.operations import Operation
 
 __all__ = ["AgentStore"]
+
+_KEY_CHANGE_SECONDS = 5.0
+"""Longer than a change of keys takes, with the key file that it writes at its end."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +83,7 @@ class AgentStore:
         self.timeout = timeout
         self.now = clock
         self._vault = vault
+        self._key_mark: FileMark | None = None
         self._own = True
         self.port: Port = open_port(store, mode, timeout)
         self._make_subjects()
@@ -142,9 +150,18 @@ class AgentStore:
 
     @property
     def vault(self) -> Vault | None:
-        """The key for secrets; ``None`` without one. Raises :class:`NotConfigured`."""
-        if self._vault is None:
-            self._vault = load_vault(self.port.key_file)
+        """The key for secrets; ``None`` without one. Raises :class:`NotConfigured`.
+
+        One from the key file follows it: another process may give everything a new key.
+        """
+        file = self.port.key_file
+        if self._vault is None or self._key_mark not in (None, mark := mark_of(file)):
+            mark = mark_of(file)
+            found = load_vault(file)
+            # Without the file the key in hand is still the one: nothing falls back to plain text.
+            if found is not None:
+                self._vault = found
+                self._key_mark = mark if key_variable() is None else None
         return self._vault
 
     def needed_vault(self) -> Vault:
@@ -156,6 +173,27 @@ class AgentStore:
                 " with: hermes-actor agents setup"
             )
         return vault
+
+    def submit_sealed(self, make: Callable[[Vault], Operation[R]]) -> R:
+        """Submit what *make* encrypts with the key.
+
+        If the key is being replaced, it waits; if it was, the key file has the new one, or will in
+        a moment. Raises :class:`KeyReplaced` for a key that came another way.
+        """
+        until = time.monotonic() + min(self.timeout, _KEY_CHANGE_SECONDS)
+        while True:
+            vault = self.needed_vault()
+            try:
+                return self.submit(make(vault))
+            except (KeyReplaced, KeyChanging) as refused:
+                over = time.monotonic() > until
+                if isinstance(refused, KeyReplaced) and (over or self._key_mark is None):
+                    raise
+                if over:
+                    # A change of keys that was killed must not keep others waiting for good.
+                    self.submit(AgentsCompare(items=[], new_key_id=vault.key_id))
+                else:
+                    time.sleep(0.02)
 
     def rows(self, table: str) -> list[Row]:
         """Return the rows of every agent as they are stored, for an administrator's checks."""

@@ -11,7 +11,7 @@ from hermes_actor.agents import ids, words
 from hermes_actor.agents.documents import dumps, loads
 from hermes_actor.agents.questions import memories
 from hermes_actor.agents.rows import Row
-from hermes_actor.agents.values import shown
+from hermes_actor.agents.values import check_text, shown
 from hermes_actor.errors import BadValue, Conflict
 from hermes_protocol.agents import AgentsFanout, AgentsMergeMemory, AgentsPatch
 
@@ -49,6 +49,8 @@ class Memories(Subject):
     def _texts(key: str, content: Any) -> Row:
         if not isinstance(content, str):
             raise BadValue("the content of a memory is a text")
+        # Before its words are looked for, which takes a second for each million.
+        check_text("memories.content", content)
         return {"content": content, **words.columns(key, content)}
 
     def get(self, key: str) -> Row | None:

@@ -20,6 +20,15 @@ _NICKNAMES = {
     "@hourly": "0 * * * *",
 }  # fmt: skip
 _LAST_WEEKDAY = re.compile(r"\b([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)#L\b", re.IGNORECASE)
+_PART = re.compile(r"([0-9A-Z]+)-([0-9A-Z]+)(?:/[0-9]+)?", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]+")
+_WORDS = {
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+    "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT", "L", "W",
+}  # fmt: skip
+_LONGEST = 255
+"""Characters of an expression, as its column has; a long one takes seconds to be understood."""
+_EVERY_WEEKDAY = ("0-6", "1-7", "0-7", "SUN-SAT", "MON-SUN")
 _YEARS = 10
 """Search this far ahead: a leap day may be eight years away."""
 
@@ -65,17 +74,45 @@ def _iterator(expression: str, start: datetime) -> Any:
         ) from error
     if not isinstance(expression, str):
         raise _not_understood(repr(expression))
+    if len(expression) > _LONGEST:
+        raise _not_understood(expression)
     fields = _NICKNAMES.get(expression.strip().lower(), expression).split()
-    if len(fields) not in (5, 6, 7) or any(field.startswith("+") for field in fields):
+    words = {word for field in fields for word in _WORD.findall(field.upper())}
+    # croniter knows R, a time of chance: the next one would be another at every look.
+    if len(fields) not in (5, 6, 7) or "+" in "".join(fields) or not words <= _WORDS:
         raise _not_understood(expression)
     days = _LAST_WEEKDAY.sub(lambda found: f"L{_number(found[1])}", fields[_weekday(fields)])
     fields[_weekday(fields)] = days
+    fields = [",".join(map(_without_range_of_one, field.split(","))) for field in fields]
+    _free_days(fields)
     try:
         return croniter(
             " ".join(fields), start, second_at_beginning=True, max_years_between_matches=_YEARS
         )
     except Exception:
         raise _not_understood(expression) from None
+
+
+def _without_range_of_one(part: str) -> str:
+    """Return ``9`` for ``9-9``, which croniter takes for every value."""
+    found = _PART.fullmatch(part)
+    if found is None:
+        return part
+    first, last = (text.lstrip("0").upper() or "0" for text in found.groups())
+    return first if first == last else part
+
+
+def _free_days(fields: list[str]) -> None:
+    """Free both fields of days where one that is restricted names every day.
+
+    Either may match then; croniter takes such a field for ``*``, beside which both must match.
+    """
+    week = _weekday(fields)
+    month = week - 2
+    if not {"*", "?"}.isdisjoint((fields[week], fields[month])):
+        return
+    if fields[week].upper() in _EVERY_WEEKDAY or fields[month] == "1-31":
+        fields[week] = fields[month] = "*"
 
 
 def _weekday(fields: list[str]) -> int:

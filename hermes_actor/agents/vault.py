@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import os
 import re
 import stat
@@ -15,7 +17,10 @@ from hermes_actor.errors import BadValue, MissingDriver, NotConfigured
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["KEY_VARIABLES", "Secret", "Vault", "load_vault", "new_key", "parse_key", "read_key"]
+__all__ = [
+    "KEY_VARIABLES", "Secret", "Vault", "key_variable", "load_vault", "new_key", "parse_key",
+    "read_key",
+]  # fmt: skip
 
 KEY_VARIABLES = ("HERMES_ACTOR_SECRETS_KEY", "OPENHERMIT_SECRETS_KEY")
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
@@ -62,7 +67,10 @@ class Vault:
 
     def __init__(self, key: str) -> None:
         """*key* is base64 of 32 bytes. Raises :class:`NotConfigured`."""
-        self._cipher = _cipher(parse_key(key))
+        secret = parse_key(key)
+        self._cipher = _cipher(secret)
+        self.key_id = hmac.new(secret, b"hermes-actor key id", hashlib.sha256).hexdigest()[:16]
+        """Tells keys apart, and nothing about the key."""
 
     def __repr__(self) -> str:
         return "Vault(****)"
@@ -100,14 +108,18 @@ class Vault:
             return None
 
 
+def key_variable() -> str | None:
+    """Return the name of the variable that holds the key, ``None`` if there is none."""
+    return next((name for name in KEY_VARIABLES if os.environ.get(name, "").strip()), None)
+
+
 def load_vault(key_file: Path | None) -> Vault | None:
     """Return the vault of the environment or else of *key_file*; ``None`` without a key.
 
     Raises :class:`NotConfigured` for a key of the wrong form, and for a file that others can read.
     """
-    for name in KEY_VARIABLES:
-        if os.environ.get(name, "").strip():
-            return Vault(os.environ[name])
+    if (name := key_variable()) is not None:
+        return Vault(os.environ[name])
     if key_file is None or not key_file.exists():
         return None
     return Vault(read_key(key_file))

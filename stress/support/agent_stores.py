@@ -81,6 +81,8 @@ def value_for(column: Column, tag: str) -> Any:
         return dumps({"of": tag})
     if column.form in (Form.FLAG, Form.NUMBER):
         return 1
+    if column.secret:
+        return Vault(KEY).encrypt(tag)
     return column.values[0] if column.values else tag
 
 
@@ -108,8 +110,22 @@ def parents(store: AgentStore, agent_id: str) -> None:
 
 
 def everywhere(store: AgentStore, agent_id: str) -> None:
-    """Put a row of the agent into every table that has rows of agents."""
+    """Put rows of the agent into every table that has rows of agents.
+
+    One has the key ``shared``, and where it is free another one a key of its own.
+    """
     parents(store, agent_id)
+    tag = f"only-{agent_id} more"
+    store.submit(AgentsPut(table="skills", rows=[{
+        **new_row(TABLES["skills"], tag), "id": tag, "source": "user", "owner_agent_id": agent_id,
+    }], mode="upsert"))  # fmt: skip
+    for table in TABLES.values():
+        linked = {name for link in table.foreign for name in link.columns}
+        if table.scoped and table.serial is None and set(table.key) - linked:
+            keys = {name: tag for name in table.key if name not in linked}
+            kind = {"type": "docker"} if table.name == "sandboxes" else {}
+            row = {**new_row(table, tag), **keys, **kind}
+            store.submit(AgentsPut(table=table.name, rows=[row], agent_id=agent_id, mode="upsert"))
     for table in TABLES.values():
         if table.scoped and table.name not in ("agents", "sessions", "schedules"):
             row = {**new_row(table, f"only-{agent_id}"), "agent_id": agent_id}

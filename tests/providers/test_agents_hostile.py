@@ -172,6 +172,15 @@ def test_huge_values_are_refused(filled):
     assert filled.of("a").secrets.get("K") is None
 
 
+def test_huge_values_are_refused_before_any_work(filled, monkeypatch):
+    """Refused by length, not after a minute of looking for words in 64 MiB."""
+    monkeypatch.setattr("hermes_actor.agents.words.columns", lambda *_: pytest.fail("too late"))
+    with pytest.raises(ValueTooLarge, match=r"memories\.content has 67108864 characters"):
+        filled.of("a").memories.put("x" * 2**26, key="k")
+    with pytest.raises(BadValue, match="invalid cron expression"):
+        filled.of("a").schedules.create("cron", "p", cron_expression="1," * 2**20 + "1 * * * *")
+
+
 def test_rows_that_are_not_there(filled):
     """A missing row is missing for every verb, and a parent is looked for before its child."""
     of = {"table": "schedule_runs", "agent_id": "a"}

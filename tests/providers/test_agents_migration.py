@@ -1,5 +1,6 @@
 """Moves of an agent store between providers, and the import of another program's database."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,87 @@ def test_other_databases_are_refused(tmp_path):
         with pytest.raises(CannotMigrate, match="no tables of OpenHermit"):
             import_database(servers.new_store("postgresql"), target, dry_run=False)
         assert not any(target.agents.counts().values())
+
+
+HOSTILE = """
+INSERT INTO agents VALUES ('*','x','/w',NULL,NULL,NULL,'active',:t,:t);
+INSERT INTO agents VALUES (repeat('a', 192),'x','/w',NULL,NULL,NULL,'active',:t,:t);
+INSERT INTO agents VALUES ('odd','x','/w','[]',NULL,NULL,'exploded',:t,:t);
+INSERT INTO agents VALUES (E'esc \\x1b]0;owned\\x07','x','/w',NULL,NULL,NULL,'active','never',:t);
+INSERT INTO agents VALUES ('fine','x','/w',NULL,NULL,NULL,'active',:t,:t);
+INSERT INTO memories (agent_id,memory_key,content,updated_at)
+ VALUES ('fine','huge',repeat('x', 17 * 1024 * 1024),:t);
+INSERT INTO memories (agent_id,memory_key,content,updated_at) VALUES ('fine','ok','y',:t);
+INSERT INTO memories (agent_id,memory_key,content,metadata,updated_at)
+ VALUES ('fine','deep','y',CAST(repeat('[', 200) || repeat(']', 200) AS jsonb),:t);
+INSERT INTO memories (agent_id,memory_key,content,updated_at)
+ VALUES ('fine','infinite','y','infinity');
+INSERT INTO agent_secrets VALUES ('fine','TOKEN','no ciphertext at all',:t,:t)
+"""
+
+
+def filled_with(statements):
+    """A database of the peer with these rows, and no others."""
+    url = servers.new_store("postgresql")
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.begin() as conn:
+        for statement in filter(str.strip, NEWER.partition("\n")[2].split(";")):
+            conn.execute(text(statement))
+        for statement in statements:
+            conn.execute(text(statement), {"t": START} if ":t" in statement else {})
+    engine.dispose()
+    return url
+
+
+def test_hostile_database_leaves_out_what_it_must(kind, tmp_path):
+    """Rows that no store holds are named; every other one is taken, and nothing else happens."""
+    url = filled_with(HOSTILE.split(";\n"))
+    with open_agents(kind, tmp_path / "agents.db") as target:
+        done = import_database(url, target, dry_run=False)
+        assert [one["agent_id"] for one in target.agents.list()] == ["fine"]
+        assert len(done["agents"].left_out) == 4
+        assert sorted(one["memory_key"] for one in target.rows("memories")) == ["ok"]
+        reasons = " ".join(done["memories"].left_out)
+        assert all(word in reasons for word in ("huge", "deep", "infinite"))
+        assert len(reasons) < 1000
+        assert target.of("fine").secrets.get("TOKEN") is None
+        assert target.agents.check()["undecryptable"] == {"agent_secrets": 1}
+
+
+def test_source_that_fails_in_the_middle_is_named(tmp_path):
+    url = filled_with([
+        "ALTER TABLE memories RENAME TO hidden",
+        "CREATE VIEW memories AS SELECT *, 1 / (length(content) - 1) AS broken FROM hidden",
+        f"INSERT INTO agents VALUES ('a','x','/w',NULL,NULL,NULL,'active','{START}','{START}')",
+        "INSERT INTO hidden (agent_id,memory_key,content,updated_at) VALUES ('a','k','y','')",
+    ])  # fmt: skip
+    with open_agents("embedded", tmp_path / "agents.db") as target:
+        done = import_database(url, target, dry_run=False)
+        assert "memories" not in done  # a view is no table of the peer
+        with pytest.raises(CannotMigrate, match=r"cannot be read.*can be run again"):
+            import_database("postgresql://127.0.0.1:9/none", target, dry_run=False)
+
+
+def test_two_importers_at_once_take_each_row_once(kind, tmp_path):
+    url = filled_with([
+        f"INSERT INTO agents SELECT 'a' || n,'x','/w',NULL,NULL,NULL,'active','{START}','{START}'"
+        " FROM generate_series(1, 900) n",
+        "INSERT INTO memories (agent_id,memory_key,content,updated_at)"
+        f" SELECT 'a' || n, 'k', 'text', '{START}' FROM generate_series(1, 900) n",
+    ])  # fmt: skip
+    with open_agents(kind, tmp_path / "agents.db") as target:
+        found = []
+        threads = [
+            threading.Thread(
+                target=lambda: found.append(import_database(url, target, dry_run=False))
+            )
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        for name in ("agents", "memories"):
+            assert sum(one[name].new for one in found) == 900
+            assert not any(one[name].left_out for one in found)
+            assert target.agents.counts()[name] == 900

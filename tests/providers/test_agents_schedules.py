@@ -209,6 +209,39 @@ def test_pause_after_failures_grows(store):
     assert done["schedule"]["consecutive_errors"] == 6
 
 
+def test_clock_that_is_set_back_repeats_no_run(store):
+    every_minute(store)
+    due = after(START, 60)
+    store.schedules.set_next_run("s1", due)
+    (one,) = store.schedules.claim("w", now=after(due, 1))
+    done = store.schedules.complete(
+        store.agent_id, one["run"]["id"], "w", "completed", now=after(due, -30)
+    )
+    assert done["schedule"]["next_run_at"] == after(due, 60)
+    assert done["run"]["duration_ms"] == 0
+    # Its lease is over by the clock of the others, who see it only then.
+    store.schedules.set_next_run("s1", due)
+    (one,) = store.schedules.claim("w", now=due, lease_seconds=60)
+    assert store.schedules.claim("back", now=after(due, -3600)) == []
+    (again,) = store.schedules.claim("ahead", now=after(due, 3600), lease_seconds=60)
+    with pytest.raises(Conflict):
+        store.schedules.complete(store.agent_id, one["run"]["id"], "w", "completed", now=due)
+    done = store.schedules.complete(
+        store.agent_id, again["run"]["id"], "ahead", "failed", "boom", now=after(due, -30)
+    )
+    assert done["schedule"]["next_run_at"] == after(due, 60)
+
+
+def test_clock_that_is_far_ahead_parks_nothing(store):
+    """A worker that lives in 2099 until its clock is corrected, with the run still to end."""
+    every_minute(store)
+    store.schedules.set_next_run("s1", START)
+    (one,) = store.schedules.claim("w", now="2099-01-01T00:00:00.000Z")
+    done = store.schedules.complete(store.agent_id, one["run"]["id"], "w", "completed",
+                                    now=after(START, 5))  # fmt: skip
+    assert done["schedule"]["next_run_at"] == after(START, 60)
+
+
 def test_failed_one_shot_is_parked(store):
     """D21."""
     once(store)

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 # Imported for their registrations.
 from hermes_actor.agents.changes import agents, general, schedules, sessions, users
+from hermes_actor.agents.changes.keys import check_key
 from hermes_actor.agents.changes.registry import APPLY
 from hermes_actor.agents.rows import Rows
 from hermes_actor.agents.times import is_canonical
@@ -36,6 +37,9 @@ def apply(rows: Rows, operation: Operation[R]) -> R:
     if function is None:
         raise NotAllowed(f"{type(operation).__name__} is not a change of an agent store")
     _check(operation)
+    key_id = getattr(operation, "key_id", None)
+    if key_id is not None:
+        check_key(rows, key_id)
     result: Any = function(rows, operation)
     return result  # type: ignore[no-any-return]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermes_actor.agents import verbs
+from hermes_actor.agents.changes.keys import end_pause, pause, replace_key
 from hermes_actor.agents.changes.registry import applies
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.schema import quoted
@@ -72,6 +73,12 @@ def replace(rows: Rows, op: AgentsReplace) -> int:
 @applies(AgentsCompare)
 def compare(rows: Rows, op: AgentsCompare) -> int:
     """Change values that are as expected; a single other one undoes all."""
+    if op.complete and op.old_key_id is not None:
+        replace_key(rows, op.old_key_id, op.new_key_id)
+    elif op.old_key_id is not None:
+        pause(rows, op.old_key_id)
+    elif op.new_key_id is not None:
+        end_pause(rows)
     if op.complete:
         _check_complete(rows, len(op.items))
     for item in op.items:

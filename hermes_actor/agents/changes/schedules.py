@@ -45,8 +45,9 @@ def session_of(schedule: Row, now: str) -> str:
 
 
 def duration(started_at: str, finished_at: str) -> int:
-    """Return the milliseconds between two times."""
-    return round((parsed(finished_at) - parsed(started_at)).total_seconds() * 1000)
+    """Return the milliseconds between two times; 0 if the clock was set back in between."""
+    spent = (parsed(finished_at) - parsed(started_at)).total_seconds()
+    return max(0, round(spent * 1000))
 
 
 @applies(AgentsPlan)
@@ -64,7 +65,7 @@ def plan(rows: Rows, op: AgentsPlan) -> Planned:
         try:
             following = cron.following(row["cron_expression"] or "", op.now)
         except BadValue as error:
-            values |= {"status": "failed", "last_run_at": op.now, "last_error": str(error)}
+            values |= _parked(op.now, error)
             add = {"consecutive_errors": 1}
             parked += 1
         else:
@@ -89,7 +90,21 @@ def claim(rows: Rows, op: AgentsClaim) -> list[Claimed]:
         f" LIMIT {max(0, min(op.limit, _MOST_CLAIMS))}{rows.skip_locked}",
         values,
     )
-    return [_claim(rows, op, row["agent_id"], row["schedule_id"]) for row in due]
+    claimed = []
+    for row in due:
+        try:
+            claimed.append(_claim(rows, op, row["agent_id"], row["schedule_id"]))
+        except BadValue as error:
+            # Another program has written it. It must not keep the others from running.
+            values = {"claimed_by": None, "claim_expires_at": None, **_parked(op.now, error)}
+            key = {"schedule_id": row["schedule_id"]}
+            verbs.update(rows, _SCHEDULES, row["agent_id"], key, values, {"consecutive_errors": 1})
+    return claimed
+
+
+def _parked(now: str, error: BadValue) -> Row:
+    """Return what changes in a schedule that cannot run any more."""
+    return {"status": "failed", "last_run_at": now, "last_error": str(error)}
 
 
 def _claim(rows: Rows, op: AgentsClaim, agent_id: str, schedule_id: str) -> Claimed:
@@ -174,15 +189,34 @@ def complete(rows: Rows, op: AgentsComplete) -> Completed:
         add: dict[str, int] = {}
     else:
         done = _finish(rows, run, op.status, op.now, op.error)
-        values, add = _marked(schedule, op)
+        values, add = _marked(schedule, op, _since(schedule, run, op.now))
     values |= {"claimed_by": None, "claim_expires_at": None}
     after = verbs.update(rows, _SCHEDULES, op.agent_id, key, values, add)
     assert after is not None
     return Completed(run=done, schedule=after)
 
 
-def _marked(schedule: Row, op: AgentsComplete) -> tuple[Row, dict[str, int]]:
+def _since(schedule: Row, run: Row, now: str) -> str:
+    """Return the time after which the next run is.
+
+    That is *now*, but never before the time that the run was for: a clock that was set back would
+    have it twice.
+    """
+    due = schedule["next_run_at"]
+    return max(now, due) if due is not None and due <= run["started_at"] else now
+
+
+def _marked(schedule: Row, op: AgentsComplete, since: str) -> tuple[Row, dict[str, int]]:
     """Return what changes in a schedule, and what is added to its counters."""
+    try:
+        return _planned_on(schedule, op, since)
+    except BadValue as error:
+        # Else it would begin once more whenever its claim ends.
+        values = {"updated_at": op.now, "next_run_at": None, **_parked(op.now, error)}
+        return values, {"consecutive_errors": 1}
+
+
+def _planned_on(schedule: Row, op: AgentsComplete, since: str) -> tuple[Row, dict[str, int]]:
     failed = op.status == "failed"
     values: Row = {"last_run_at": op.now, "updated_at": op.now}
     if schedule["type"] == "once":
@@ -191,10 +225,10 @@ def _marked(schedule: Row, op: AgentsComplete) -> tuple[Row, dict[str, int]]:
             values["status"] = "failed" if failed else "completed"
     elif failed:
         values["next_run_at"] = cron.next_after_error(
-            schedule["cron_expression"], op.now, schedule["consecutive_errors"]
+            schedule["cron_expression"], since, schedule["consecutive_errors"]
         )
     else:
-        values["next_run_at"] = cron.following(schedule["cron_expression"], op.now)
+        values["next_run_at"] = cron.following(schedule["cron_expression"], since)
     if failed:
         values["last_error"] = op.error or "failed"
         return values, {"consecutive_errors": 1}

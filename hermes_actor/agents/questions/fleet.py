@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hermes_actor.agents import verbs
 from hermes_actor.agents.documents import dumps
@@ -201,8 +200,3 @@ def list_rows(
 ) -> list[Row]:
     """Return the rows of the scope that have all values of *key*, in the order of the table."""
     return verbs.select(rows, TABLES[name], agent_id, key, limit=limit)
-
-
-def value_of(rows: Rows, sql: str, values: dict[str, Any]) -> Any:
-    """Return the first value of a query."""
-    return rows.value(sql, values)

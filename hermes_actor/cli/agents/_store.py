@@ -49,8 +49,30 @@ def opened(
     file = target if isinstance(target, Path) else choose_by_url(target).file
     if file is not None and not new and not file.exists():
         fail(f"there is no agent store at {file}. Make it with: hermes-actor agents setup")
+    if file is not None and file.exists():
+        _check_file(file)
     with AgentStore(agent, target) as opened_store:
         yield opened_store
+
+
+def _check_file(file: Path) -> None:
+    """Fail if *file* holds something else, before an actor is started for it."""
+    from hermes_actor.cli.store import existing_file
+    from hermes_actor.paths import resolve_paths
+    from hermes_actor.sqlite import connect_reader, sqlite3
+    from hermes_actor.store.inspection import may_hold_agents
+
+    existing_file(resolve_paths(file))
+    try:
+        with contextlib.closing(connect_reader(file)) as conn:
+            fits = may_hold_agents(conn)
+    except sqlite3.Error:
+        return  # a damaged file: opening it says what is wrong
+    if not fits:
+        fail(
+            f"{file} is not an agent store: it has other tables; it was not changed. Without"
+            " --store, the agent store of the home is used"
+        )
 
 
 def whom(agent: str | None, every: bool) -> str:
@@ -145,8 +167,10 @@ def add_show(group: click.Group, listing: Listing) -> None:
         with opened(store, agent) as found:
             record = listing.one(found, name)
         if record is None:
+            whose = f" --agent {agent}" if listing.scoped else ""
             fail(
-                f"{listing.thing} '{name}' not found. List them: hermes-actor {listing.group} list"
+                f"{listing.thing} '{name}' not found. List them:"
+                f" hermes-actor {listing.group} list{whose}"
             )
         lines = (f"{key}: {_cell(value)}" for key, value in record.items())
         print_result(record, "\n".join(lines), as_json)

@@ -11,7 +11,7 @@ from hermes_actor.cli.agents._store import Listing, add_list, add_show, opened, 
 from hermes_actor.cli.options import dry_run_option, json_option, yes_option
 from hermes_actor.cli.output.console import confirm, print_result, waiting
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.formatting import json_text
+from hermes_actor.cli.output.formatting import json_text, plain
 
 __all__ = ["agents"]
 
@@ -139,7 +139,7 @@ def import_(from_: str, dry_run: bool, as_json: bool, store: str | None) -> None
     lines = [
         f"{name}: {one.new:,} {'to import' if dry_run else 'imported'}"
         + (f", {one.there:,} here already" if one.there else "")
-        + "".join(f"\n  left out {text}" for text in one.left_out)
+        + "".join(f"\n  left out {plain(text)}" for text in one.left_out)
         for name, one in done.items()
     ]
     print_result({name: one._asdict() for name, one in done.items()}, "\n".join(lines), as_json)

@@ -16,6 +16,7 @@ from hermes_actor.cli.agents._store import (
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
+from hermes_actor.errors import NotFound
 
 __all__ = ["skills"]
 
@@ -108,7 +109,12 @@ def enable(id_: str, agent: str | None, every: bool, as_json: bool, store: str |
     """
     target = whom(agent, every)
     with opened(store) as found:
-        found.skills.enable(id_, agent=target)
+        try:
+            found.skills.enable(id_, agent=target)
+        except NotFound:
+            fail(
+                f"skill '{id_}' not found. Register it: hermes-actor skills add {id_} --path FOLDER"
+            )
     shown = "all agents" if every else target
     print_result({"enabled": id_, "affected": target}, f"{id_} is on for {shown}.", as_json)
 

@@ -10,7 +10,8 @@ from hermes_actor.engine.authorizer import GuestRules
 from hermes_actor.engine.index.base import Index
 from hermes_actor.engine.kinds.kind import Kind, LeaseLimits
 from hermes_actor.engine.meta_table import create_meta_tables, lacks_meta_tables
-from hermes_actor.errors import IncompatibleFormat
+from hermes_actor.errors import IncompatibleFormat, wrong_kind
+from hermes_actor.store.inspection import may_hold_agents, recorded_kind
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import COMMON_OWN_SQL
 from hermes_protocol.messages import Changed
@@ -33,7 +34,7 @@ class _Agents(Kind):
     format = 3
     own_sql = COMMON_OWN_SQL
     newest_table = "hermes_actor_stage"
-    settings: ClassVar[Mapping[str, int | str]] = {"foreign_keys": 1}
+    settings: ClassVar[Mapping[str, int | str]] = {"foreign_keys": 1, "secure_delete": 1}
     guests = GuestRules(refusal="an agent store takes operations, not statements")
 
     @property
@@ -50,6 +51,8 @@ class _Agents(Kind):
         from hermes_actor.agents.tables import VERSION
 
         conn = opening.conn
+        if not may_hold_agents(conn):
+            raise wrong_kind(opening.paths.db, recorded_kind(conn) or "plain", self.name)
         stored = None if lacks_meta_tables(conn, self) else scalar(conn, _VERSION)
         if stored is not None and stored > VERSION:
             raise IncompatibleFormat(

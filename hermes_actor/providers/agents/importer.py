@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, MetaData, inspect, select
 from sqlalchemy import Table as ServerTable
+from sqlalchemy.exc import SQLAlchemyError
 
 from hermes_actor.agent_store.migration import Copied, copy_rows
 from hermes_actor.agents.foreign_rows import converted
 from hermes_actor.agents.rows import Row
 from hermes_actor.agents.tables import TABLES, Table
-from hermes_actor.errors import BadConfig, BadValue, CannotMigrate
-from hermes_actor.providers.resolve import choose_by_url, is_url, provider_class
+from hermes_actor.errors import BadConfig, CannotMigrate, RequestError
+from hermes_actor.providers.resolve import choose_by_url, is_url, masked, provider_class
 from hermes_actor.providers.sql.dialect import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def import_database(url: str, target: AgentStore, *, dry_run: bool) -> dict[str,
     dialect: Any = provider_class(choose_by_url(url).name)._dialect  # type: ignore[attr-defined]
     engine = dialect(Settings()).engine(url)
     try:
-        with engine.connect() as conn:
+        with _readable(url), engine.connect() as conn:
             names = set(inspect(conn).get_table_names())
             if not {"agents", "sessions", "session_events"} <= names:
                 raise CannotMigrate("the database has no tables of OpenHermit; nothing was changed")
@@ -45,6 +47,19 @@ def import_database(url: str, target: AgentStore, *, dry_run: bool) -> dict[str,
             }
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _readable(url: str) -> Iterator[None]:
+    """Raise :class:`CannotMigrate` for what the server of the source refuses inside the block."""
+    try:
+        yield
+    except (SQLAlchemyError, NotImplementedError) as error:
+        said = masked(str(getattr(error, "orig", None) or error)).strip().partition("\n")[0]
+        raise CannotMigrate(
+            f"{masked(url)} cannot be read: {said}; what was imported before stays, and the import"
+            " can be run again"
+        ) from error
 
 
 def _table(conn: Connection, table: Table, target: AgentStore, dry_run: bool) -> Copied:
@@ -62,6 +77,9 @@ def _converted(conn: Connection, table: Table, bad: list[str]) -> Iterator[Row]:
     for row in found.mappings():
         try:
             yield converted(table, dict(row))
-        except (BadValue, TypeError, AttributeError, KeyError) as error:
+        except (
+            RequestError, TypeError, AttributeError, LookupError, ValueError, OverflowError,
+            RecursionError,
+        ) as error:  # fmt: skip
             key = ", ".join(str(row.get(name)) for name in table.whole_key)
             bad.append(f"{key}: {error}")
