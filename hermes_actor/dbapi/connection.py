@@ -18,6 +18,16 @@ from hermes_actor.system.fork import inside
 __all__ = ["Connection", "connect"]
 
 _Native = sqlite3.Connection
+_ENABLE_TRIGGER = getattr(sqlite3, "SQLITE_DBCONFIG_ENABLE_TRIGGER", None)
+_SWITCHES = {
+    getattr(sqlite3, f"SQLITE_DBCONFIG_{switch}", None): pragma
+    for switch, pragma in (
+        ("ENABLE_FKEY", "foreign_keys"),
+        ("TRUSTED_SCHEMA", "trusted_schema"),
+        ("LEGACY_ALTER_TABLE", "legacy_alter_table"),
+    )
+}
+"""Pragmas of the same effect as a switch of ``setconfig()``."""
 _native_isolation_level: Any = vars(_Native)["isolation_level"]
 _native_total_changes: Any = vars(_Native)["total_changes"]
 
@@ -203,6 +213,21 @@ class Connection(RoutedConnection):
         """Add a collation for statements that run here."""
         super().create_collation(name, callback)
         self._note_function(name, callback)
+
+    if hasattr(_Native, "setconfig"):  # Python 3.12
+
+        def setconfig(self, op: int, enable: bool = True, /) -> None:
+            """Set a switch of the connection; those for foreign keys, trusted schemas and the old
+            ALTER TABLE hold for its writes, too. Triggers cannot be switched off."""
+            if self._target is not None and op == _ENABLE_TRIGGER and not enable:
+                self._check_usable()
+                raise not_supported(
+                    "triggers of a file with an actor cannot be switched off: the actor runs them"
+                )
+            native: Any = super()
+            native.setconfig(op, enable)
+            if (name := _SWITCHES.get(op)) is not None:
+                self._settings = {**self._settings, name: int(enable)}
 
     def set_authorizer(self, authorizer_callback: Any) -> None:
         """Set the callback that allows or denies what statements do."""

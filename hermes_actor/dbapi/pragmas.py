@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hermes_actor.dbapi.statements import GAP
 
-__all__ = ["ANSWERED", "LOCAL", "OWNERS", "SETTINGS", "Pragma", "parse"]
+__all__ = ["ANSWERED", "LAYOUT", "LOCAL", "OWNERS", "SETTINGS", "Pragma", "parse"]
 
 SETTINGS = frozenset({
     "case_sensitive_like", "cell_size_check", "defer_foreign_keys", "foreign_keys",
@@ -19,6 +19,14 @@ SETTINGS = frozenset({
 OWNERS = frozenset({"journal_mode", "locking_mode"})
 """The owner of the file decides them. Setting one is answered with its present value, as SQLite
 answers when it cannot change it."""
+
+LAYOUT = {
+    "page_size": {},
+    "encoding": {"utf8": "utf-8", "utf-16": "utf-16le", "utf16": "utf-16le",
+                 "utf16le": "utf-16le", "utf16be": "utf-16be"},
+    "auto_vacuum": {"none": "0", "full": "1", "incremental": "2"},
+}  # fmt: skip
+"""They count when a file is created, which its actor has done; with other names of their values."""
 
 ANSWERED = {
     "wal_checkpoint": ("busy", "log", "checkpointed"),

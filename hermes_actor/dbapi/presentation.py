@@ -18,7 +18,7 @@ from hermes_protocol.values import Blob, Value, from_value
 if TYPE_CHECKING:
     from hermes_actor.dbapi.parameters import Bound
 
-__all__ = ["Presenter", "ShownRows"]
+__all__ = ["Presenter", "ShownRows", "stored"]
 
 _CELL, _IS_RAW = "hermes_actor_cell", "hermes_actor_is_raw"
 _MOST_PARAMETERS = 100
@@ -58,7 +58,7 @@ class Presenter:
         run = sqlite3.Cursor.execute
         names = ['AS "' + name.replace('"', '""') + '"' for name in columns]
         typed = self._typed_head(cursor, query, names) if query and self._detects_types else None
-        parameters = _stored(query[1]) if query and typed else ()
+        parameters = stored(query[1]) if query and typed else ()
         most = cursor.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         if typed is None and len(rows) == 1 and len(names) <= min(most, _MOST_PARAMETERS):
             cells = ["CAST(? AS TEXT)" if _is_raw(value) else "?" for value in rows[0]]
@@ -98,7 +98,7 @@ class Presenter:
             f" SELECT {shown} FROM hermes_actor_query WHERE 0"
         )
         try:
-            sqlite3.Cursor.execute(cursor, sql, _stored(query[1]))
+            sqlite3.Cursor.execute(cursor, sql, stored(query[1]))
         except sqlite3.Error:
             return None  # a table of the open transaction, or no query at all
         return sql
@@ -120,7 +120,7 @@ def _is_raw(value: Value) -> bool:
     return isinstance(value, Blob) and value.text
 
 
-def _stored(bound: Bound) -> Any:
+def stored(bound: Bound) -> Any:
     """Return parameters in the form that SQLite binds."""
     if isinstance(bound, dict):
         return {name: from_value(value) for name, value in bound.items()}

@@ -168,6 +168,11 @@ class PrivateObjects:
 
     def explained(self, error: Exception) -> Exception:
         """Return *error* of the actor, or the reason if it misses an object of this connection."""
+        if str(error) == "not authorized to use function: total_changes":
+            return not_supported(
+                "total_changes() in a statement that writes, or in a trigger, would count the"
+                " changes of all programs: read it first, or use Connection.total_changes"
+            )
         missing = _MISSING.match(str(error))  # the words of SQLite, which has one code for all
         if missing is None:
             return error

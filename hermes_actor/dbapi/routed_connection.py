@@ -13,10 +13,11 @@ from typing import Any
 
 from hermes_actor.dbapi import pragmas
 from hermes_actor.dbapi.cursor import Cursor
-from hermes_actor.dbapi.errors import from_actor, is_readonly
+from hermes_actor.dbapi.errors import from_actor, is_readonly, not_supported
 from hermes_actor.dbapi.held_statements import may_wait
-from hermes_actor.dbapi.owned_connection import OwnedConnection
+from hermes_actor.dbapi.lease_connection import LeaseConnection
 from hermes_actor.dbapi.parameters import Bound, bind, step
+from hermes_actor.dbapi.presentation import stored
 from hermes_actor.dbapi.private_objects import ask
 from hermes_actor.dbapi.requests import TriedRows, chunks, count_together
 from hermes_actor.dbapi.statements import (
@@ -28,11 +29,20 @@ from hermes_actor.dbapi.statements import (
     split,
     words,
 )
+from hermes_actor.dbapi.sure_statements import is_small, schema_version
+from hermes_actor.dbapi.transaction import WriteTransaction
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.system.fork import inside
 from hermes_protocol.operations import SqlReply, SqlResult, SqlStep
 
 __all__ = ["RoutedConnection"]
+
+_OBJECTS = (
+    "SELECT 1 FROM main.sqlite_master WHERE name NOT LIKE 'hermes~_actor~_%' ESCAPE '~' LIMIT 1"
+)
+
+_LONGEST_WAIT_SECONDS = 0.1
+"""Time without a request after which no statement waits: a lease ends when its holder pauses."""
 
 _Native = sqlite3.Connection
 _NativeCursor = sqlite3.Cursor
@@ -40,7 +50,7 @@ _native_isolation_level: Any = vars(_Native)["isolation_level"]
 _native_lastrowid: Any = vars(_NativeCursor)["lastrowid"]
 
 
-class RoutedConnection(OwnedConnection):
+class RoutedConnection(LeaseConnection):
     """A connection whose cursors run statements here or in the actor."""
 
     # --- one statement ---------------------------------------------------------------------------
@@ -136,11 +146,37 @@ class RoutedConnection(OwnedConnection):
         self._private.authorize(self, sql, parameters)
         bound = bind(parameters, sql)
         self._trace(sql, parameters)
-        if not self.prompt and may_wait(first, sql) and not self._held.is_full:
+        if self._may_wait(first, sql, bound):
             self._is_stale = True
             self._held.add(cursor, step(sql, bound))
         else:
             self._take(cursor, first, sql, bound, self._send([step(sql, bound)]))
+
+    def _may_wait(self, first: str, sql: str, bound: Bound) -> bool:
+        """Return True if a statement need not run before the next request."""
+        transaction = self._transaction
+        assert transaction is not None
+        if not may_wait(first, sql) or self._held.is_full:
+            return False
+        if transaction.idle_seconds > _LONGEST_WAIT_SECONDS:
+            return False
+        return not self.prompt or self._is_sure(transaction, sql, bound)
+
+    def _is_sure(self, transaction: WriteTransaction, sql: str, bound: Bound) -> bool:
+        """Return True if a statement cannot fail by itself.
+
+        The schema of this connection says so, which must be that of the transaction.
+        """
+        if self._private.exist or transaction.schema is None or self.text_factory is not str:
+            return False
+        if not is_small(bound.values() if isinstance(bound, dict) else bound):
+            return False
+        with self._private.quiet(self):
+            if self._schema is None:
+                self._schema = schema_version(self)
+            return self._schema == transaction.schema and self._sure.contains(
+                self, self._schema, sql, stored(bound)
+            )
 
     def _control_lease(self, cursor: Cursor, first: str, sql: str) -> None:
         """Run transaction control while there is a lease: there first, then here."""
@@ -294,7 +330,12 @@ class RoutedConnection(OwnedConnection):
                 self._present(
                     cursor, None, SqlResult(columns=list(columns), rows=[[0] * len(columns)])
                 )
+        elif name in pragmas.LAYOUT and argument is not None:
+            inside(_NativeCursor.execute, cursor, sql)
+            self._check_layout(name, argument)
         elif name in pragmas.SETTINGS or name in pragmas.LOCAL:
+            if argument is not None:
+                self._send_held()  # under the settings of before
             inside(_NativeCursor.execute, cursor, sql)
             if argument is not None:
                 self._note_setting(name, argument)
@@ -302,6 +343,20 @@ class RoutedConnection(OwnedConnection):
             return False
         cursor._rowcount = None
         return True
+
+    def _check_layout(self, name: str, argument: str) -> None:
+        """Raise ``NotSupportedError`` if a new file was to be made another way.
+
+        In a file with tables SQLite leaves things as they are, and says nothing.
+        """
+        wanted = pragmas.LAYOUT[name].get(argument.lower(), argument.lower())
+        with self._private.quiet(self):
+            ((there,),) = ask(self, f"PRAGMA main.{name}")
+            if str(there).lower() != wanted and not ask(self, _OBJECTS):
+                raise not_supported(
+                    f"the file has {name} {there}: its actor has created it. Create it with the"
+                    f" module sqlite3, its {name} and a first table, and open it here then"
+                )
 
     def _note_setting(self, name: str, argument: str) -> None:
         if name == "busy_timeout":
@@ -315,6 +370,9 @@ class RoutedConnection(OwnedConnection):
             # no question.
             value = rows[0][0] if rows else int(argument.lower() in ("1", "on", "true", "yes"))
             self._settings = {**self._settings, name: value}
+            if name == "defer_foreign_keys" and self._transaction is not None:
+                # At once: switched off, it forgives what was broken, and a commit may follow.
+                self._send([])
 
     def _trace(self, sql: str, parameters: Any) -> None:
         """Show a statement of the lease to the trace callback, with its values filled in."""

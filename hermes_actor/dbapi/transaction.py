@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from hermes_actor.dbapi.errors import as_sqlite3, locked
 from hermes_actor.dbapi.statements import READS, words
@@ -63,6 +64,7 @@ class Journal:
 
 def digest(reply: SqlReply) -> bytes:
     """Return what two answers have in common if and only if a program cannot tell them apart."""
+    reply = structs.replace(reply, schema=None)  # may change without it, as by VACUUM
     return hashlib.blake2b(msgspec.msgpack.encode(reply), digest_size=16).digest()
 
 
@@ -82,6 +84,8 @@ class WriteTransaction:
         seconds: float | None = None,
     ) -> None:
         self.is_open = False
+        self.schema: int | None = None
+        """Version of the schema inside the transaction, as far as it is known."""
         self._port = port
         self._settings = dict(settings)
         self._timeout = timeout
@@ -90,6 +94,12 @@ class WriteTransaction:
         self._may_have_written = False
         # The lease, if there is one. A list, which has it before anything is sent.
         self._leases: list[SqlLease] = []
+        self._heard = 0.0
+
+    @property
+    def idle_seconds(self) -> float:
+        """Time since the last answer of the actor; 0 before there is a lease."""
+        return time.monotonic() - self._heard if self._leases else 0.0
 
     def open(self, first: SqlRun | None = None) -> SqlReply | None:
         """Take the write lock, and run *first* in the same request.
@@ -103,7 +113,9 @@ class WriteTransaction:
         reply = lease.reply
         self.is_open = reply is None or reply.open
         if first is not None and reply is not None:
+            self.schema = reply.schema
             self._journal.add(first, reply)
+        self._heard = time.monotonic()
         return reply
 
     def run(self, run: SqlRun) -> SqlReply:
@@ -125,7 +137,8 @@ class WriteTransaction:
             # Of an interrupted statement the answer is lost, so whether it ran is not known here.
             self.give_up()
             raise
-        self.is_open = reply.open
+        self.is_open, self.schema = reply.open, reply.schema
+        self._heard = time.monotonic()
         self._journal.add(run, reply)
         return reply
 
@@ -221,6 +234,7 @@ class WriteTransaction:
         lease = self._open_lease(timeout, entries[0][0] if entries else None)
         for position, (run, seen) in enumerate(entries):
             reply = lease.reply if position == 0 else lease.run(run)
+            self.schema = None if reply is None else reply.schema
             if reply is None or digest(reply) != seen:
                 self.rollback()
                 raise locked(

@@ -15,6 +15,7 @@ from hermes_actor.engine.statement_limit import StatementLimit, interruptible
 from hermes_actor.errors import (
     DeadlineExceeded,
     HermesActorError,
+    NotAllowed,
     Unsupported,
     is_storage_failure,
 )
@@ -60,6 +61,8 @@ class GuestStatements:
         self._index = index
         self._others_wait = others_wait
         self._allowed = allowed
+        # The schema that was looked at, and whether a trigger of it asks for changes().
+        self._triggers: tuple[object, bool] = (None, False)
 
     def check_allowed(self) -> None:
         """Raise :class:`Unsupported` if guests may run no SQL."""
@@ -115,8 +118,16 @@ class GuestStatements:
         self.check_allowed()
         conn = self._connection.conn
         rowids = any(_WITH_ROWID.search(step.sql) for step in run.steps)
+        counts = self._asks_for_changes(run)
+        if counts:
+            self._prepare_changes(run.changes)
         if rowids:
             self._set_last_rowid(run.lastrowid)
+        if counts:
+            # Last: it leaves last_insert_rowid() alone.
+            conn.execute(
+                "UPDATE temp.hermes_actor_changes SET id = id WHERE id <= ?", (run.changes,)
+            )
         cookie, changes, budget = _schema_cookie(conn, run), conn.total_changes, RowBudget()
         sequences = _sequences(conn, run)
         results: list[SqlResult] = []
@@ -143,7 +154,10 @@ class GuestStatements:
             # Of another guest, or of the writer's own tables.
             results = [structs.replace(result, lastrowid=None) for result in results]
             failed = failed and structs.replace(failed, lastrowid=None)
-        reply = SqlReply(results=results, error=error, failed=failed, open=conn.in_transaction)
+        schema = scalar(conn, "PRAGMA schema_version") if in_lease else None
+        reply = SqlReply(
+            results=results, error=error, failed=failed, open=conn.in_transaction, schema=schema
+        )
         changed = (
             conn.total_changes != changes
             or cookie != _schema_cookie(conn, run)
@@ -194,6 +208,40 @@ class GuestStatements:
             # Before the authorizer: indexing is the writer's own work.
             self._index.index_in_transaction()
 
+    def _asks_for_changes(self, run: SqlRun) -> bool:
+        """Return True if a statement of *run*, or a trigger of the file, asks for ``changes()``."""
+        conn = self._connection.conn
+        if any(_CHANGES.search(step.sql) for step in run.steps):
+            return True
+        # Looked for once in each schema: a change may fire any trigger.
+        version = (conn, scalar(conn, "PRAGMA schema_version"))
+        if self._triggers[0] != version:
+            self._triggers = (version, bool(scalar(conn, _COUNTING_TRIGGERS)))
+        return self._triggers[1]
+
+    def _prepare_changes(self, changes: int) -> None:
+        """Have rows of which as many can be changed as the connection of the guest has.
+
+        Raises :class:`NotAllowed` for very many. All guests share one connection, and its
+        ``changes()`` is that of its last statement, sent by any of them.
+        """
+        if changes > _MOST_CHANGES:
+            raise NotAllowed(
+                f"changes() is {changes} here: in a statement that writes, or in a trigger, it may"
+                f" be at most {_MOST_CHANGES}"
+            )
+        conn = self._connection.conn
+        conn.execute(
+            "CREATE TEMP TABLE IF NOT EXISTS hermes_actor_changes (id INTEGER PRIMARY KEY)"
+        )
+        there = scalar(conn, "SELECT coalesce(max(id), 0) FROM temp.hermes_actor_changes")
+        if there < changes:
+            conn.execute(
+                "WITH RECURSIVE n (id) AS (SELECT ? UNION ALL SELECT id + 1 FROM n WHERE id < ?)"
+                " INSERT INTO temp.hermes_actor_changes SELECT id FROM n",
+                (there + 1, changes),
+            )
+
     def _set_last_rowid(self, lastrowid: int) -> None:
         """Have ``last_insert_rowid()`` say what it says on the connection of the guest.
 
@@ -223,6 +271,15 @@ class RunOutcome(NamedTuple):
 _WITH_ROWID = re.compile(r"insert|replace|update|delete", re.IGNORECASE)
 """A statement without these words neither sets nor uses ``last_insert_rowid()``, and fires no
 trigger that does."""
+
+_CHANGES = re.compile(r"\bchanges\s*\(", re.IGNORECASE)
+
+_COUNTING_TRIGGERS = (
+    "SELECT 1 FROM main.sqlite_master WHERE type = 'trigger' AND sql LIKE '%changes%' LIMIT 1"
+)
+
+_MOST_CHANGES = 100_000
+"""As many rows the writer keeps for it at most, in memory."""
 
 _ALWAYS_CHANGES = frozenset({"PRAGMA", "ANALYZE", "REINDEX"})
 """Changes that no counter shows. A pragma that only asks is among them: it costs a commit."""

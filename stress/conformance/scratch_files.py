@@ -21,8 +21,8 @@ _OBJECTS = (
 
 
 _TRACES = (
-    "SELECT user_version, (SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence')"
-    " FROM pragma_user_version"
+    "SELECT user_version, (SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'"
+    " OR name LIKE 'sqlite~_stat%' ESCAPE '~') FROM pragma_user_version"
 )
 """What cannot be taken away again, or is never."""
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from conformance.stand_in import SIDE
 
-__all__ = ["CPYTHON", "Outcome", "Suite", "THIRD_PARTY", "run"]
+__all__ = ["CPYTHON", "NEWER", "Outcome", "Suite", "THIRD_PARTY", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,9 +48,17 @@ class Suite(NamedTuple):
     name: str
     source: str | None = None
     words: Sequence[str] = ()
+    python: Path = Path(sys.executable)
+    """Of a suite that comes with the interpreter."""
 
 
 CPYTHON = Suite("cpython")
+
+NEWER = tuple(
+    Suite(f"cpython-{python.parents[1].name.removeprefix('python')}", python=python)
+    for python in sorted(ENVIRONMENT.glob("python3.*/bin/python"))
+)
+"""The tests of newer interpreters, as far as this machine has them."""
 
 _DIALECT = ("test/dialect/sqlite", "test/dialect/test_suite.py")
 
@@ -67,8 +75,9 @@ def run(suite: Suite, side: str, parts: Sequence[str] = ()) -> dict[str, Outcome
 
     A test that has begun and not ended has taken its process with it: it has failed.
     """
-    # Not in the folder of the tests: what they leave behind goes with this one.
-    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+    # Not in the folder of the tests: what they leave behind goes with this one. An actor that ends
+    # just then may still create a file: some empty folders are left.
+    with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as folder:
         lines = Path(folder) / "outcomes"
         environment = {
             **os.environ,
@@ -96,7 +105,7 @@ def run(suite: Suite, side: str, parts: Sequence[str] = ()) -> dict[str, Outcome
 
 def _command(suite: Suite, parts: Sequence[str], folder: Path) -> tuple[list[str], Path]:
     if suite.source is None:
-        words = [sys.executable, "-P", "-m", "conformance.cpython_suite"]
+        words = [str(suite.python), "-P", "-m", "conformance.cpython_suite"]
         return [*words, *parts], folder
     (source,) = SOURCES.glob(suite.source)
     python = ENVIRONMENT / "bin" / "python"

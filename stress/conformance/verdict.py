@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,6 +56,20 @@ def listed(suite: str, file: Path = FILE) -> dict[str, Listed]:
             if test in found:
                 raise ValueError(f"{suite}: {test} is listed twice")
             found[test] = Listed(entry["group"], entry["why"])
+    return found
+
+
+def by_reason(suite: str, ended: Mapping[str, Outcome], file: Path = FILE) -> dict[str, Listed]:
+    """Return the tests of *suite* that have failed for one of the reasons in the list, by what they
+    have said. A suite that lists the tables of its files fails in too many places for names."""
+    found: dict[str, Listed] = {}
+    for entry in tomllib.loads(file.read_text()).get("reasons", []):
+        if suite not in entry["suites"]:
+            continue
+        said = re.compile(entry["said"])
+        for test, end in ended.items():
+            if end.outcome == "failed" and said.search(end.text):
+                found.setdefault(test, Listed(entry["group"], entry["why"]))
     return found
 
 

@@ -206,6 +206,42 @@ def child_is_refused(conn):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+@difference("`total_changes()` in a statement that writes, or in a trigger")
+def counts_of_all_programs(conn):
+    not_supported(conn.execute, "UPDATE t SET x = total_changes()")
+    conn.execute("CREATE TABLE log (n)")
+    conn.execute(
+        "CREATE TRIGGER logs AFTER DELETE ON t BEGIN INSERT INTO log VALUES (total_changes()); END"
+    )
+    not_supported(conn.execute, "DELETE FROM t WHERE id = 1")
+    conn.execute("INSERT INTO log VALUES ('total_changes()')")
+    assert conn.execute("SELECT count(*), total_changes() FROM t").fetchone() == (3, 4)
+    conn.execute("UPDATE t SET x = 'd' WHERE id < 3")
+    conn.execute("INSERT INTO log SELECT changes()")
+    assert conn.execute("SELECT n FROM log").fetchall() == [("total_changes()",), (2,)]
+
+
+@difference("`PRAGMA page_size`, `encoding` and `auto_vacuum` of a new file")
+def layout_of_a_new_file(conn):
+    ((_, _, file),) = conn.execute("PRAGMA database_list")
+    folder = Path(file).parent
+    with closing(dbapi.connect(folder / "new.db")) as new:
+        for pragma in ("page_size = 8192", "encoding = 'UTF-16'", "auto_vacuum = FULL"):
+            not_supported(new.execute, f"PRAGMA {pragma}")
+        for pragma in ("page_size = 4096", "encoding = 'utf8'", "auto_vacuum = 0"):
+            new.execute(f"PRAGMA {pragma}")
+    conn.execute("PRAGMA page_size = 8192")  # it has tables: nothing happens
+    with closing(sqlite3.connect(folder / "native.db")) as native:
+        for pragma in ("page_size = 8192", "encoding = 'UTF-16le'", "auto_vacuum = FULL"):
+            native.execute(f"PRAGMA {pragma}")
+        native.execute("CREATE TABLE t (x)")
+    with closing(dbapi.connect(folder / "native.db")) as ours, ours:
+        ours.execute("INSERT INTO t VALUES ('ä')")
+        assert ours.execute("PRAGMA page_size").fetchone() == (8192,)
+        assert ours.execute("PRAGMA encoding").fetchone() == ("UTF-16le",)
+        assert ours.execute("PRAGMA auto_vacuum").fetchone() == (1,)
+
+
 def test_table_has_every_difference():
     assert table() == list(CHECKS)
 

@@ -241,3 +241,39 @@ def test_temporary_virtual_table_does_not_reach_the_writer(path):
         conn.execute("ROLLBACK")
         with closing(dbapi.connect(path, isolation_level=None)) as other:
             other.execute("INSERT INTO users VALUES (1)")
+
+
+def test_setting_of_deferred_keys_reaches_a_commit_that_follows(tmp_path):
+    """Switched off inside a transaction it forgives what was broken: so a table is exchanged."""
+    seen = []
+    for module in (sqlite3, dbapi):
+        with closing(module.connect(tmp_path / f"{module.__name__}.db")) as conn:
+            conn.executescript(
+                "CREATE TABLE a (id INTEGER PRIMARY KEY); INSERT INTO a VALUES (1);"
+                "CREATE TABLE b (a REFERENCES a); INSERT INTO b VALUES (1)"
+            )
+            conn.commit()
+            conn.execute("PRAGMA foreign_keys = ON")
+            conn.execute("BEGIN")
+            conn.execute("PRAGMA defer_foreign_keys = ON")
+            conn.execute("CREATE TABLE new (id INTEGER PRIMARY KEY)")
+            conn.execute("INSERT INTO new SELECT * FROM a")
+            conn.execute("DROP TABLE a")
+            conn.execute("ALTER TABLE new RENAME TO a")
+            conn.execute("PRAGMA defer_foreign_keys = OFF")
+            conn.commit()
+            seen.append(conn.execute("SELECT * FROM a").fetchall())
+    assert seen == [[(1,)], [(1,)]]
+
+
+def test_statement_that_waits_runs_under_the_settings_of_its_time(path):
+    with closing(dbapi.connect(path, isolation_level=None)) as conn:
+        conn.execute("CREATE TABLE t (x)")
+        conn.execute("INSERT INTO t VALUES ('A')")
+        conn.prompt = False
+        conn.execute("BEGIN IMMEDIATE")
+        conn.execute("UPDATE t SET x = 'b' WHERE x LIKE 'a'")
+        conn.execute("PRAGMA case_sensitive_like = ON")
+        conn.execute("UPDATE t SET x = 'c' WHERE x LIKE 'B'")
+        conn.commit()
+        assert conn.execute("SELECT x FROM t").fetchall() == [("b",)]
