@@ -160,6 +160,12 @@ def ratios(rows: Table) -> dict[str, float]:
     if sustained:
         rate = statistics.median(sustained)
         print(f"ours N={CROWD} until all is indexed, through the actor: {rate:.0f} writes/s")
+        # The peer indexes in the write: its rate is that with no lag, and so is this one.
+        theirs = [d.rate for d in rows.get((CROWD, "peer"), [])]
+        if len(sustained) == len(theirs):
+            pairs = zip(sustained, theirs, strict=True)
+            found["sustained"] = statistics.median(ours / peers for ours, peers in pairs)
+            print(f"{f'sustained writes/s N={CROWD}':<28}{found['sustained']:>8.3f}")
     return found
 
 

@@ -15,6 +15,7 @@ from msgspec import Raw, structs
 
 from hermes_actor import limits
 from hermes_actor.engine.admin_tasks import vacuum
+from hermes_actor.engine.batch_notes import BatchNotes, identity, statements_of
 from hermes_actor.engine.connection import TransactionLost
 from hermes_actor.engine.guest_statements import GuestStatements, RunOutcome
 from hermes_actor.engine.health import is_damage, is_index_damage
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
     from hermes_actor.engine.change_transaction import ChangeTransaction
     from hermes_actor.engine.checkpoint import Checkpointer
     from hermes_actor.engine.connection import WriteConnection
-    from hermes_actor.engine.guest_settings import Settings
     from hermes_actor.engine.index.base import Index
     from hermes_actor.engine.receipts import Receipts
-    from hermes_protocol.operations import Operation, SqlReply, SqlResult, SqlStep
+    from hermes_protocol.operations import Operation, SqlResult, SqlStep
 
 __all__ = ["BatchRunner"]
 
@@ -76,20 +76,11 @@ class BatchRunner:
         self._transaction = transaction
         self._index = index
         self._guests = guests
-        # For one batch: its first try, the one with savepoints, and the requests one by one are the
-        # same requests.
-        self._interrupted: dict[int, DeadlineExceeded] = {}
-        self._ended_by: dict[int, SqlReply] = {}
-        """Runs whose last statement has ended the transaction, with their replies."""
-        self._not_the_index: set[int] = set()
-        """Runs with an error that the index is not to blame for."""
-        self._settings: dict[int, Settings] = {}
-        """Settings of runs that came in parts."""
+        self._notes = BatchNotes()
 
     def run(self, requests: Sequence[Request]) -> list[Outcome]:
         """Apply *requests*; see :meth:`Writer.run_batch`."""
-        for notes in (self._interrupted, self._ended_by, self._not_the_index, self._settings):
-            notes.clear()
+        self._notes.clear()
         try:
             if len(requests) == 1:
                 return [self._run_alone(requests[0])]
@@ -143,9 +134,10 @@ class BatchRunner:
 
     def _is_run_without_note(self, request: Request) -> bool:
         """Return True once for a run, and note that the index is not to blame for its error."""
-        if not isinstance(request.operation, SqlRun) or _identity(request) in self._not_the_index:
+        not_the_index = self._notes.not_the_index
+        if not isinstance(request.operation, SqlRun) or identity(request) in not_the_index:
             return False
-        self._not_the_index.add(_identity(request))
+        not_the_index.add(identity(request))
         return True
 
     def _run_transaction(
@@ -160,7 +152,7 @@ class BatchRunner:
         apply_request = apply_one or self._apply_request
         try:
             first = requests[0].decoded()
-            settings = self._settings_of(first)
+            settings = self._notes.settings_of(first)
         except (Unsupported, NotAllowed) as error:
             return [Outcome(error=error)]
         # The timeout of the first decides about a foreign lock; the host brings the others again.
@@ -179,7 +171,7 @@ class BatchRunner:
                     # The batch ends before it. It comes first in the next one, so the order holds
                     # (G3). Settings hold for a whole transaction.
                     if isinstance(request.operation, Vacuum) or not connection.settings.are_set(
-                        self._settings_of(request)
+                        self._notes.settings_of(request)
                     ):
                         break
                 except (Unsupported, NotAllowed) as error:
@@ -225,12 +217,6 @@ class BatchRunner:
         transaction.publish()
         return outcomes
 
-    def _settings_of(self, request: Request) -> Settings | None:
-        """Return the settings that *request* needs; ``None``: those of the engine's own work."""
-        if isinstance(request.operation, SqlRun):
-            return request.operation.settings
-        return self._settings.get(_identity(request)) if self._settings else None
-
     def _known_outcome(self, request: Request) -> Outcome | None:
         """Return what the receipts or the clock say about a request before it is applied."""
         # Before the clock: to say "not executed" of a change that was applied, because the client
@@ -242,7 +228,8 @@ class BatchRunner:
             answered = self._receipts.find(self._connection.conn, request.ticket, again=again)
             if answered is not None:
                 return answered
-        if self._interrupted and (error := self._interrupted.get(_identity(request))) is not None:
+        interrupted = self._notes.interrupted
+        if interrupted and (error := interrupted.get(identity(request))) is not None:
             return Outcome(error=error)  # what was interrupted once is not tried again
         if self._connection.env.monotonic() > request.deadline:
             return Outcome(error=DeadlineExceeded("the deadline passed before the change began"))
@@ -288,7 +275,7 @@ class BatchRunner:
         try:
             return self._guests.run(operation, self._guests.limit(request.deadline))
         except DeadlineExceeded as error:
-            self._interrupted[_identity(request)] = error
+            self._notes.interrupted[identity(request)] = error
             raise
 
     def _apply_run(self, run: SqlRun, request: Request) -> RunOutcome:
@@ -297,12 +284,12 @@ class BatchRunner:
         Raises the error of a statement that has ended the transaction of all, or that the index may
         be to blame for; the request is then applied again.
         """
-        identity = _identity(request)
+        notes, key = self._notes, identity(request)
         if not self._connection.settings.are_set(run.settings):
             # It came in parts, which could not be read before the transaction began.
-            self._settings[identity] = run.settings
+            notes.settings[key] = run.settings
             raise _OtherSettings("the settings of a run are set before its transaction begins")
-        noted = self._ended_by.get(identity)
+        noted = notes.ended_by.get(key)
         if noted is not None:
             # Every statement is a transaction of its own for its caller: what came before the one
             # that has ended the transaction is kept, of that one nothing.
@@ -317,14 +304,14 @@ class BatchRunner:
             limit = self._guests.limit(request.deadline)
             reply, changed = self._guests.run_steps(run, limit, retry, in_lease=False)
         except DeadlineExceeded as error:
-            self._interrupted[identity] = error
+            notes.interrupted[key] = error
             raise
-        if raised and identity not in self._not_the_index:
+        if raised and key not in notes.not_the_index:
             failed = run.steps[len(reply.results)]
             if self._index.may_have_caused(raised[0]) and names_messages(failed.sql):
                 raise raised[0]
         if not reply.open:
-            self._ended_by[identity] = reply
+            notes.ended_by[key] = reply
             raise raised[0]
         if noted is not None and reply.error is None:
             reply = structs.replace(reply, error=noted.error, failed=noted.failed)
@@ -403,21 +390,9 @@ class BatchRunner:
         """Refuse further changes if a table is malformed: the index was not to blame."""
         # A guest may read anything, tables of its own included. Its statement never has the changes
         # of all others refused.
-        statements = _statements(request.operation)
+        statements = statements_of(request.operation)
         if not statements:
             if is_damage(error):
                 self._connection.health.mark_corrupt(explained)
         elif is_index_damage(error) and any(map(names_messages, statements)):
             self._index.report_damage(error)
-
-
-def _statements(operation: Operation[Any] | Raw) -> list[str]:
-    """Return the SQL that a guest has brought; nothing for any other operation."""
-    if isinstance(operation, SqlRun):
-        return [step.sql for step in operation.steps]
-    return [operation.sql] if isinstance(operation, SqlStatement) else []
-
-
-def _identity(request: Request) -> int:
-    """Return the same for a request as it came and as it was decoded, while its batch lasts."""
-    return id(request if request.ticket is None else request.ticket)

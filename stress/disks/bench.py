@@ -236,6 +236,12 @@ class Bench:
                 pass
             self.writer.index.complete()
 
+    def bulk(self) -> None:
+        """Index aside what is enough for that, and nothing else."""
+        with self._upkeep():
+            while self.writer.index.run_bulk_slice() is not None:
+                pass
+
     def end_of_fault(self) -> None:
         """From now on the disk does what it is asked."""
         self.vfs.fault = None

@@ -16,6 +16,7 @@ from support.old_files import build
 from disks.agent_workload import agent_store
 from disks.bench import Bench, Workload
 from disks.power_cuts import Image
+from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import resolve_paths
@@ -133,6 +134,22 @@ def indexing(bench: Bench) -> None:
     bench.close()
 
 
+def bulk(bench: Bench) -> None:
+    """Chunks of messages that are indexed aside and copied, between batches."""
+    limits.BULK_ROWS = 24  # in the process of this workload alone
+    bench.open()
+    bench.do(*map(create, CLIENTS))
+    chance = random.Random(bench.seed + 6)
+    for turn in range(4):
+        for _ in range(4):
+            bench.do(*(append(chance.choice(CLIENTS), _text(chance, 300)) for _ in range(14)))
+        bench.bulk()
+        if turn == 2:
+            bench.index()
+            bench.checkpoint()
+    bench.close()
+
+
 def reopening(bench: Bench) -> None:
     """Barrier after barrier, with and without an anchor: the last close unlinks the WAL."""
     for turn in range(5):
@@ -220,6 +237,7 @@ WORKLOADS: dict[str, Workload] = {
     "restarts": restarts,
     "checkpoints": checkpoints,
     "indexing": indexing,
+    "bulk": bulk,
     "reopening": reopening,
     "removal": removal,
     "vacuum": vacuum,

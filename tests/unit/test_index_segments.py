@@ -9,6 +9,13 @@ from support.files import raw
 
 from hermes_actor.engine.index import segments
 from hermes_actor.engine.index.entries import Entry, change
+from hermes_actor.engine.index.structure import (
+    Level,
+    Segment,
+    Structure,
+    UnknownFormat,
+    with_newest,
+)
 from hermes_actor.sqlite import connect_alone
 from hermes_actor.store.schema import statements
 from hermes_actor.store.search.coverage import TABLES
@@ -178,11 +185,11 @@ def test_other_formats_are_refused(harm):
     conn.execute("CREATE VIRTUAL TABLE t USING fts5(content)")
     conn.execute("INSERT INTO t VALUES ('walrus')")
     conn.execute(harm)
-    with pytest.raises(segments.UnknownFormat):
+    with pytest.raises(UnknownFormat):
         segments.unused_number(conn, "t")
 
 
-SMALL, LARGE = segments._Segment(1, 1, 3), segments._Segment(2, 1, 900)
+SMALL, LARGE = Segment(1, 1, 3), Segment(2, 1, 900)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +207,9 @@ SMALL, LARGE = segments._Segment(1, 1, 3), segments._Segment(2, 1, 900)
 )
 def test_place_in_the_structure(before, after):
     """Always the newest, never among the small ones that are merged every few rows."""
-    new = segments._Segment(1999, 1, 500)
-    structure = segments._Structure(b"\0\0\0\0", 7, [segments._Level(*level) for level in before])
-    found = segments._with_newest(structure, new)
+    new = Segment(1999, 1, 500)
+    structure = Structure(b"\0\0\0\0", 7, [Level(*level) for level in before])
+    found = with_newest(structure, new)
     assert [level.segments for level in found.levels] == [
         [new if one == "new" else one for one in level] for level in after
     ]
@@ -212,7 +219,7 @@ def test_place_in_the_structure(before, after):
 
 
 def test_small_segment_is_placed_as_fts5_does():
-    new = segments._Segment(1999, 1, 2)
-    levels = [segments._Level(1, [SMALL]), segments._Level(0, [LARGE])]
-    found = segments._with_newest(segments._Structure(b"\0\0\0\0", 7, levels), new)
+    new = Segment(1999, 1, 2)
+    levels = [Level(1, [SMALL]), Level(0, [LARGE])]
+    found = with_newest(Structure(b"\0\0\0\0", 7, levels), new)
     assert found.levels == [(1, [SMALL, new]), (0, [LARGE])]

@@ -15,10 +15,11 @@ from support.files import FTS_TABLES, query, raw
 
 from hermes_actor import limits
 from hermes_actor.engine.environment import Environment
-from hermes_actor.engine.index import large_texts
+from hermes_actor.engine.index import large_texts, work_aside
 from hermes_actor.engine.index.build_folder import BuildFailed, BuildHere
 from hermes_actor.engine.index.build_process import BuildProcess
-from hermes_actor.engine.index.segments import _read_structure, is_known_format
+from hermes_actor.engine.index.segments import is_known_format
+from hermes_actor.engine.index.structure import read_structure
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import IndexBehind, StorageError
@@ -141,7 +142,7 @@ def assert_index_is_true(path):
         query(path, f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
         # Of copies that did not come to their end nothing is left.
         with raw(path) as conn:
-            used = _read_structure(conn, table).numbers
+            used = read_structure(conn, table).numbers
         found = query(path, f"SELECT DISTINCT id >> 37 FROM {table}_data WHERE id > 10")
         assert {number for (number,) in found} == used
 
@@ -358,14 +359,14 @@ def test_close_does_not_wait_for_a_build(open_writer, path):
 
 
 def test_thread_that_fails_is_reported_and_tried_again(open_writer, path, monkeypatch):
-    writer, build, failures = open_writer(), large_texts.build, [MemoryError()]
+    writer, build, failures = open_writer(), work_aside.build, [MemoryError()]
 
     def failing(table, entries):
         if failures:
             raise failures.pop()
         return build(table, entries)
 
-    monkeypatch.setattr(large_texts, "build", failing)
+    monkeypatch.setattr(work_aside, "build", failing)
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
     with pytest.raises(Exception, match="message 1 cannot be indexed"):
         idle(writer)
@@ -511,7 +512,7 @@ def test_folder_that_cannot_be_made_is_a_failure_like_others(open_writer, apart,
     writer = open_writer(start_builder=BuildHere)
     run(writer, SessionCreate(id="s", source="cli", started_at=1.0), append(text("walrus")))
     with monkeypatch.context() as patch:
-        patch.setattr(large_texts.BuildFolder, "__enter__", refuse)
+        patch.setattr(work_aside.BuildFolder, "__enter__", refuse)
         work_off(writer)
     assert "message 1 (0.1 MB) is not indexed after 1 try" in writer.index.large_texts.state
     assert "Read-only file system" in writer.index.large_texts.state
@@ -572,7 +573,7 @@ def test_many_large_texts_do_not_pile_up(open_writer, path):
             run(writer, append(f"small {n} {k}"))
             idle(writer)
         for table in FTS_TABLES:
-            for level in _read_structure(writer.connection.conn, table).levels:
+            for level in read_structure(writer.connection.conn, table).levels:
                 pages = sum(segment.pages for segment in level.segments)
                 assert len(level.segments) < 16
                 assert len(level.segments) < 8 or pages < 1000

@@ -30,6 +30,11 @@ class Index:
         return None
 
     @property
+    def lag(self) -> int:
+        """Number of ids above the watermark, as of the last look at the newest one."""
+        return self.newest - self.watermark
+
+    @property
     def lag_is_urgent(self) -> bool:
         """True if indexing must go on between batches."""
         return False
@@ -77,6 +82,16 @@ class Index:
     def run_slice(self, seconds: float) -> bool:
         """Index for about *seconds*; returns True if more is left to do."""
         return False
+
+    def run_bulk_slice(self, leave: int = 0) -> float | None:
+        """Do a bounded part of indexing many messages aside; returns when the next part is due.
+
+        ``None``: what there is to index is left to slices.
+        """
+        return None
+
+    def wait_for_bulk(self, seconds: float) -> None:
+        """Return when there is something to do for :meth:`run_bulk_slice`, or after *seconds*."""
 
     def run_large_text_slice(self, *, idle: bool, wait: float = 0.0) -> float | None:
         """Do a bounded part of what large texts need; returns when the next part is due."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Self
 
 from hermes_actor.engine.index.build_script import Step, build_all
 from hermes_actor.engine.index.entries import Entry
-from hermes_actor.engine.index.segments import Built, UnknownFormat, build_steps, keep_texts
+from hermes_actor.engine.index.segments import Built, build_steps, keep_texts
+from hermes_actor.engine.index.structure import UnknownFormat
 from hermes_actor.sqlite import connect_alone
 
 if TYPE_CHECKING:

@@ -44,13 +44,14 @@ __all__ = [
     "newest_id",
     "note_schema",
     "settle_watermark",
+    "TEXT_BYTES",
 ]
 
 _log = logging.getLogger("hermes_actor.engine")
 
 
 # In bytes: LENGTH of a text counts characters, and only up to the first NUL.
-_LENGTH = (
+TEXT_BYTES = (
     "COALESCE(LENGTH(CAST(m.content AS BLOB)), 0) + COALESCE(LENGTH(CAST(m.tool_calls AS BLOB)), 0)"
 )
 
@@ -172,7 +173,7 @@ def _step(conn: Connection, watermark: int) -> int | None:
     """Return the last id of the next step: a few rows, fewer if they are large, at least one."""
     upper, size = None, 0
     for message_id, length in conn.execute(
-        f"SELECT id, {_LENGTH} FROM messages m WHERE id > ? ORDER BY id LIMIT ?",
+        f"SELECT id, {TEXT_BYTES} FROM messages m WHERE id > ? ORDER BY id LIMIT ?",
         (watermark, limits.INDEX_STEP_ROWS),
     ):
         # A large text is only noted here, which takes no time.
@@ -233,7 +234,7 @@ def _index(conn: Connection, tables: Sequence[str], above: int, through: int) ->
     for table in tables:
         # Rule 3. By id: FTS5 writes out a segment whenever an id goes back.
         missing = (
-            f"{rows} AND ({_LENGTH}) {{}} ?"
+            f"{rows} AND ({TEXT_BYTES}) {{}} ?"
             f" AND NOT EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = m.id) ORDER BY m.id"
         )
         try:

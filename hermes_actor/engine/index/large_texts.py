@@ -15,184 +15,29 @@ A process that fails costs its own text only: that is tried again, after longer 
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_actor import limits
 from hermes_actor.engine.health import failing_index
-from hermes_actor.engine.index.build_folder import BuildFolder
 from hermes_actor.engine.index.build_folder import remove_leftovers as remove_folders
-from hermes_actor.engine.index.entries import Entry, change, entries_of, entry_of
+from hermes_actor.engine.index.entries import Entry, change, entries_of
 from hermes_actor.engine.index.notes import has_notes, is_noted, remove_notes
-from hermes_actor.engine.index.segments import (
-    Built,
-    UnknownFormat,
-    build,
-    is_known_format,
-    is_staged,
-    place,
-    remove_leftovers,
-    stage,
-    unused_number,
-)
+from hermes_actor.engine.index.segments import is_known_format, remove_leftovers
+from hermes_actor.engine.index.structure import UnknownFormat
+from hermes_actor.engine.index.work_aside import TextWork, TextWorkApart, size_of
 from hermes_actor.errors import StorageError
 from hermes_actor.store.search.coverage import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hermes_actor.engine.environment import Builder, Environment
+    from hermes_actor.engine.environment import Environment
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
 __all__ = ["LargeTextIndexer"]
 
 _log = logging.getLogger("hermes_actor.engine")
-
-
-class _Work:
-    """Some texts in a thread, and then their segments on the way into the tables."""
-
-    is_apart = False
-    """True if a process of its own does it."""
-
-    def __init__(self, ids: list[int], parts: dict[str, list[Entry]]) -> None:
-        self.ids = ids
-        self.size = _size(parts)
-        self.finished = False
-        self.error: BaseException | None = None
-        self._parts = parts
-        self._built: list[tuple[str, Built]] = []
-        self._given_up = False
-        self._number: int | None = None
-        self._after = 0
-
-    def run(self) -> None:
-        """In the thread: build everything."""
-        try:
-            self._build()
-        except BaseException as error:
-            # Kept for the writer, which decides what it means: no caller waits for this thread.
-            self.error = error
-        # Last: as soon as it is set, the writer reads the rest without a lock. Each side sets its
-        # flag before it reads the other's, so one of the two closes what was built.
-        self.finished = True
-        if self._given_up:
-            self.give_up()
-
-    def _build(self) -> None:
-        for table, entries in self._parts.items():
-            # The only place to stop at: inside a row FTS5 cannot be interrupted.
-            if self._given_up:
-                break
-            self._built.append((table, build(table, entries)))
-
-    def give_up(self) -> None:
-        """Keep nothing. FTS5 cannot be interrupted: the thread ends with the text that it is at."""
-        self._given_up = True
-        if self.finished:
-            while self._built:
-                self._built.pop()[1].close()
-
-    def close(self) -> None:
-        """Like :meth:`give_up`, at the end of the writer's life."""
-        self.give_up()
-
-    def step(self, conn: Connection, env: Environment) -> bool:
-        """Do a bounded part inside the open transaction; whether it has been of use."""
-        table, built = self._built[0]
-        env.failpoint("aside.stage")
-        with failing_index():
-            if self._number is None:
-                self._number, self._after = unused_number(conn, table), 0
-            after = stage(conn, table, self._number, built, self._after, limits.ASIDE_STEP_BYTES)
-            if after is not None:
-                self._after = after
-                return True
-            # The copy took several transactions; its pages may have gone with a rebuild meanwhile.
-            if not is_staged(conn, table, self._number, built):
-                return False
-        # In the transaction that places. Nothing was locked while the thread worked, so this alone
-        # makes sure that the index gets the text of the message as it is (G4).
-        if any(entry_of(conn, table, entry.id) != entry for entry in built.entries()):
-            return False
-        env.failpoint("aside.place")
-        with failing_index():
-            place(conn, table, self._number, built)
-        # In memory before the commit: if that fails, the caller gives up all work, and the note,
-        # which is still there, begins it again.
-        self._number = None
-        self._built.pop(0)
-        built.close()
-        if not self._built:
-            # With the last table: a note that went earlier would let a search rely on an index that
-            # lacks the text (G4).
-            remove_notes(conn, self.ids, aside=True)
-        return True
-
-    @property
-    def is_placed(self) -> bool:
-        """True if the indexes have everything, once the open transaction is committed."""
-        return self.finished and not self._built
-
-
-class _WorkApart(_Work):
-    """A text that is too large for the memory of this process."""
-
-    is_apart = True
-
-    def __init__(
-        self, ids: list[int], parts: dict[str, list[Entry]], paths: StorePaths, env: Environment
-    ) -> None:
-        super().__init__(ids, parts)
-        self._folder = BuildFolder(paths)
-        self._env = env
-        self._builder: Builder | None = None
-        # Held from the check of _given_up to the start of the process: otherwise one could start
-        # just after give_up() has looked for one to kill.
-        self._starting = threading.Lock()
-        self._began, self._ended = False, threading.Event()
-
-    def run(self) -> None:
-        self._began = True
-        try:
-            super().run()
-        finally:
-            self._ended.set()
-
-    def _build(self) -> None:
-        tables = list(self._parts)
-        with self._folder as folder:
-            for table in tables:
-                # From here on the texts lie in the folder, and no longer in memory.
-                folder.add(table, self._parts.pop(table))
-            with self._starting:
-                if self._given_up:
-                    return
-                self._builder = self._env.start_builder(folder.path, self.size)
-            try:
-                self._builder.wait()
-            finally:
-                # After success as well, where it is harmless: no process stays, whatever happens.
-                self._builder.kill()
-            for table in tables:
-                # While the folder is there; what is open stays usable without it.
-                self._built.append((table, folder.open(table)))
-
-    def give_up(self) -> None:
-        """Keep nothing, and end the process at once."""
-        with self._starting:
-            self._given_up = True
-        if self._builder is not None and not self.finished:
-            self._builder.kill()
-        super().give_up()
-
-    def close(self) -> None:
-        """Also have the thread remove its folder: the actor is about to end."""
-        self.give_up()
-        # A thread that has not begun will see that it was given up before it starts a process.
-        if self._began:
-            self._ended.wait(limits.ASIDE_CLOSE_SECONDS)
 
 
 class _Failure(NamedTuple):
@@ -214,7 +59,7 @@ class LargeTextIndexer:
         """True if there may be something to do: a note, or work that waits for the writer."""
         self.refusal: str | None = None
         """Reason why texts cannot be indexed aside; idle time then indexes them in one piece."""
-        self._work: _Work | None = None
+        self._work: TextWork | None = None
         self._failures: dict[int, _Failure] = {}
         self._resume_at: float | None = None
         """Time when there is something to do, if all that is noted has failed and waits."""
@@ -329,7 +174,7 @@ class LargeTextIndexer:
             self._work = None
         return True
 
-    def _put_off(self, work: _Work, error: BaseException) -> None:
+    def _put_off(self, work: TextWork, error: BaseException) -> None:
         """Try this text again later; what else is noted goes on."""
         work.give_up()
         self._work = None
@@ -378,10 +223,10 @@ class LargeTextIndexer:
             remove_notes(conn, ids, aside=True)
             return True
         self.env.failpoint("aside.build")
-        if _size(parts) > limits.ASIDE_THREAD_BYTES:
-            self._work = _WorkApart(ids, parts, self.paths, self.env)
+        if size_of(parts) > limits.ASIDE_THREAD_BYTES:
+            self._work = TextWorkApart(ids, parts, self.paths, self.env)
         else:
-            self._work = _Work(ids, parts)
+            self._work = TextWork(ids, parts)
         # The thread alone holds the texts, and lets them go as soon as it can.
         del parts
         self.env.start(self._work.run)
@@ -400,11 +245,11 @@ class LargeTextIndexer:
             for table, entry in entries_of(conn, TABLES, message_id).items():
                 if entry.old != entry.new:
                     more.setdefault(table, []).append(entry)
-            if ids and _size(more) > limits.ASIDE_THREAD_BYTES:
+            if ids and size_of(more) > limits.ASIDE_THREAD_BYTES:
                 break
             ids.append(message_id)
             parts = more
-            if sum(_size({table: entries}) for table, entries in parts.items()) >= (
+            if sum(size_of({table: entries}) for table, entries in parts.items()) >= (
                 limits.ASIDE_STEP_BYTES
             ):
                 break
@@ -430,14 +275,6 @@ class LargeTextIndexer:
         return (n for (n,) in noted if n not in waiting)
 
 
-def _size(parts: dict[str, list[Entry]]) -> int:
-    """Return the bytes of text that the largest of the private tables takes."""
-    return max(
-        (sum(len(e.old or b"") + len(e.new or b"") for e in some) for some in parts.values()),
-        default=0,
-    )
-
-
 def _index_at_once(conn: Connection, ids: list[int], parts: dict[str, list[Entry]]) -> bool:
     for table, entries in parts.items():
         for entry in entries:
@@ -446,7 +283,7 @@ def _index_at_once(conn: Connection, ids: list[int], parts: dict[str, list[Entry
     return True
 
 
-def _explain(work: _Work) -> Exception:
+def _explain(work: TextWork) -> Exception:
     if isinstance(work.error, UnknownFormat):
         return work.error
     return StorageError(

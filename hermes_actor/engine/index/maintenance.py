@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hermes_actor import limits
 from hermes_actor.engine.health import IndexFailed, failing_index, may_be_the_index
 from hermes_actor.engine.index.base import Index
+from hermes_actor.engine.index.bulk import BulkIndexer
 from hermes_actor.engine.index.fulltext import (
     abandon_leftover,
     broken_parts,
@@ -33,7 +34,7 @@ from hermes_actor.engine.index.indexer import (
 )
 from hermes_actor.engine.index.large_texts import LargeTextIndexer
 from hermes_actor.engine.index.notes import has_notes, is_noted, settle, take_notes
-from hermes_actor.engine.index.segments import UnknownFormat, is_crowded
+from hermes_actor.engine.index.structure import UnknownFormat, is_crowded
 from hermes_actor.engine.maintenance import run_in_transaction
 from hermes_actor.engine.statement_limit import interruptible
 from hermes_actor.errors import (
@@ -69,7 +70,9 @@ class IndexMaintenance(Index):
         others_wait: Callable[[], bool],
     ) -> None:
         self.large_texts = LargeTextIndexer(connection.env, connection.paths)
+        self.bulk = BulkIndexer(connection.env)
         self.gaps = GapScan(connection)
+        self._may_be_crowded = False
         self._connection = connection
         self._checkpointer = checkpointer
         self._others_wait = others_wait
@@ -119,6 +122,7 @@ class IndexMaintenance(Index):
 
     def content_replaced(self) -> None:
         """Give up work on a content that is no longer in the file."""
+        self.bulk.give_up()
         self.large_texts.give_up()
         self.large_texts.forget_failures()
 
@@ -161,7 +165,7 @@ class IndexMaintenance(Index):
         return IndexStatus(
             watermark=self.watermark,
             newest=self.newest,
-            lag=max(0, self.newest - self.watermark),
+            lag=max(0, self.lag),
             rebuilds=self.rebuilds,
             aside=self.large_texts.state,
         )
@@ -176,7 +180,7 @@ class IndexMaintenance(Index):
         if self._connection.broken is not None:
             return False
         self.newest = newest_id(self._connection.conn)
-        return self.newest - self.watermark > limits.INDEX_LAG_URGENT_ROWS
+        return self.lag > limits.INDEX_LAG_URGENT_ROWS
 
     def pending_large_texts(self, through: int) -> set[int]:
         """Return messages up to *through* that searches lack because their text is large."""
@@ -235,6 +239,56 @@ class IndexMaintenance(Index):
         # A long run of slices writes as much as clients do, and idle time may not come for long.
         self._checkpointer.run_if_due(waiting=self._others_wait())
         return self._merge() or unsettled or watermark < newest
+
+    def run_bulk_slice(self, leave: int = 0) -> float | None:
+        """Do a bounded part of indexing many messages aside, except for the newest *leave*.
+
+        Returns after how many seconds the next part is due; ``None`` if slices are to index what
+        there is. Raises what :meth:`run_slice` raises.
+        """
+        connection, bulk = self._connection, self.bulk
+        # Tables that are to be rebuilt, or whose triggers are not passed over, are left to slices.
+        if connection.broken is not None or not self._defers():
+            bulk.give_up()
+            return None
+        # A copy is a segment more, and FTS5 would merge sixteen of them in one go.
+        if self._may_be_crowded:
+            self._may_be_crowded = self._merge()
+            return 0.0
+        try:
+            # Before the place of the one that is ready: its thread works during that.
+            self.newest = newest_id(connection.conn)
+            bulk.begin(connection.conn, self.watermark, self.newest - leave)
+            if not bulk.is_ready:
+                return limits.BULK_LOOK_SECONDS if bulk.is_working else None
+            self._begin(limits.OPEN_BUSY_SECONDS)
+            connection.env.failpoint("bulk.place")
+            through = bulk.place(connection.conn) if self._defers() else None
+            if through is None:
+                connection.roll_back()
+                return None
+            connection.commit(writes=through - self.watermark)
+        except IndexFailed as error:
+            bulk.give_up()
+            self._rebuild_after(error)
+            return 0.0
+        except sqlite3.Error as error:
+            bulk.give_up()
+            connection.roll_back()
+            raise connection.explain(error) from error
+        # After the commit: memory is never ahead of the file.
+        self.watermark, self._may_be_crowded = through, True
+        bulk.placed()
+        connection.env.failpoint("bulk.after")
+        self._checkpointer.run_if_due(waiting=self._others_wait())
+        return 0.0
+
+    def _defers(self) -> bool:
+        return self.damage is None and self._connection.authorizer.deferring
+
+    def wait_for_bulk(self, seconds: float) -> None:
+        """Return when there is something to do for :meth:`run_bulk_slice`, or after *seconds*."""
+        self.bulk.wait(seconds)
 
     def _retry_changed_texts(self, conn: Connection) -> None:
         """Forget failures of texts that were changed: they may be small now, or gone."""
@@ -358,6 +412,9 @@ class IndexMaintenance(Index):
 
     def run_idle_slice(self) -> float | None:
         """Index, repair, clean up and build, in the order of need; see :class:`Index`."""
+        pause = self.run_bulk_slice()
+        if pause is not None:
+            return pause
         if self.run_slice(limits.INDEX_SLICE_IDLE_SECONDS):
             return 0.0
         pause = self.retry_seconds = self.run_large_text_slice(idle=True)
@@ -424,6 +481,10 @@ class IndexMaintenance(Index):
         """
         while True:
             on_progress()
+            pause = self.run_bulk_slice()
+            if pause is not None:
+                self.wait_for_bulk(pause)
+                continue
             if self.run_slice(limits.INDEX_SLICE_IDLE_SECONDS) or self.fill_gaps():
                 continue
             pause = self.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
@@ -435,7 +496,8 @@ class IndexMaintenance(Index):
             self._connection.env.sleep(pause)
 
     def close(self) -> None:
-        """Give up work on large texts: the process that builds must not outlive the file."""
+        """Give up all work aside: the process that builds must not outlive the file."""
+        self.bulk.give_up()
         self.large_texts.close()
 
     # --- rebuilding ------------------------------------------------------------------------------
@@ -489,6 +551,7 @@ class IndexMaintenance(Index):
         connection.commit()
         self.watermark = nothing
         self.damage = None
+        self.bulk.give_up()
         # Its pages and numbers were of the tables that are gone.
         self.large_texts.give_up()
         conn.layout = None

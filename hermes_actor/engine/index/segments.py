@@ -21,12 +21,25 @@ out with the linked SQLite, once in a process.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hermes_actor.engine.index.build_script import Step, run_steps
 from hermes_actor.engine.index.entries import Entry, change
+from hermes_actor.engine.index.structure import (
+    STRUCTURE_ROW,
+    TOTALS_ROW,
+    Segment,
+    UnknownFormat,
+    packed,
+    read_structure,
+    read_totals,
+    with_newest,
+    write_structure,
+    write_totals,
+)
 from hermes_actor.sqlite import connect_alone, sqlite3
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import statements
@@ -37,203 +50,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Built",
-    "UnknownFormat",
     "build",
+    "build_rows",
     "build_steps",
-    "is_crowded",
     "is_known_format",
     "is_staged",
     "keep_texts",
     "place",
+    "place_rows",
     "remove_leftovers",
     "stage",
     "unused_number",
 ]
 
-_TOTALS_ROW, _STRUCTURE_ROW = 1, 10
 _NUMBER_SHIFT = 37
 """Pages of a segment have its number above this bit of their row id."""
 _OWN_NUMBERS = range(1999, 999, -1)
 """Numbers for copies. FTS5 knows 2,000 and begins with 1."""
-_MOST_LEVELS = 32
-"""FTS5 knows 64."""
-_OTHER_STRUCTURE = b"\xff\x00\x00\x01"
-"""Marks the structure record of a table without content, which ours are not."""
-_VERSION = 4
-
 _MANY_TOKENS = 1 << 40
 """More than any text has, so that what is removed can be taken off."""
-
-_SMALL_PAGES = 64
-"""A segment up to this size is like those that FTS5 itself makes of some rows."""
-_CROWD_SEGMENTS, _CROWD_PAGES = 8, 1_000
-"""More than these in one level would be merged in one go soon; pages are of 4 KiB."""
-_MOST_SEGMENTS = 16
-
-
-class UnknownFormat(Exception):
-    """The index does not look as this module knows it."""
-
-
-class _Segment(NamedTuple):
-    number: int
-    first: int
-    last: int
-
-    @property
-    def pages(self) -> int:
-        return self.last - self.first + 1
-
-
-class _Level(NamedTuple):
-    merging: int
-    """Number of segments, from the oldest on, that FTS5 is merging into the next level."""
-    segments: list[_Segment]
-
-
-class _Structure(NamedTuple):
-    cookie: bytes
-    written: int
-    levels: list[_Level]
-
-    @property
-    def numbers(self) -> set[int]:
-        return {segment.number for level in self.levels for segment in level.segments}
-
-
-# --- records ---------------------------------------------------------------------------------
-
-
-def _varints(data: bytes, offset: int = 0) -> Iterator[int]:
-    while offset < len(data):
-        # As SQLite writes them: seven bits in each byte, all eight in the ninth.
-        value = 0
-        for count in range(9):
-            if offset >= len(data):
-                raise UnknownFormat("a number ends too early")
-            byte = data[offset]
-            offset += 1
-            if count == 8:
-                value = value << 8 | byte
-            else:
-                value = value << 7 | byte & 0x7F
-                if byte < 0x80:
-                    break
-        yield value
-
-
-def _packed(*values: int) -> bytes:
-    out = bytearray()
-    for value in values:
-        # Eight bytes of seven bits; beyond that, numbers have another form. No count is so large.
-        if not 0 <= value < 1 << 56:
-            raise UnknownFormat(f"{value} is no count")
-        digits = [value & 0x7F]
-        while value := value >> 7:
-            digits.append(value & 0x7F | 0x80)
-        out += bytes(reversed(digits))
-    return bytes(out)
-
-
-def _read_structure(conn: Connection, table: str) -> _Structure:
-    if scalar(conn, f"SELECT v FROM {table}_config WHERE k = 'version'") != _VERSION:
-        raise UnknownFormat(f"{table} is of another version")
-    block = scalar(conn, f"SELECT block FROM {table}_data WHERE id = ?", (_STRUCTURE_ROW,))
-    # Four bytes of the cookie, which FTS5 compares with its settings and which stay as they are,
-    # and three counts at least.
-    if not isinstance(block, bytes) or len(block) < 7 or block[4:8] == _OTHER_STRUCTURE:
-        raise UnknownFormat(f"the structure of {table} is of another kind")
-    numbers = _varints(block, 4)
-    try:
-        count, segments, written = next(numbers), next(numbers), next(numbers)
-        levels = []
-        for _ in range(count):
-            merging, size = next(numbers), next(numbers)
-            found = [_Segment(next(numbers), next(numbers), next(numbers)) for _ in range(size)]
-            levels.append(_Level(merging, found))
-    except (StopIteration, RuntimeError) as error:
-        raise UnknownFormat(f"the structure of {table} ends too early") from error
-    # A record that does not come out even was misread. Better to leave large texts to FTS5 than to
-    # write such a reading back.
-    if segments != sum(len(level.segments) for level in levels) or any(True for _ in numbers):
-        raise UnknownFormat(f"the structure of {table} has another length")
-    return _Structure(block[:4], written, levels)
-
-
-def _write_structure(conn: Connection, table: str, structure: _Structure) -> None:
-    levels = structure.levels
-    numbers = [len(levels), sum(len(level.segments) for level in levels), structure.written]
-    for merging, segments in levels:
-        numbers += [merging, len(segments)]
-        for segment in segments:
-            numbers += segment
-    conn.execute(
-        f"UPDATE {table}_data SET block = ? WHERE id = ?",
-        (structure.cookie + _packed(*numbers), _STRUCTURE_ROW),
-    )
-
-
-def _read_totals(conn: Connection, table: str) -> tuple[int, int]:
-    """Number of rows and of tokens."""
-    block = scalar(conn, f"SELECT block FROM {table}_data WHERE id = ?", (_TOTALS_ROW,))
-    if not isinstance(block, bytes):
-        raise UnknownFormat(f"{table} has no totals")
-    # The record is empty until the first row comes.
-    rows, tokens, *more = [*_varints(block)] or [0, 0]
-    if more:
-        raise UnknownFormat(f"{table} has totals of several columns")
-    return rows, tokens
-
-
-def _write_totals(conn: Connection, table: str, rows: int, tokens: int) -> None:
-    sql = f"UPDATE {table}_data SET block = ? WHERE id = ?"
-    conn.execute(sql, (_packed(rows, tokens), _TOTALS_ROW))
-
-
-def _with_newest(structure: _Structure, segment: _Segment) -> _Structure:
-    """The structure with *segment* as the newest one; away from small ones, if it is not small.
-
-    FTS5 merges sixteen segments of one level in one go, and level 0 fills with every few rows. So
-    *segment* goes to the first level that has its like, and what is newer than that level goes
-    there before it: the order of all segments stays. Levels that are being merged stay as they are.
-    """
-    levels = [_Level(level.merging, [*level.segments]) for level in structure.levels]
-    if not levels:
-        levels = [_Level(0, [])]
-    if segment.pages <= _SMALL_PAGES:
-        # The newest of all: levels are listed newest first, segments in them oldest first.
-        levels[0].segments.append(segment)
-        return structure._replace(levels=levels)
-    # FTS5 merges level 0 into level 1. An empty level before both leaves them side by side.
-    if levels[0].merging and len(levels) < _MOST_LEVELS:
-        levels.insert(0, _Level(0, []))
-    elif len(levels) == 1:
-        levels.append(_Level(0, []))
-    target = 0
-    # Not beyond a level that is being merged: its output goes to the next one and must stay the
-    # older. Behind its own segments there is room, because a merge takes the oldest.
-    while target + 1 < len(levels) and not levels[target].merging:
-        target += 1
-        if any(one.pages >= segment.pages for one in levels[target].segments):
-            break
-    # From the oldest of these levels on, so that the order of all segments stays.
-    for newer in reversed(levels[:target]):
-        levels[target].segments.extend(newer.segments)
-        newer.segments.clear()
-    levels[target].segments.append(segment)
-    return structure._replace(levels=levels)
-
-
-def is_crowded(conn: Connection, table: str) -> bool:
-    """Return True if FTS5 would soon merge a large level in one go, or a level is full."""
-    return any(
-        len(segments) >= _MOST_SEGMENTS
-        or (
-            len(segments) >= _CROWD_SEGMENTS
-            and sum(segment.pages for segment in segments) >= _CROWD_PAGES
-        )
-        for _, segments in _read_structure(conn, table).levels
-    )
 
 
 # --- building --------------------------------------------------------------------------------
@@ -243,27 +78,32 @@ class Built:
     """A finished segment in a private database, and what else changes with it."""
 
     def __init__(
-        self, conn: Connection, entries: Callable[[], Iterable[Entry]], removed: int
+        self,
+        conn: Connection,
+        entries: Callable[[], Iterable[Entry]],
+        removed: int,
+        tokens: int = _MANY_TOKENS,
     ) -> None:
         """*entries* gives those whose texts were kept: one at a time, where they lie in a
         file, so that no more than one is in memory. *removed*: how many of them have an old text.
+        *tokens*: the total with which the build began.
         """
         self.entries = entries
         self._conn = conn
         sizes = dict(conn.execute("SELECT id, sz FROM t_docsize").fetchall())
         self.sizes: dict[int, bytes] = sizes
-        rows, tokens = _read_totals(conn, "t")
-        # The build began with these totals (build_steps); what differs from them is the change that
-        # this segment makes, which may be negative.
+        rows, after = read_totals(conn, "t")
+        # What differs from the totals at the beginning (build_steps) is the change that this
+        # segment makes, which may be negative.
         self.rows = rows - removed
-        self.tokens = tokens - _MANY_TOKENS
-        segments = [s for level in _read_structure(conn, "t").levels for s in level.segments]
+        self.tokens = after - tokens
+        segments = [s for level in read_structure(conn, "t").levels for s in level.segments]
         # Each would need a number, and a place in the order. A build makes one; more of them mean
         # that FTS5 works in another way than this module knows.
         if len(segments) > 1:
             raise UnknownFormat(f"{len(segments)} segments of one transaction")
         self._segment = segments[0] if segments else None
-        self.pages = scalar(conn, "SELECT COUNT(*) FROM t_data WHERE id > ?", (_STRUCTURE_ROW,))
+        self.pages = scalar(conn, "SELECT COUNT(*) FROM t_data WHERE id > ?", (STRUCTURE_ROW,))
 
     @property
     def extent(self) -> tuple[int, int] | None:
@@ -274,7 +114,7 @@ class Built:
         """Pages after the offset *after*, about *size* bytes of them, with their offsets."""
         base, pages = self._base, list[tuple[int, bytes]]()
         sql = "SELECT id, block FROM t_data WHERE id > ? ORDER BY id"
-        for row, block in self._conn.execute(sql, (max(base + after, _STRUCTURE_ROW),)):
+        for row, block in self._conn.execute(sql, (max(base + after, STRUCTURE_ROW),)):
             pages.append((row - base, block))
             size -= len(block)
             if size <= 0:
@@ -311,6 +151,20 @@ def build(table: str, entries: Sequence[Entry]) -> Built:
         raise
 
 
+def build_rows(table: str, rows: Sequence[tuple[int, bytes]]) -> Built:
+    """Build, in memory, one segment of new *rows*, ids and texts, in the order of their ids."""
+    conn = connect_alone()
+    try:
+        run_steps(conn, _table_steps(table))
+        conn.execute("BEGIN")
+        conn.executemany("INSERT INTO t(rowid, content) VALUES (?, CAST(? AS TEXT))", rows)
+        conn.execute("COMMIT")
+        return Built(conn, tuple, 0, tokens=0)
+    except BaseException:
+        conn.close()
+        raise
+
+
 def keep_texts(conn: Connection, entries: Iterable[Entry]) -> None:
     """Put the texts of *entries*, which must all be changes, into a private database."""
     conn.execute("CREATE TABLE texts (id INTEGER PRIMARY KEY, old BLOB, new BLOB)")
@@ -325,20 +179,17 @@ def build_steps(conn: Connection, table: str) -> list[Step]:
     """
     kept = conn.execute("SELECT id, old NOTNULL, new NOTNULL FROM texts ORDER BY id").fetchall()
     old = [row for row, has_old, _ in kept if has_old]
-    steps = [Step(statements(TABLES[table])[0].replace(f"IF NOT EXISTS {table} ", "t "))]
-    # One segment, whatever the texts are: nothing may be merged, or flushed between two rows.
-    for name, value in (("automerge", 0), ("crisismerge", 1_000), ("hashsize", 1 << 30)):
-        steps.append(Step(f"INSERT INTO t(t, rank) VALUES ('{name}', {value})"))
+    steps = _table_steps(table)
     # The table holds the old texts without having indexed them: to remove a row, FTS5 reads its
     # text and marks each word of it as deleted.
     steps.append(Step("BEGIN"))
     for row in old:
         steps += [
             Step("INSERT INTO t_content (id, c0) VALUES (?, CAST(? AS TEXT))", row, "old"),
-            Step(f"INSERT INTO t_docsize (id, sz) VALUES ({row}, x'{_packed(0).hex()}')"),
+            Step(f"INSERT INTO t_docsize (id, sz) VALUES ({row}, x'{packed(0).hex()}')"),
         ]
-    totals = _packed(len(old), _MANY_TOKENS).hex()
-    steps.append(Step(f"UPDATE t_data SET block = x'{totals}' WHERE id = {_TOTALS_ROW}"))
+    totals = packed(len(old), _MANY_TOKENS).hex()
+    steps.append(Step(f"UPDATE t_data SET block = x'{totals}' WHERE id = {TOTALS_ROW}"))
     # FTS5 has seen none of this: rows and totals were written past it.
     steps += [Step(sql) for sql in (*_forgetting("t"), "COMMIT", "BEGIN")]
     # By id, the delete of a row before its insert: when an id goes back, FTS5 writes a segment.
@@ -352,12 +203,21 @@ def build_steps(conn: Connection, table: str) -> list[Step]:
     return [*steps, Step("COMMIT")]
 
 
+def _table_steps(table: str) -> list[Step]:
+    """Create a table like *table*, which makes one segment of a transaction, whatever it holds."""
+    steps = [Step(statements(TABLES[table])[0].replace(f"IF NOT EXISTS {table} ", "t "))]
+    # Nothing may be merged, or flushed between two rows.
+    for name, value in (("automerge", 0), ("crisismerge", 1_000), ("hashsize", 1 << 30)):
+        steps.append(Step(f"INSERT INTO t(t, rank) VALUES ('{name}', {value})"))
+    return steps
+
+
 # --- putting into place ----------------------------------------------------------------------
 
 
 def unused_number(conn: Connection, table: str) -> int:
     """A number for a segment that neither the index nor a leftover of a copy has."""
-    used = _read_structure(conn, table).numbers
+    used = read_structure(conn, table).numbers
     for number in _OWN_NUMBERS:
         if number not in used and not _pages_of(conn, table, number):
             return number
@@ -401,14 +261,7 @@ def place(conn: Connection, table: str, number: int, built: Built) -> None:
     The caller has compared the texts and made sure that all pages are there. Raises
     :class:`UnknownFormat` if the index is not as it should be; nothing may be committed then.
     """
-    if built.extent is not None:
-        # Now, not with the pages: so what a crash leaves is in one table, and known by its number.
-        conn.executemany(
-            f"INSERT INTO {table}_idx (segid, term, pgno) VALUES (?, ?, ?)",
-            ((number, term, leaf) for term, leaf in built.index()),
-        )
-        structure = _with_newest(_read_structure(conn, table), _Segment(number, *built.extent))
-        _write_structure(conn, table, structure)
+    _add_segment(conn, table, number, built)
     # Into the tables behind the index: through FTS5 the text would be indexed again.
     for entry in built.entries():
         if entry.old is not None:
@@ -423,9 +276,41 @@ def place(conn: Connection, table: str, number: int, built: Built) -> None:
                 f"INSERT INTO {table}_docsize (id, sz) VALUES (?, ?)",
                 (entry.id, built.sizes[entry.id]),
             )
+    _add_totals(conn, table, built)
+
+
+def place_rows(
+    conn: Connection, table: str, built: Built, rows: Sequence[tuple[int, bytes]]
+) -> None:
+    """Copy *built*, which is of new *rows*, into the index, all of it in the open transaction.
+
+    The caller has made sure that no row of the index has one of these ids. Raises
+    :class:`UnknownFormat` if the index is not as it should be; nothing may be committed then.
+    """
+    number = unused_number(conn, table)
+    stage(conn, table, number, built, 0, sys.maxsize)
+    _add_segment(conn, table, number, built)
+    conn.executemany(f"INSERT INTO {table}_content (id, c0) VALUES (?, CAST(? AS TEXT))", rows)
+    conn.executemany(f"INSERT INTO {table}_docsize (id, sz) VALUES (?, ?)", built.sizes.items())
+    _add_totals(conn, table, built)
+
+
+def _add_segment(conn: Connection, table: str, number: int, built: Built) -> None:
+    if built.extent is None:
+        return
+    # Now, not with the pages: so what a crash leaves is in one table, and known by its number.
+    conn.executemany(
+        f"INSERT INTO {table}_idx (segid, term, pgno) VALUES (?, ?, ?)",
+        ((number, term, leaf) for term, leaf in built.index()),
+    )
+    structure = with_newest(read_structure(conn, table), Segment(number, *built.extent))
+    write_structure(conn, table, structure)
+
+
+def _add_totals(conn: Connection, table: str, built: Built) -> None:
     # Added, not set: other rows were indexed since the build began.
-    rows, tokens = _read_totals(conn, table)
-    _write_totals(conn, table, rows + built.rows, tokens + built.tokens)
+    rows, tokens = read_totals(conn, table)
+    write_totals(conn, table, rows + built.rows, tokens + built.tokens)
     _forget_structure(conn, table)
 
 
@@ -454,7 +339,7 @@ def remove_leftovers(conn: Connection, table: str, pages: int) -> bool:
     They cost room and nothing else: the index does not know of them.
     """
     # No copy may be under way: its pages would look the same.
-    used = _read_structure(conn, table).numbers
+    used = read_structure(conn, table).numbers
     above = min(_OWN_NUMBERS) << _NUMBER_SHIFT
     first = f"SELECT id >> {_NUMBER_SHIFT} FROM {table}_data WHERE id >= ? ORDER BY id LIMIT 1"
     while (number := scalar(conn, first, (above,))) in used:
@@ -485,11 +370,14 @@ def _is_known(table: str) -> bool:
     """Change an index in both ways, turn by turn, and compare the two after each turn."""
     texts = {n: f"row {n} " + " ".join(f"w{n * k}" for k in range(600)) for n in range(1, 9)}
     turns = [*texts.items(), (2, "other words"), (3, None), (9, "row 9")]
+    many = [(n, f"row {n} of many w{n * 60 % 7}".encode()) for n in range(10, 50)]
     made = []
     for aside in (False, True):
         conn, held, found = connect_alone(), dict[int, bytes](), list[Any]()
         conn.execute(statements(TABLES[table])[0])
         for turn, (row, text) in enumerate(turns):
+            if turn == 4:
+                _add_many(conn, table, many, aside=aside)
             entry = Entry(row, held.get(row), None if text is None else text.encode())
             # In turns, so that each way has to find and to change the work of the other.
             if aside and turn % 2:
@@ -504,8 +392,22 @@ def _is_known(table: str) -> bool:
         conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
         conn.close()
         made.append(found)
-    # Not only equal but right: eight rows, without 2 and 3, and with 9.
-    return made[0] == made[1] and len(made[0][-1][0]) == len(texts) - 1
+    # Not only equal but right: eight rows, without 2 and 3, and with 9, and the many.
+    return made[0] == made[1] and len(made[0][-1][0]) == len(texts) - 1 + len(many)
+
+
+def _add_many(
+    conn: Connection, table: str, rows: Sequence[tuple[int, bytes]], *, aside: bool
+) -> None:
+    if not aside:
+        for row, text in rows:
+            change(conn, table, Entry(row, None, text))
+        return
+    built = build_rows(table, rows)
+    conn.execute("BEGIN")
+    place_rows(conn, table, built, rows)
+    conn.execute("COMMIT")
+    built.close()
 
 
 def _change_aside(conn: Connection, table: str, entry: Entry) -> None:
