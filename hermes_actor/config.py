@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from hermes_actor.errors import BadConfig
 from hermes_actor.settings import Setting
 
-__all__ = ["Config", "Unset", "load"]
+__all__ = ["Config", "Unset", "load", "mentions"]
 
 T = TypeVar("T")
 
@@ -96,6 +96,21 @@ def load(home: Path, *sections: str) -> Config:
         return Config(path, _expand(values, "", unset, {}), list(unset))
     except RecursionError as error:
         raise BadConfig(f"{path} is nested too deeply") from error
+
+
+def mentions(home: Path, *keys: str) -> bool:
+    """Return True if the settings of *home* have one of *keys* anywhere, or cannot be read.
+
+    A whole file is parsed for a section that most homes have; this asks for the key alone.
+    """
+    try:
+        data = _read(home / "config.yaml")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    names = "|".join(map(re.escape, keys))
+    return re.search(rf"\b(?:{names})['\"]?\s*:".encode(), data) is not None
 
 
 def _read(path: Path) -> bytes:

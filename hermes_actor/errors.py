@@ -23,7 +23,11 @@
     │   ├── TitleInUse, TopicLinked, UnknownSession, SessionEnded
     │   ├── TurnBusy          another holder has the turn of the conversation (names it)
     │   ├── TurnLost          the turn that the change was made under has ended
-    │   └── NotFound, Conflict  a row of an agent store is missing, or another one is in the way
+    │   ├── TurnRequired      the settings ask for a turn, and the change was made under none
+    │   ├── NotFound          a row of an agent store is missing
+    │   └── Conflict          another row of an agent store is in the way
+    │       ├── KeyReplaced     a value was encrypted with a key that was replaced
+    │       └── KeyChanging     … or that is being replaced
     ├── Busy                  a foreign program holds SQLite's write lock
     ├── DeadlineExceeded      the caller's timeout ended before the change was taken
     │   └── LeaseLost         a transaction was rolled back through no fault of its holder
@@ -54,12 +58,15 @@ __all__ = [
     "CannotOpen", "CannotRead", "Closed", "Conflict", "ConstraintFailed", "Damaged",
     "DeadlineExceeded",
     "DiskFull", "DiskIOError", "Executed", "HandoffFailed", "HermesActorError",
-    "IncompatibleFormat", "IncompatibleProtocol", "IndexBehind", "KeyReused", "LeaseLost",
+    "IncompatibleFormat", "IncompatibleProtocol", "IndexBehind", "KeyChanging", "KeyReplaced",
+    "KeyReused",
+    "LeaseLost",
     "MissingDriver",
     "NotADatabase", "NotAllowed", "NotConfigured", "NotFound", "NotRunning", "OpenError",
     "OutcomeUnknown",
     "PermissionDenied", "ReadOnly", "RequestError", "SessionEnded", "SpawnFailed", "SqlError",
     "StateChanged", "StorageError", "TitleInUse", "TopicLinked", "TurnBusy", "TurnLost",
+    "TurnRequired",
     "UnknownProvider", "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge",
     "WrongKind", "by_code",
     "cannot_use", "from_sqlite", "is_storage_failure", "missing_session", "without_origin",
@@ -261,12 +268,33 @@ class TurnLost(RequestError, code="turn-lost"):
     """
 
 
+class TurnRequired(RequestError, code="turn-required"):
+    """The settings let no program write this conversation without a turn: nothing was written.
+
+    Take one with :meth:`SessionDB.turn`, and pass it to the call. ``turns.required`` asks for it.
+    """
+
+
 class NotFound(RequestError, LookupError, code="not-found"):
     """An agent store has no such row in this scope. The message names it."""
 
 
 class Conflict(RequestError, code="conflict"):
     """Another row has what must be unique, or the row is not as the change expects."""
+
+
+class KeyReplaced(Conflict, code="key-replaced"):
+    """A value was encrypted with a key that ``secrets rekey`` has replaced; nothing was changed.
+
+    Not for a process whose key is in the key file: it takes the new one. Load the new key.
+    """
+
+
+class KeyChanging(Conflict, code="key-changing"):
+    """``secrets rekey`` is replacing the key that a value was encrypted with; nothing was changed.
+
+    An ``AgentStore`` waits for its end by itself.
+    """
 
 
 class Busy(HermesActorError, sqlite3.OperationalError, code="busy"):

@@ -22,6 +22,7 @@ POINTS = (
     "sync.before", "sync.after",
     "checkpoint.before", "checkpoint.after", "index.slice", "index.after",
     "aside.build", "aside.stage", "aside.place", "aside.after",
+    "bulk.build", "bulk.place", "bulk.after",
     "drain.begin", "drain.away", "close.before", "close.after", "drain.closed",
     "handoff.start", "handoff.ready", "handoff.closed", "handoff.given", "handoff.stay",
     "successor.start", "successor.inherit", "successor.serving", "successor.notified",

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from hermes_actor.errors import CannotOpen, PermissionDenied
 
 __all__ = [
-    "StorePaths", "check_not_hijacked", "check_ownership", "columns_of_orphan", "default_db_path",
-    "default_home", "is_gone", "readable", "resolve_paths", "socket_address", "socket_path",
-    "state_folder", "stores_below",
+    "StorePaths", "attach_record",
+    "check_not_hijacked", "check_ownership", "columns_of_orphan", "default_db_path",
+    "default_home", "is_gone", "readable", "resolve_paths", "state_folder", "stores_below",
 ]  # fmt: skip
 
 
@@ -34,6 +33,15 @@ def state_folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "").strip()
     base = Path(state) if state else Path.home() / ".local" / "state"
     return base / "hermes-actor"
+
+
+def attach_record(home: Path) -> Path:
+    """The file that says that programs of *home* were attached, if they were."""
+    # Late: loading it takes 3 ms, a tenth of the import of a client, which needs no record.
+    from hashlib import blake2b
+
+    digest = blake2b(os.fsencode(home), digest_size=8).hexdigest()
+    return state_folder() / "attached" / f"{digest}.json"
 
 
 class StorePaths(NamedTuple):
@@ -68,8 +76,19 @@ class StorePaths(NamedTuple):
         return self.folder / "owner.lock"
 
     @property
+    def address(self) -> Path:
+        """Record of where the socket of the owner is; see :mod:`hermes_actor.system.sockets`."""
+        return self.folder / "address"
+
+    @property
     def sock(self) -> Path:
+        """The socket of an owner of an earlier build, and of one that was asked for it."""
         return self.folder / "sock"
+
+    @property
+    def sock_wanted(self) -> Path:
+        """Left by a client that does not reach the owner at its address."""
+        return self.folder / "sock-wanted"
 
     @property
     def start_lock(self) -> Path:
@@ -179,48 +198,3 @@ def check_ownership(paths: StorePaths) -> None:
 def columns_of_orphan(log: Path) -> Path:
     """Beside a saved WAL: in which order the columns of its tables stand."""
     return log.with_name(log.name.replace(".orphan-wal.", ".orphan-columns."))
-
-
-_MAX_PATH_BYTES = 100
-"""The kernel allows a few more; macOS has 104."""
-
-_DESCRIPTORS = Path("/proc/self/fd")
-
-
-def socket_path(paths: StorePaths) -> Path:
-    """Return the path of the socket: in the folder, unless that is too long for a socket.
-
-    Linux reaches any folder through a descriptor. Elsewhere a private folder among the temporary
-    files stands in, named by the identity of the real one.
-    """
-    if _is_short(paths.sock) or _DESCRIPTORS.exists():
-        return paths.sock
-    import tempfile  # costs more than this whole module, and is rarely needed
-
-    found = paths.folder.stat()
-    stand_in = Path(tempfile.gettempdir()) / f"ha-{found.st_dev:x}-{found.st_ino:x}"
-    stand_in.mkdir(mode=0o700, exist_ok=True)
-    kept = stand_in.lstat()
-    if not stat.S_ISDIR(kept.st_mode) or kept.st_uid != found.st_uid or kept.st_mode & 0o077:
-        raise PermissionDenied(f"{stand_in} is not a private folder of uid {found.st_uid}")
-    return stand_in / "sock"
-
-
-@contextlib.contextmanager
-def socket_address(paths: StorePaths, name: str = "sock") -> Iterator[str]:
-    """An address for ``bind`` or ``connect`` that is valid inside the block."""
-    path = socket_path(paths).with_name(name)
-    if path.is_symlink():
-        raise PermissionDenied(f"{path} is a symbolic link; it is not followed")
-    if _is_short(path):
-        yield str(path)
-        return
-    folder = os.open(paths.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        yield f"{_DESCRIPTORS}/{folder}/{name}"
-    finally:
-        os.close(folder)
-
-
-def _is_short(path: Path) -> bool:
-    return len(os.fsencode(path)) <= _MAX_PATH_BYTES

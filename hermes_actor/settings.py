@@ -15,15 +15,15 @@ from hermes_actor import limits
 __all__ = [
     "ACTOR_DRAIN_SECONDS", "ACTOR_IDLE_EXIT", "ACTOR_PRIVATE_SQL", "ACTOR_RESCUE",
     "ACTOR_RESUME_COMMAND", "ACTOR_SECRETS_KEY_FILE", "ACTOR_UPGRADE", "AGENTS_DSN", "ALL",
-    "ATTACH_REQUIRED", "ATTACH_TIER",
-    "BACKUP_KEEP", "GATEWAY_RESUME_SCOPE",
+    "ATTACH_CHATS", "ATTACH_REQUIRED", "ATTACH_TIER",
+    "BACKUP_KEEP", "GATEWAY_MERGE_DOUBLED_ROWS", "GATEWAY_RESUME_SCOPE",
     "GATEWAY_WRITE_SESSIONS_JSON", "MEMORY_MIN_MESSAGES", "OWN_SECTIONS",
     "RESUME_DISPLAY", "RESUME_EXCHANGES", "RESUME_MAX_ASSISTANT_CHARS",
     "RESUME_MAX_ASSISTANT_LINES", "RESUME_MAX_USER_CHARS", "RESUME_SKIP_TOOL_ONLY",
     "SEARCH_MAX_CONCURRENCY", "SEARCH_TIMEOUT", "SESSIONS_WRITE_JSONL",
     "STORE_CONNECT_TIMEOUT", "STORE_DSN",
     "STORE_POOL_SIZE", "STORE_PROVIDER", "STORE_SIMILARITY", "STORE_STATEMENT_TIMEOUT",
-    "STORE_SYNCHRONOUS_COMMIT", "TITLES_ENABLED", "Setting", "unknown_keys",
+    "STORE_SYNCHRONOUS_COMMIT", "TITLES_ENABLED", "TURNS_REQUIRED", "Setting", "unknown_keys",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -106,6 +106,25 @@ def _text(key: str, default: str = "", *, meaning: str) -> Setting[str]:
     return Setting(key, default, parse, "a text", None, meaning)
 
 
+def _sources(key: str, *, meaning: str) -> Setting[frozenset[str]]:
+    def parse(value: Any) -> frozenset[str]:
+        if isinstance(value, list):
+            if not all(isinstance(one, str) and one.strip() for one in value):
+                raise ValueError
+            return frozenset(one.strip() for one in value)
+        word = str(value).strip().lower()
+        if word in _TRUE:
+            return frozenset({"*"})
+        if word in _FALSE:
+            return frozenset()
+        if isinstance(value, str) and word:
+            return frozenset({value.strip()})
+        raise ValueError
+
+    allowed = "true, false, or a list of sources"
+    return Setting(key, frozenset(), parse, allowed, None, meaning)
+
+
 ACTOR_IDLE_EXIT = _number(
     "actor.idle_exit",
     limits.IDLE_EXIT_SECONDS,
@@ -171,6 +190,13 @@ ATTACH_REQUIRED = _flag(
     False,
     meaning="`true`: programs of an attached hermes-agent open no store if they are not "
     "attached, after an update for example; else they warn.",
+)
+ATTACH_CHATS = _word(
+    "attach.chats",
+    ("host", "routes"),
+    "host",
+    meaning="`routes`: the gateway of an attached hermes-agent 0.14.0 keeps its chats in the "
+    "store, where a reset is one change; `host`: in its own `sessions.json`.",
 )
 STORE_PROVIDER = _text(
     "sessiondb.provider",
@@ -284,6 +310,18 @@ SESSIONS_WRITE_JSONL = _flag(
     True,
     meaning="Whether transcript files are kept beside the store of a gateway.",
 )
+GATEWAY_MERGE_DOUBLED_ROWS = _flag(
+    "gateway.merge_doubled_rows",
+    False,
+    meaning="`true`: a user message that a gateway stores with the id of its platform, and the "
+    "agent without one, is one row. True without this key where hermes-agent is attached. Read "
+    "when a store is opened for writing.",
+)
+TURNS_REQUIRED = _sources(
+    "turns.required",
+    meaning="Sources, such as `[telegram, discord]`, whose conversations are written under a "
+    "[turn](how-to/gateway.md#turns) only; `true`: all. Read when a store is opened for writing.",
+)
 BACKUP_KEEP = _whole(
     "updates.backup_keep",
     5,
@@ -295,7 +333,7 @@ ALL: tuple[Setting[Any], ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Setting)
 )
 
-OWN_SECTIONS = ("actor", "attach", "sessiondb")
+OWN_SECTIONS = ("actor", "attach", "sessiondb", "turns")
 """Sections that are ours alone; the others belong to the agent, which has keys of its own there."""
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_actor.store.schema_features import SchemaFeatures
+    from hermes_actor.write_rules import WriteRules
 
 __all__ = [
     "WAL_RESET_FIXED", "Connection", "connect_alone", "connect_reader", "connect_writer",
@@ -43,6 +44,8 @@ class Connection(sqlite3.Connection):
     layout_cookie: int = -1
     layout_checked: bool = False
     identity: tuple[int, ...] | None = None
+    rules: WriteRules | None = None
+    """Of the settings of its home, on the connection of a writer; ``None`` is none."""
 
     _pid = 0
 

@@ -382,6 +382,19 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
     "message.once.turn": ops.MessageOnce(
         session_id="s1", message_key="tg-5", message=FULL_ROW, turn=7
     ),
+    "session.reopen.turn": ops.SessionReopen(id="s1", turn=7, at=TIME),
+    "session.prompt.turn": ops.SessionPrompt(id="s1", system_prompt=TEXT, turn=7, at=TIME),
+    "session.tokens.turn": ops.SessionTokens(id="s1", started_at=TIME, input_tokens=1, turn=7),
+    "session.title.turn": ops.SessionTitle(id="s1", title=TEXT, turn=7, at=TIME),
+    "message.append.turn-at": ops.MessageAppend(session_id="s1", message=ROW, turn=7, at=TIME),
+    "messages.replace.turn-at": ops.MessagesReplace(
+        session_id="s1", messages=[], turn=7, at=TIME
+    ),
+    "message.once.turn-at": ops.MessageOnce(
+        session_id="s1", message_key="tg-5", message=ROW, turn=7, at=TIME
+    ),
+    "route.change.turn-at": ops.RouteChange(scope="s", key="k", set="{}", turn=7, at=TIME),
+    "messages.clear.turn": ops.MessagesClear(session_id="s1", turn=7, at=TIME),
     "transcript.mark": ops.TranscriptMark(
         folder="/home/sessions", session_id="s1", last_id=9, lines=3, bytes=1000
     ),
@@ -410,6 +423,7 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
         ],
         settings={"foreign_keys": 1, "secure_delete": "fast"}, lastrowid=2**53 + 1,
     ),
+    "sql.run.changes": ops.SqlRun(steps=[ops.SqlStep(sql="SELECT changes()")], changes=3),
     "sql.lease": ops.SqlLease(lease=4),
     "stage.part": ops.StagePart(key=1, part=0, data=b""),
     "stage.part.full": ops.StagePart(key=1, part=1, data=bytes(range(256))),
@@ -435,6 +449,9 @@ AGENT_OPERATIONS: dict[str, ops.Operation[Any]] = {
         table="instructions", rows=[{"key": "rules", "content": "", "updated_at": NOW}],
         agent_id="main", mode="upsert", returning=True,
     ),
+    "agents.put.sealed": agents.AgentsPut(
+        table="agent_secrets", rows=[SECRET], agent_id="main", key_id="0123456789abcdef"
+    ),
     "agents.patch": agents.AgentsPatch(table="agents", key={}, set={"name": None}),
     "agents.patch.full": agents.AgentsPatch(
         table="schedules", key={"schedule_id": "s1"}, set={"next_run_at": NOW}, agent_id="main",
@@ -445,6 +462,9 @@ AGENT_OPERATIONS: dict[str, ops.Operation[Any]] = {
     "agents.replace": agents.AgentsReplace(
         table="agent_secrets", key={}, rows=[SECRET], agent_id="main"
     ),
+    "agents.replace.sealed": agents.AgentsReplace(
+        table="agent_secrets", key={}, rows=[SECRET], agent_id="main", key_id="0123456789abcdef"
+    ),
     "agents.compare": agents.AgentsCompare(items=[agents.Comparison(
         table="agent_secrets", agent_id="main", key=SECRET, column="value_ciphertext", old="a:b:c",
         new="d:e:f",
@@ -453,11 +473,17 @@ AGENT_OPERATIONS: dict[str, ops.Operation[Any]] = {
         table="agent_secrets", agent_id="main", key=SECRET, column="value_ciphertext", old="a:b:c",
         new="d:e:f",
     )], complete=True),
+    "agents.compare.keys": agents.AgentsCompare(
+        items=[], complete=True, old_key_id="0123456789abcdef", new_key_id="fedcba9876543210"
+    ),
     "agents.provision": agents.AgentsProvision(agent_id="main", now=NOW, agent={"name": TEXT}),
     "agents.provision.full": agents.AgentsProvision(
         agent_id="main", now=NOW, agent={"workspace_dir": "/srv/main"},
         sessions=[{"session_id": "inbox"}], sandboxes=[{"alias": "default"}],
         channels=[{"channel_type": "telegram"}], instructions=[{"key": "rules"}], owner="u1",
+    ),
+    "agents.provision.sealed": agents.AgentsProvision(
+        agent_id="main", now=NOW, agent={}, channels=[], key_id="0123456789abcdef"
     ),
     "agents.remove": agents.AgentsRemove(agent_id="main"),
     "agents.own": agents.AgentsOwn(agent_id="main", user_id="u1", now=NOW),

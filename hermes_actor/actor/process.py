@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from hermes_actor import exit_codes, limits
 from hermes_actor.actor.handoff.receiver import PredecessorLink, check_file
+from hermes_actor.actor.listener import ask_for_socket, place_of, record_place
 from hermes_actor.actor.readiness import Readiness
 from hermes_actor.actor.sd_notify import ServiceManager
 from hermes_actor.actor.server import Server
@@ -31,7 +32,7 @@ from hermes_actor.engine.ownership import OwnerLock
 
 # Imported now: after an update of the files on disk a running actor must not import a mixture.
 from hermes_actor.engine.startup import migrations  # noqa: F401
-from hermes_actor.errors import AlreadyOwned, HermesActorError
+from hermes_actor.errors import AlreadyOwned, HermesActorError, cannot_use
 from hermes_actor.paths import check_ownership
 from hermes_protocol.features import SESSIONS
 
@@ -91,16 +92,19 @@ def serve(
     try:
         check_ownership(paths)
         lock = _acquire(paths, manager, listener)
+        # After the lock: a second actor that finds it taken must not rotate the log of the first.
+        if to_log:
+            _open_log_of_owner(paths, lock)
     except AlreadyOwned as error:
-        # The starter connects once more: the other actor may just have begun.
+        # The starter connects once more: the other actor may just have begun. If it has not, it is
+        # out of reach for the starter.
+        if ready_fd is not None:
+            ask_for_socket(paths)
         starter.report_failed(error)
         return exit_codes.ALREADY_RUNNING
     except HermesActorError as error:
         starter.report_failed(error)
         return exit_codes.REFUSED
-    # After the lock: a second actor that finds it taken must not rotate the log of the first.
-    if to_log:
-        _open_log(paths)
     return _run(
         paths,
         lock,
@@ -120,7 +124,7 @@ def _acquire(
 
     Raises :class:`AlreadyOwned` at once if there is no manager.
     """
-    began = time.monotonic()
+    began, is_recorded = time.monotonic(), False
     while True:
         try:
             return OwnerLock.acquire(paths)
@@ -128,6 +132,11 @@ def _acquire(
             if not manager.is_there:
                 raise
             manager.phase(f"waiting: {error}")
+            if listener is not None and not is_recorded:
+                # Clients go to the manager's from now on. The owner notices, and drains.
+                with contextlib.suppress(OSError):
+                    record_place(paths, place_of(listener, paths))
+                    is_recorded = True
             if listener is not None and time.monotonic() - began > limits.OWNED_SECONDS:
                 reject_pending(listener, error)
         # Tried again and not waited for: a flock that blocks has no time limit, and the clients at
@@ -137,9 +146,9 @@ def _acquire(
 
 def succeed(paths: StorePaths, settings: Settings, channel: int) -> int:
     """Take over from the actor at the other end of *channel*; return the exit code."""
-    _open_log(paths)
     predecessor = PredecessorLink(channel)
     try:
+        _open_log(paths)
         # Before receive(), which reports ready: the old actor closes the file for this build only
         # after the check has passed (G12).
         check_file(paths)
@@ -209,8 +218,19 @@ class PrivateLogHandler(RotatingFileHandler):
         return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
+def _open_log_of_owner(paths: StorePaths, lock: OwnerLock) -> None:
+    try:
+        _open_log(paths)
+    except HermesActorError:
+        lock.release()  # before the report: the next attempt must not meet this process
+        raise
+
+
 def _open_log(paths: StorePaths) -> None:
-    handler = PrivateLogHandler(paths.log, maxBytes=limits.LOG_MAX_BYTES, backupCount=3)
+    try:
+        handler = PrivateLogHandler(paths.log, maxBytes=limits.LOG_MAX_BYTES, backupCount=3)
+    except OSError as error:
+        raise cannot_use(paths.db, paths.log, error) from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)

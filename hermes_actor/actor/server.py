@@ -29,13 +29,14 @@ from hermes_actor.actor.connections import ConnectionSet
 from hermes_actor.actor.gate import Gate
 from hermes_actor.actor.handoff.coordinator import HandoffCoordinator
 from hermes_actor.actor.interfaces import Resources
-from hermes_actor.actor.listener import bind, remove_socket
+from hermes_actor.actor.listener import SocketFile, bind, place_of, record_place
+from hermes_actor.actor.listener_beside import ListenerBeside
 from hermes_actor.actor.mailbox import Mailbox
 from hermes_actor.actor.metrics import Metrics
 from hermes_actor.actor.outbox import Backlog, Unflushed
 from hermes_actor.actor.readiness import Readiness
 from hermes_actor.actor.sd_notify import ServiceManager
-from hermes_actor.actor.socket_activation import drain_if_socket_replaced, socket_id
+from hermes_actor.actor.socket_activation import drain_if_socket_replaced
 from hermes_actor.actor.status import ForeignWriters, StatusReporter
 from hermes_actor.actor.tasks import call, repeat
 from hermes_actor.actor.timers import (
@@ -49,7 +50,7 @@ from hermes_actor.actor.writer_thread import WriterThread
 from hermes_actor.build import build_id
 from hermes_actor.engine.change_log import ChangeLog
 from hermes_actor.engine.jobs import Outcome
-from hermes_actor.errors import ActorBroken, HandoffFailed, OutcomeUnknown
+from hermes_actor.errors import ActorBroken, HandoffFailed, HermesActorError, OutcomeUnknown
 from hermes_actor.recovery.scratch import remove_leftovers
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, PhaseReport
@@ -213,7 +214,15 @@ class Server:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._ends)
         remove_leftovers(self.paths)
         build_id()  # now: after an update the files are no longer the code that runs
-        trio.run(self._main)
+        try:
+            # Before the file is opened: a client that finds no listener would start a second actor.
+            listener = self._listener or bind(self.paths)
+        except HermesActorError as error:
+            _log.error("no client could reach this actor: %s", error)
+            self._lock.release()
+            self._readiness.fail(error)
+            return exit_codes.REFUSED
+        trio.run(self._main, listener)
         for number in self._ends:
             # Not a handler: the interpreter drops those while it ends, and a signal that comes
             # then would spoil a proper end.
@@ -225,7 +234,7 @@ class Server:
             self._readiness.fail(self.failure)
         return exit_codes.OK if self.failure is None else exit_codes.REFUSED
 
-    async def _main(self) -> None:
+    async def _main(self, listener: socket.socket) -> None:
         self._token = trio.lowlevel.current_trio_token()
         # Not in __init__: some of these read the clock of the running loop, or need its token.
         self._gate = Gate()
@@ -251,9 +260,12 @@ class Server:
             connections=self._connections,
             handoffs=self._handoffs,
         )
-        # Before the file is opened: a client that finds no listener would start a second actor.
-        listener = self._listener or bind(self.paths)
-        at_path = socket_id(self.paths)
+        file = SocketFile(place_of(listener, self.paths))
+        if self._listener is not None:
+            # It may come from a build that listens beside the file, and does not say so.
+            with contextlib.suppress(OSError):
+                record_place(self.paths, file.place)
+        self._beside = ListenerBeside(self.paths)
         with trio.open_signal_receiver(*self._ends) as signals:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -262,19 +274,19 @@ class Server:
                 for number in self._early_signals:
                     self.drain(signal.Signals(number).name)
                 nursery.start_soon(self._follow_signals, signals)
-                for name, step in self._periodic(at_path).items():
+                for name, step in self._periodic(file).items():
                     nursery.start_soon(repeat, name, step)
                 handed_over = await self._serve_periods(listener)
                 nursery.cancel_scope.cancel()
         # A predecessor that may take back needs the socket.
         kept = handed_over or self._keep_socket or self._handoffs.predecessor_continues
-        if not kept and socket_id(self.paths) == at_path:
-            remove_socket(self.paths)
+        if not kept:
+            file.remove()
         listener.close()
+        # A successor listens there by now, and its socket stays.
+        self._beside.close()
 
-    def _periodic(
-        self, at_path: tuple[int, int] | None
-    ) -> dict[str, Callable[[], Awaitable[float]]]:
+    def _periodic(self, file: SocketFile) -> dict[str, Callable[[], Awaitable[float]]]:
         """Return the periodic steps, by the name that the log has for each."""
         idle_watch = IdleWatch(
             self.paths,
@@ -290,8 +302,9 @@ class Server:
             "the search for foreign writers": self._refresh_foreign_writers,
             "the expiry of requests": partial(expire_requests, self._mailbox, self._unflushed),
             "the check of the socket": partial(
-                drain_if_socket_replaced, self.paths, self._lock, at_path, self.drain
+                drain_if_socket_replaced, self.paths, self._lock, file, self.drain
             ),
+            "the check for a second socket": self._beside.check,
         }
         if (seconds := self._manager.tick_seconds) is not None:
             steps["the watchdog"] = partial(
@@ -393,7 +406,10 @@ class Server:
 
     async def receive(self, listener: socket.socket) -> None:
         """Accept clients until cancelled."""
-        await self._connections.accept(listener, self._nursery)
+        accept = self._connections.accept
+        async with trio.open_nursery() as accepting:
+            accepting.start_soon(accept, listener, self._nursery)
+            accepting.start_soon(self._beside.accept_with, accept, self._nursery)
 
     async def _drain_on_writer_failure(self, thread: WriterThread) -> None:
         """End an actor whose writer has stopped by itself."""

@@ -15,8 +15,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_actor import limits
+from hermes_actor.actor.listener import (
+    SocketFile,
+    is_recorded_elsewhere,
+    place_of,
+    record_place,
+)
 from hermes_actor.actor.replies import reject
-from hermes_actor.paths import socket_address, socket_path
+from hermes_actor.system.sockets import connect_to
 
 if TYPE_CHECKING:
     from hermes_actor.engine.ownership import OwnerLock
@@ -27,7 +33,6 @@ __all__ = [
     "drain_if_socket_replaced",
     "passed_listener",
     "path_is_kept",
-    "socket_id",
     "reject_pending",
 ]
 
@@ -88,15 +93,13 @@ def verify_listener(listener: socket.socket | None, paths: StorePaths) -> socket
     try:
         # By connecting, not by comparing inodes: the file of a socket and its listener have
         # different ones. The probe ends at once; the actor will accept it and find it closed.
-        with socket_address(paths) as address, socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)
-            probe.connect(address)
+        connect_to(place_of(listener, paths)).close()
     except BlockingIOError:
         pass  # so many clients wait already
     except OSError as error:
         _log.warning(
             "no client reaches the service manager's socket at %s: %s; the actor creates its own",
-            paths.sock,
+            place_of(listener, paths),
             error,
         )
         listener.close()
@@ -123,28 +126,19 @@ def reject_pending(listener: socket.socket, error: BaseException) -> None:
                 sock.sendall(reject(error))
 
 
-def socket_id(paths: StorePaths) -> tuple[int, int] | None:
-    """Return the identity of the socket file at the path; ``None`` if there is none."""
-    try:
-        found = socket_path(paths).lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 async def drain_if_socket_replaced(
-    paths: StorePaths,
-    lock: OwnerLock,
-    at_path: tuple[int, int] | None,
-    drain: Callable[[str], None],
+    paths: StorePaths, lock: OwnerLock, file: SocketFile, drain: Callable[[str], None]
 ) -> float:
-    """Drain when the actor's socket is no longer at its path: new clients would not find it.
+    """Drain when the actor's socket is no longer where clients look: new ones would not find it.
 
     If the lock file is gone as well, the writer decides (R3).
     """
     with contextlib.suppress(OSError):
         held, found = os.fstat(lock.fileno()), paths.owner_lock.stat()
         # The lock file first: while it is in place, the home is, and only the socket was replaced.
-        if os.path.samestat(held, found) and socket_id(paths) != at_path:
-            drain("its socket was replaced")
+        if os.path.samestat(held, found):
+            if not file.is_in_place or is_recorded_elsewhere(paths, file.place):
+                drain("its socket was replaced")
+            else:
+                record_place(paths, file.place)  # the record alone may have been removed
     return limits.HOME_CHECK_SECONDS

@@ -20,6 +20,7 @@ from hermes_actor.engine import jobs
 from hermes_actor.engine.loop import serve
 from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import HermesActorError
+from hermes_actor.write_settings import rules_or_default
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import Phase, PhaseReport
 
@@ -120,6 +121,7 @@ class WriterThread:
                 rescues=self._rescues,
                 private_sql=self._private_sql,
                 kind=self._kind,
+                rules=rules_or_default(self.paths.db.parent),
             )
             self._set_phase(PhaseReport(Phase.RECOVERING))
             self._recover(writer)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ParamSpec, SupportsInt, TypeVar
+import time
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsInt, TypedDict, TypeVar
 
 from hermes_actor.errors import Closed
 from hermes_actor.store.queries import Query
@@ -12,7 +13,7 @@ from hermes_protocol.operations import Operation
 if TYPE_CHECKING:
     from hermes_actor.client.interfaces import ReaderPort, WriterPort
 
-__all__ = ["Methods", "token_of"]
+__all__ = ["Fenced", "Methods", "fenced", "token_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,6 +22,19 @@ R = TypeVar("R")
 def token_of(turn: SupportsInt | None) -> int:
     """Return the token of a turn; 0 for a change without one."""
     return 0 if turn is None else int(turn)
+
+
+class Fenced(TypedDict, total=False):
+    """The fields of a change that is made under a turn, and carries no time of its own."""
+
+    turn: int
+    at: float
+
+
+def fenced(turn: SupportsInt | None) -> Fenced:
+    """Return the token of a turn and the present time; nothing for a change without a turn."""
+    token = token_of(turn)
+    return {"turn": token, "at": time.time()} if token else {}
 
 
 class Methods:

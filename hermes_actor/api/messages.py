@@ -6,7 +6,7 @@ import time
 from typing import Any, SupportsInt
 
 import hermes_protocol.operations as ops
-from hermes_actor.api.base import Methods, token_of
+from hermes_actor.api.base import Methods, fenced, token_of
 from hermes_actor.api.change import Change, change
 from hermes_actor.store import message_codec as _codec
 from hermes_actor.store import queries
@@ -93,17 +93,18 @@ class MessageMethods(Methods):
             TurnLost: the turn has ended, and nothing was written.
         """
         rows = _codec.transcript_rows(time.time(), messages)
-        return Change(
-            ops.MessagesReplace(session_id=session_id, messages=rows, turn=token_of(turn))
-        )
+        return Change(ops.MessagesReplace(session_id=session_id, messages=rows, **fenced(turn)))
 
     @change
-    def clear_messages(self, session_id: str) -> Change[None]:
+    def clear_messages(self, session_id: str, *, turn: SupportsInt | None = None) -> Change[None]:
         """Remove the transcript of a session and set its counters to zero.
 
         The session stays. An unknown id changes nothing.
+
+        Raises:
+            TurnLost: *turn* was given and has ended.
         """
-        return Change(ops.MessagesClear(session_id=session_id))
+        return Change(ops.MessagesClear(session_id=session_id, **fenced(turn)))
 
     def get_messages(self, session_id: str) -> list[Row]:
         """Return every message in the order of insertion, content and tool calls decoded.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsInt, TypedDict, Unpack
 
 import hermes_protocol.operations as ops
 from hermes_actor import limits
-from hermes_actor.api.base import Methods, token_of
+from hermes_actor.api.base import Methods, fenced, token_of
 from hermes_actor.api.change import Change, change, no_result
 from hermes_actor.errors import Closed, RequestError
 from hermes_actor.ids import new_session_id
@@ -169,14 +169,25 @@ class SessionMethods(Methods):
         return self._submit(ops.TurnSteal(session_id=session_id))
 
     @change
-    def reopen_session(self, session_id: str) -> Change[None]:
-        """Clear time and reason of the end of a session. An unknown id changes nothing."""
-        return Change(ops.SessionReopen(id=session_id), no_result)
+    def reopen_session(self, session_id: str, *, turn: SupportsInt | None = None) -> Change[None]:
+        """Clear time and reason of the end of a session. An unknown id changes nothing.
+
+        Raises:
+            TurnLost: *turn* was given and has ended.
+        """
+        return Change(ops.SessionReopen(id=session_id, **fenced(turn)), no_result)
 
     @change
-    def update_system_prompt(self, session_id: str, system_prompt: str) -> Change[None]:
-        """Overwrite the system prompt of a session. An unknown id changes nothing."""
-        return Change(ops.SessionPrompt(id=session_id, system_prompt=system_prompt), no_result)
+    def update_system_prompt(
+        self, session_id: str, system_prompt: str, *, turn: SupportsInt | None = None
+    ) -> Change[None]:
+        """Overwrite the system prompt of a session. An unknown id changes nothing.
+
+        Raises:
+            TurnLost: *turn* was given and has ended.
+        """
+        operation = ops.SessionPrompt(id=session_id, system_prompt=system_prompt, **fenced(turn))
+        return Change(operation, no_result)
 
     @change
     def update_token_counts(
@@ -198,6 +209,8 @@ class SessionMethods(Methods):
         billing_mode: str | None = None,
         api_call_count: int = 0,
         absolute: bool = False,
+        *,
+        turn: SupportsInt | None = None,
     ) -> Change[None]:
         """Add token counts and cost to a session. A missing session is created as ``unknown``.
 
@@ -206,6 +219,10 @@ class SessionMethods(Methods):
 
         Args:
             absolute: Set the counters and the cost in place of adding to them.
+            turn: The turn under which they are booked; see :meth:`turn`.
+
+        Raises:
+            TurnLost: the turn has ended, and nothing was booked.
         """
         return Change(
             ops.SessionTokens(
@@ -227,6 +244,7 @@ class SessionMethods(Methods):
                 billing_base_url=billing_base_url,
                 billing_mode=billing_mode,
                 model=model,
+                turn=token_of(turn),
             )
         )
 
@@ -245,7 +263,9 @@ class SessionMethods(Methods):
         return title_text.sanitize_title(title)
 
     @change
-    def set_session_title(self, session_id: str, title: str | None) -> Change[bool]:
+    def set_session_title(
+        self, session_id: str, title: str | None, *, turn: SupportsInt | None = None
+    ) -> Change[bool]:
         """Clean a title by :meth:`sanitize_title` and set it; ``None`` clears it.
 
         A title is unique among all sessions that have one.
@@ -255,9 +275,11 @@ class SessionMethods(Methods):
 
         Raises:
             TitleInUse: another session has it (a ``ValueError``).
+            TurnLost: *turn* was given and has ended.
             ValueError: it is too long.
         """
-        return Change(ops.SessionTitle(id=session_id, title=self.sanitize_title(title)))
+        clean = self.sanitize_title(title)
+        return Change(ops.SessionTitle(id=session_id, title=clean, **fenced(turn)))
 
     def get_session_title(self, session_id: str) -> str | None:
         """Return the title of a session; ``None`` if it has none, or there is no such session."""

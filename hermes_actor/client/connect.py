@@ -25,8 +25,8 @@ from hermes_actor.errors import (
     SpawnFailed,
     cannot_use,
 )
-from hermes_actor.paths import socket_address
 from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.system.sockets import connect_to, recorded_socket
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.framing import FrameError
 
@@ -164,16 +164,17 @@ def silent_actor(paths: StorePaths, pid: int | None, since: float, effect: str) 
 
 def connect_once(paths: StorePaths) -> socket.socket:
     """Return a connected, non-blocking socket, or raise the ``OSError`` of the try. Never waits."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # A full backlog would make a blocking connect wait; a non-blocking one fails with EAGAIN.
-        sock.setblocking(False)
-        with socket_address(paths) as address:
-            sock.connect(address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    recorded = recorded_socket(paths)
+    if recorded is not None:
+        try:
+            return connect_to(recorded)
+        except BlockingIOError:
+            raise  # its backlog is full: it is there
+        except OSError:
+            # A leftover, or a place that only others reach.
+            if recorded == paths.sock:
+                raise
+    return connect_to(paths.sock)
 
 
 def dial(paths: StorePaths, deadline: float) -> socket.socket:

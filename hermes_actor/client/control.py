@@ -36,8 +36,8 @@ from hermes_protocol.framing import FrameError
 from hermes_protocol.status import Status
 
 __all__ = [
-    "ControlConnection", "ask_status", "call", "has_owner", "look", "request_handoff",
-    "running_actor", "stop_actor",
+    "ControlConnection", "StatusWatch", "ask_status", "call", "has_owner", "look",
+    "request_handoff", "running_actor", "stop_actor",
 ]  # fmt: skip
 
 _STATUS_SECONDS = 5.0
@@ -156,7 +156,7 @@ def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> Status | 
     cannot be read by this build.
     """
     try:
-        data = call(paths, lambda n: wire.StatusRequest(ask=n), timeout, name="status")
+        data = call(paths, _status_request, timeout, name="status")
     except NotRunning:
         return None
     except OutcomeUnknown as error:
@@ -164,6 +164,14 @@ def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> Status | 
         if isinstance(error.__cause__, DeadlineExceeded):
             raise error.__cause__ from None
         return None
+    return _status_of(paths, data)
+
+
+def _status_request(number: int) -> wire.StatusRequest:
+    return wire.StatusRequest(ask=number)
+
+
+def _status_of(paths: StorePaths, data: bytes) -> Status:
     try:
         # Not msgspec's: older actors quote a path that is not UTF-8 as half a surrogate pair.
         return Status.from_document(json.loads(data))
@@ -176,17 +184,64 @@ def ask_status(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> Status | 
 def look(paths: StorePaths) -> Status | str:
     """Return the status of the actor, or in words why there is none. Starts none, raises nothing.
 
-    For views that look again and again.
+    For a view that looks once; see :class:`StatusWatch` for one that looks again and again.
     """
+    return _looked(paths, lambda: ask_status(paths) or "not running")
+
+
+def _looked(paths: StorePaths, ask: Callable[[], Status | str]) -> Status | str:
     if lock_holder(paths) is None:
         # To connect could start one: a service manager may hold the socket.
         return "not running"
     try:
-        return ask_status(paths) or "not running"
+        return ask()
     except (DeadlineExceeded, OSError):
         return "not answering"
     except HermesActorError as error:
         return str(error)
+
+
+class StatusWatch:
+    """Looks at the actor of a store again and again, over a connection that is kept.
+
+    A look over a connection of its own costs the actor five times as much: it is the loop that
+    answers writers, too, which takes in a client and says Welcome. For one thread at a time.
+    """
+
+    def __init__(self, paths: StorePaths) -> None:
+        self._paths = paths
+        self._connection: ControlConnection | None = None
+
+    def look(self) -> Status | str:
+        """Return what :func:`look` does."""
+        seen = _looked(self._paths, self._ask)
+        if isinstance(seen, str):
+            # Late answers and half-read frames go with their connection.
+            self.close()
+        return seen
+
+    def close(self) -> None:
+        """Close the connection; a later look opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _ask(self) -> Status | str:
+        deadline = time.monotonic() + _STATUS_SECONDS
+        while True:
+            is_kept = self._connection is not None
+            try:
+                if self._connection is None:
+                    self._connection = ControlConnection(self._paths, deadline, name="status")
+                data = self._connection.call(_status_request, deadline)
+                return _status_of(self._paths, data)
+            except (NotRunning, OutcomeUnknown) as error:
+                self.close()
+                if isinstance(error.__cause__, DeadlineExceeded):
+                    raise error.__cause__ from None
+                # The connection may be that of an actor that has handed over since the last look.
+                if not is_kept:
+                    return "not running"
 
 
 def has_owner(paths: StorePaths) -> bool:

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -133,6 +134,23 @@ def start_lock(
 
 
 def _spawn(paths: StorePaths, deadline: float, kind: str, idle_exit: float | None) -> None:
+    try:
+        _spawn_once(paths, deadline, kind, idle_exit, _run_in_scope)
+    except _NotInScope:
+        _spawn_once(paths, deadline, kind, idle_exit, lambda *_: False)
+
+
+class _NotInScope(Exception):
+    """A scope seemed to be made, and nothing has run in it."""
+
+
+def _spawn_once(
+    paths: StorePaths,
+    deadline: float,
+    kind: str,
+    idle_exit: float | None,
+    run_apart: Callable[[StorePaths, list[str], float, dict[str, Any]], bool],
+) -> None:
     # Objects from the first moment, not numbers: what an interrupt loses is closed with them.
     ready, child_end = socket.socketpair()
     with ready:
@@ -150,7 +168,7 @@ def _spawn(paths: StorePaths, deadline: float, kind: str, idle_exit: float | Non
                 "pass_fds": (child_end.fileno(),), "start_new_session": True, "umask": 0o077,
             }  # fmt: skip
             starter = None
-            if not _run_in_scope(paths, command, deadline, how):
+            if not run_apart(paths, command, deadline, how):
                 starter = _begin(paths, command, how)
         try:
             # The copy of the child's end is closed here: only then the end of the actor ends the
@@ -159,6 +177,12 @@ def _spawn(paths: StorePaths, deadline: float, kind: str, idle_exit: float | Non
             if starter is not None:
                 starter.wait()  # it has left the actor behind, as its last act
             reap_when_ended(actor)
+        except SpawnFailed as error:
+            # Where SIGCHLD is ignored, as a program may have inherited it, every child seems to end
+            # with 0, also a systemd-run that makes no scope.
+            if starter is None and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+                raise _NotInScope from error
+            raise
         finally:
             if starter is not None and starter.poll() is None:
                 # It has not come that far. What it starts serves the next call.

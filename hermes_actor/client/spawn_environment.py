@@ -21,7 +21,7 @@ __all__ = ["actor_environment", "interpreter_variables"]
 _KEPT: tuple[str, ...] = (
     "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ",
     "HERMES_ACTOR_IDLE_EXIT", "HERMES_ACTOR_DRAIN_SECONDS", "HERMES_ACTOR_PRIVATE_SQL",
-    "HERMES_ACTOR_RESCUE", "XDG_STATE_HOME",
+    "HERMES_ACTOR_RESCUE", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
 )  # fmt: skip
 
 

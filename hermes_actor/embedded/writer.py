@@ -21,6 +21,7 @@ from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import ActorBroken, AlreadyOwned, Closed, HermesActorError, NotAllowed
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.fork import inside
+from hermes_actor.write_settings import rules_or_default
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.operations import Operation, SqlReply, SqlRun
 
@@ -251,6 +252,7 @@ class EmbeddedWriter:
                 others_wait=self._queue.waiting,
                 on_epoch=self._lock.describe,
                 kind=self._kind,
+                rules=rules_or_default(self.paths.db.parent),
             )
         except BaseException as error:
             self._stopped = error

@@ -23,7 +23,12 @@ from hermes_actor.engine.kinds import KINDS
 from hermes_actor.engine.meta_table import file_id, get_internal, has_meta_tables, set_internal
 from hermes_actor.engine.retry import is_busy, retry_busy
 from hermes_actor.engine.startup.open_database import open_database
-from hermes_actor.engine.startup.orphaned_files import save_orphans
+from hermes_actor.engine.startup.orphaned_files import (
+    columns_of_rows,
+    describe_wal,
+    save_orphans,
+    save_wal,
+)
 from hermes_actor.engine.startup.recovery import (
     clear_failed_sync,
     has_failed_sync,
@@ -45,6 +50,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import is_gone
 from hermes_actor.sqlite import Connection, primary_code, sqlite3
+from hermes_actor.write_rules import NO_RULES, WriteRules
 from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
@@ -87,6 +93,7 @@ class WriteConnection:
         anchored: bool = False,
         rescues: bool = True,
         kind: str = SESSIONS,
+        rules: WriteRules = NO_RULES,
     ) -> None:
         """Open the file and read where the order of changes stands.
 
@@ -94,6 +101,7 @@ class WriteConnection:
         takes long while the file is opened; *timeout* is for foreign locks meanwhile. *anchored*:
         closing must not be the last close of the file. *rescues*: save the whole database if it is
         removed or replaced while it is open. *kind* is that of a file that does not say its own.
+        *rules* are those of the settings.
         Raises the errors of :func:`open_database`.
         """
         self.paths = paths
@@ -103,6 +111,7 @@ class WriteConnection:
         self.commit_no = 0
         self.swept_through = 0
         self.checkpoints = CheckpointState()
+        self._rules = rules
         self.guard = FileIdentityGuard(paths, env)
         self.health = StorageHealth(paths)
         self.leave_by = float("inf")
@@ -166,6 +175,7 @@ class WriteConnection:
         # For connections of programs: was there a foreign commit since their snapshot?
         conn.create_function("hermes_actor_foreign_commit", 0, lambda: self.last_foreign_commit)
         conn.set_authorizer(self.authorizer)
+        conn.rules = self._rules
         self._connections += 1
         try:
             ((page_bytes,),) = conn.execute("PRAGMA page_size").fetchall()
@@ -208,7 +218,7 @@ class WriteConnection:
             # Before writing, too: a commit beside a foreign WAL or shared memory harms others.
             # Not again right after the last commit: a replacement needs longer than that.
             if self.env.monotonic() > self._recheck_files_at and not self.guard.intact():
-                self._files_replaced(None)
+                self._files_replaced()
             if may_share:
                 self._share_sync()
             # Before it begins: inside, SQLite ignores some of them.
@@ -352,7 +362,7 @@ class WriteConnection:
             # After the commit and before the acknowledgement: a file that was replaced between the
             # check in begin() and the commit took this change along, and no reader will see it.
             if not self.guard.intact():
-                self._files_replaced(commit_no)
+                self._files_replaced()
             self._recheck_files_at = self.env.monotonic() + limits.LOOK_AGAIN_SECONDS
             self.checkpoints.wrote(
                 writes, self.env.monotonic(), self.env.size(self._wal) // self._frame_bytes, changes
@@ -558,21 +568,19 @@ class WriteConnection:
         if unless_home_is_gone and (not self.recovered or is_gone(self.paths.db.parent)):
             return
         if not self.guard.intact():
-            self._files_replaced(None)
+            self._files_replaced()
 
-    def _files_replaced(self, commit_no: int | None) -> None:
+    def _files_replaced(self) -> None:
         """Save what only the unlinked files hold and stop.
 
-        Returns only if just the WAL was unlinked, no other program has written, and all of it,
-        *commit_no* included, is in the database again.
+        Returns only if just the WAL was unlinked, no other program has written, and all of it, a
+        change that was just committed included, is in the database again.
         """
         self.sync_each_commit()
         # Asked first: a checkpoint of the WAL changes the database, by this process itself.
         unwritten = self.guard.unchanged_since_checkpoint()
         if unwritten and self._checkpoint_unlinked_wal():
-            _log.warning("the WAL of %s was removed; all of it is in the file again", self.paths.db)
-            if commit_no is None or self.commit_no == commit_no:
-                return
+            return
         saved = save_orphans(
             self.guard,
             self.paths,
@@ -585,16 +593,19 @@ class WriteConnection:
         # Opened together with the new database, the stale WAL would put its pages into that file.
         with contextlib.suppress(OSError):
             self.guard.unlink_stale_wal()
-        cause = ActorBroken(f"{self.paths.db} {saved}")
+        raise self._stop_replaced(ActorBroken(f"{self.paths.db} {saved}"))
+
+    def _stop_replaced(self, cause: HermesActorError) -> OutcomeUnknown:
         self.mark_broken(cause, exit_codes.FILES_REPLACED)
-        raise OutcomeUnknown(str(cause))
+        return OutcomeUnknown(str(self.broken))
 
     def _checkpoint_unlinked_wal(self) -> bool:
         """Move every frame of the unlinked WAL into the database and reopen it.
 
         Returns False if that is impossible. A reader can stop a checkpoint half-way: SQLite then
         skips every page that has changed since, and the database is whole only together with its
-        WAL. So readers are waited for.
+        WAL. So readers are waited for. Breaks the writer and raises :class:`OutcomeUnknown`, with
+        the WAL saved, if the database cannot be opened again or lacks a change.
         """
         try:
             if not checkpoint_whole_wal(self.conn, self.env, limits.UNLINKED_WAL_SECONDS):
@@ -604,15 +615,29 @@ class WriteConnection:
             _log.error("the unlinked WAL of %s cannot be checkpointed: %s", self.paths.db, error)
             self.break_on_io_error(error)
             return False
-        self._close_connections()
-        self._forget_connection()
-        try:
-            self.conn = self._open()
-            self.run_startup_recovery(self.env.monotonic() + limits.OPEN_BUSY_SECONDS)
-        except (sqlite3.Error, HermesActorError) as error:
-            self.mark_broken(self.explain(error), exit_codes.FILES_REPLACED)
-            raise OutcomeUnknown(str(self.broken)) from error
-        return True
+        wal, epoch, commit_no = self.guard.wal, self.epoch, self.commit_no
+        columns = columns_of_rows(self.conn)
+        with self.guard.keep(wal):
+            self._close_connections()
+            self._forget_connection()
+            cause: HermesActorError | None = None
+            try:
+                self.conn = self._open()
+                self.run_startup_recovery(self.env.monotonic() + limits.OPEN_BUSY_SECONDS)
+            except (sqlite3.Error, HermesActorError) as error:
+                cause = self.explain(error)
+            # That a checkpoint was complete is what the shared memory says, and programs that saw
+            # no lock of this one may have written there. What the file says is asked instead.
+            if cause is None and self.commit_no == commit_no:
+                _log.warning(
+                    "the WAL of %s was removed; all of it is in the file again", self.paths.db
+                )
+                return True
+            saved = save_wal(self.paths, epoch, wal, columns)
+        text = describe_wal(saved, self.checkpoints.changes_in_wal)
+        if cause is not None:
+            _log.error("%s cannot be opened again: %s", self.paths.db, cause)
+        raise self._stop_replaced(cause or ActorBroken(f"{self.paths.db} {text}"))
 
     # --- the end ---------------------------------------------------------------------------------
 

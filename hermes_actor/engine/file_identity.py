@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class FileIdentityGuard:
         self._watched = tuple(map(str, (paths.db, paths.wal, paths.shm, paths.owner_lock)))
         self._known: tuple[object, ...] | None = None
         self._after_checkpoint: object = None
+        self._moved: _Moves | None = None
         self._shared_memory: int | None = None
         self._seen: tuple[object, _Moves] | None = None
 
@@ -133,6 +135,7 @@ class FileIdentityGuard:
         self._after_checkpoint = _stamp(self._watched[0])
         moves = self._moves()
         self._seen = moves and (self._after_checkpoint, moves)
+        self._moved = moves
 
     def unchanged_since_checkpoint(self) -> bool:
         """Return True if only the WAL is missing and no other program has written the database."""
@@ -144,7 +147,32 @@ class FileIdentityGuard:
             and self._env.size(self._watched[1]) == 0
             and self._after_checkpoint is not None
             and _stamp(self._watched[0]) == self._after_checkpoint
+            and self._only_own_moves()
         )
+
+    def _only_own_moves(self) -> bool:
+        """Return True if no other program says that it has moved frames of the WAL.
+
+        One that closes the file takes it for its own, without locks in the shared memory, if the
+        locks of this process are lost. It may then count the frames of a WAL that has begun again
+        since, and a checkpoint would skip as many of the new ones.
+        """
+        moved, now = self._moved, self._moves()
+        if moved is None or now is None or now.done == bytes(4):
+            return True
+        return (now.salt, now.done) == (moved.salt, moved.done)
+
+    @contextlib.contextmanager
+    def keep(self, identity: object) -> Iterator[None]:
+        """Keep an unlinked WAL for the time of a block, though SQLite closes it."""
+        source = descriptor_of(identity)
+        # SQLite locks no bytes of a WAL, so there are none that closing this could drop (G6).
+        kept = None if source is None else os.dup(source)
+        try:
+            yield
+        finally:
+            if kept is not None:
+                os.close(kept)
 
 
 _INDEX_HEADER_BYTES = 136

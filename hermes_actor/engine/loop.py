@@ -271,19 +271,41 @@ class _Loop:
         with contextlib.suppress(Busy):  # retried after the next batch
             writer.index.run_large_text_slice(idle=False)
         # Before lag_is_urgent, which reads it again: the difference is what was written since.
-        newest = writer.index.newest
-        if not writer.index.lag_is_urgent:
+        index = writer.index
+        newest, urgent = index.newest, index.lag_is_urgent
+        if not urgent:
             self._owed = 0
+            # Until it is urgent, clients do not wait for the threads that index aside.
+            if index.lag > limits.INDEX_LAG_ASIDE_ROWS:
+                index.run_bulk_slice(limits.INDEX_LAG_ASIDE_ROWS)
             return
         # From here on the lag may not grow: as many rows are indexed as are written.
-        self._owed += max(0, writer.index.newest - newest)
-        # However much is owed, clients come next (G13); later batches make up for the rest.
-        enough = self._clock() + limits.INDEX_SLICE_IDLE_SECONDS
-        while self._owed > 0 and self._clock() < enough:
-            before = writer.index.watermark
-            writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+        self._owed += max(0, index.newest - newest)
+        self._pay_debt()
+
+    def _pay_debt(self) -> None:
+        """Index as many rows as are owed, for a bounded time: clients come next (G13).
+
+        Later batches make up for the rest.
+        """
+        index, began = self._writer.index, self._clock()
+        # The nearer the lag is to its bound, the longer threads that index aside have the processor
+        # for themselves; a full wait for each batch would be longer than they need.
+        room = limits.INDEX_LAG_MAX_ROWS - limits.INDEX_LAG_URGENT_ROWS
+        share = min(1.0, (index.lag - limits.INDEX_LAG_URGENT_ROWS) / room)
+        while self._owed > 0 and (spent := self._clock() - began) < limits.INDEX_SLICE_IDLE_SECONDS:
+            before = index.watermark
+            pause = index.run_bulk_slice()
+            if pause:
+                left = share * limits.INDEX_SLICE_IDLE_SECONDS - spent
+                if left <= 0:
+                    return
+                index.wait_for_bulk(left)
+                continue
+            if pause is None:
+                index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
             # At least 1: a rebuild lowers the watermark, which must not add to the debt.
-            self._owed -= max(1, writer.index.watermark - before)
+            self._owed -= max(1, index.watermark - before)
 
     def _run_other(self, job: Job) -> None:
         if isinstance(job, IndexBarrier):
@@ -368,12 +390,10 @@ class _Loop:
         writer = self._writer
         try:
             # Of 10 ms, although nothing may wait: changes that come meanwhile are let in between.
-            more = writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-            pause = (
-                None
-                if more
-                else writer.index.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
-            )
+            pause = writer.index.run_bulk_slice()
+            more = pause is not None or writer.index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            if not more:
+                pause = writer.index.run_large_text_slice(idle=True, wait=limits.OPEN_BUSY_SECONDS)
         except Exception as error:
             # The searches get the reason now, not at their deadline; the error goes on to the log.
             explained = self._writer.connection.explain(error)

@@ -28,6 +28,7 @@ from hermes_actor.engine.leases import LeaseRunner
 from hermes_actor.engine.maintenance import IdleMaintenance
 from hermes_actor.engine.receipts import Receipts
 from hermes_actor.sqlite import sqlite3
+from hermes_actor.write_rules import NO_RULES, WriteRules
 from hermes_protocol.features import SESSIONS
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Writer:
         rescues: bool = True,
         private_sql: bool = True,
         kind: str = SESSIONS,
+        rules: WriteRules = NO_RULES,
     ) -> None:
         """Open the file and bring its schema up to date; see :func:`open_database` for errors.
 
@@ -71,10 +73,18 @@ class Writer:
         *changes*. *anchored*: closing leaves the WAL to processes that have the file open, or are
         about to open it. *rescues*: a database that is removed while it is open is saved whole.
         Without *private_sql* every statement of a guest is refused, in whatever way it comes.
-        *kind* is that of a file that does not say its own.
+        *kind* is that of a file that does not say its own. *rules* are those of the settings.
         """
         self.connection = WriteConnection(
-            paths, env or Environment(), on_epoch, on_phase, timeout, anchored, rescues, kind
+            paths,
+            env or Environment(),
+            on_epoch,
+            on_phase,
+            timeout,
+            anchored,
+            rescues,
+            kind,
+            rules,
         )
         self.checkpointer = Checkpointer(self.connection)
         self.receipts = Receipts(self.connection.swept_through)

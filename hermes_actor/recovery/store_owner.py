@@ -30,7 +30,7 @@ from hermes_protocol.features import SESSIONS
 if TYPE_CHECKING:
     from hermes_actor.engine.writer import Writer
 
-__all__ = ["index_fully", "owned_writer", "replace_content", "run_maintenance"]
+__all__ = ["changes_held", "index_fully", "owned_writer", "replace_content", "run_maintenance"]
 
 _SLICE_SECONDS = 0.5
 """Time between two reports of progress."""
@@ -84,6 +84,17 @@ def replace_content(
 
 
 @contextlib.contextmanager
+def changes_held(paths: StorePaths) -> Iterator[None]:
+    """Keep the changes of all clients of the running actor waiting for the block.
+
+    Raises :class:`NotRunning`, and :class:`AlreadyOwned` for an owner that serves no clients.
+    """
+    with contextlib.closing(_Actor(paths)) as actor:
+        actor.hold()
+        yield
+
+
+@contextlib.contextmanager
 def _owner_of(paths: StorePaths, kind: str) -> Iterator[_Here | _Actor]:
     """Give the process that can maintain the store: this one if no other owns it."""
     if not has_owner(paths):
@@ -128,21 +139,26 @@ class _Actor:
         self._guard = threading.Lock()
         self._ended = threading.Event()
 
-    def maintain(self, task: str, path: Path | None = None, expected: str = "") -> dict[str, Any]:
+    def maintain(
+        self,
+        task: str,
+        path: Path | None = None,
+        expected: str = "",
+        seconds: float = limits.MAINTENANCE_SECONDS,
+    ) -> dict[str, Any]:
         """Have the actor run *task*. Raises :class:`Unsupported` if it is too old to know it."""
 
         def make(number: int) -> wire.Maintain:
             return wire.Maintain(
-                ask=number, task=task, path=str(path or ""), timeout=limits.MAINTENANCE_SECONDS,
-                expected=expected,
-            )  # fmt: skip
+                ask=number, task=task, path=str(path or ""), timeout=seconds, expected=expected
+            )
 
         try:
             if self._held is None:
                 result = self._ask(make, task)
             else:
                 with self._guard:
-                    result = self._held.call(make, time.monotonic() + limits.MAINTENANCE_SECONDS)
+                    result = self._held.call(make, time.monotonic() + seconds)
         except Unsupported as error:
             raise Unsupported(
                 f"the actor of {self._paths.db}, pid {lock_holder(self._paths)}, is older than this"
@@ -153,7 +169,8 @@ class _Actor:
 
     def _ask(self, make: Callable[[int], wire.Maintain], task: str) -> bytes:
         """Ask once an actor listens: the owner may be one that a client has just started."""
-        give_up = time.monotonic() + limits.OWNED_SECONDS
+        seen: int | None = None
+        give_up = 0.0
         while True:
             try:
                 return call(self._paths, make, limits.MAINTENANCE_SECONDS, name=task)
@@ -161,6 +178,10 @@ class _Actor:
                 owner = lock_holder(self._paths)
                 if owner is None:
                     raise
+                # From when this owner was first seen: one that was silent may have used up the time
+                # before it was replaced.
+                if owner != seen:
+                    seen, give_up = owner, time.monotonic() + limits.OWNED_SECONDS
                 if time.monotonic() > give_up:
                     raise AlreadyOwned(
                         f"pid {owner} owns {self._paths.db} in embedded mode and takes no clients:"
@@ -183,7 +204,8 @@ class _Actor:
         """Send heartbeats: the actor does not wait for a holder that is stopped."""
         with contextlib.suppress(HermesActorError, OSError):
             while not self._ended.wait(limits.HOLD_SIGN_SECONDS):
-                self.maintain("state")
+                # The command itself cannot ask meanwhile. After so long the hold is lost anyway.
+                self.maintain("state", seconds=limits.HOLD_SILENT_SECONDS)
 
     def close(self) -> None:
         """End the hold: changes of other clients continue."""

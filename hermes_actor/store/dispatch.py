@@ -13,7 +13,7 @@ from hermes_actor.store.gateway import files
 from hermes_actor.store.registry import APPLY
 from hermes_actor.store.search import merge
 from hermes_actor.store.sessions import archive, deletion, sessions, telegram_topics, titles
-from hermes_protocol.operations import Operation
+from hermes_protocol.operations import MessageAppend, Operation
 
 __all__ = ["apply"]
 
@@ -34,8 +34,15 @@ def apply(conn: Connection, operation: Operation[R]) -> R:
     function = APPLY.get(type(operation))
     if function is None:
         raise NotAllowed(f"{type(operation).__name__} is not a change of rows")
+    rules = conn.rules
     if getattr(operation, "turn", 0):
         files.fence_operation(conn, operation)
+    elif rules is not None and rules.turns_required:
+        files.require_turn(conn, operation, rules.turns_required)
+    if rules is not None and rules.merges_doubles and isinstance(operation, MessageAppend):
+        double: Any = files.double_of(conn, operation)
+        if double is not None:
+            return double  # type: ignore[no-any-return]
     try:
         result: Any = function(conn, operation)
     except sqlite3.IntegrityError as error:

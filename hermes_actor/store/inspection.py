@@ -21,7 +21,8 @@ from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
     "Identity", "PageUsage", "SchemaObject", "SchemaState", "create_schema", "has_column",
-    "identify", "page_usage", "recorded_format", "recorded_kind", "schema_objects", "schema_state",
+    "identify", "may_hold_agents", "page_usage", "recorded_format", "recorded_kind",
+    "schema_objects", "schema_state",
 ]  # fmt: skip
 
 _EVERY_VERSION = {
@@ -29,6 +30,9 @@ _EVERY_VERSION = {
     "messages": frozenset({"id", "session_id", "role", "content", "tool_calls", "timestamp"}),
 }
 """Columns that tell a store of any version from the database of another program."""
+
+_AGENT_TABLES = frozenset({"meta", "agents", "session_events"})
+"""Tables that tell an agent store, also a detached one, from the database of another program."""
 
 _CURRENT = {
     "sessions": frozenset(SessionRow.__struct_fields__),
@@ -105,6 +109,13 @@ def identify(conn: Connection) -> Identity:
         missing = next((table for table in _EVERY_VERSION if not _has(conn, table)), None)
     outdated = missing is None and not all(_has(conn, table, _CURRENT) for table in _CURRENT)
     return Identity(kind=kind, missing_table=missing, is_outdated=outdated)
+
+
+def may_hold_agents(conn: Connection) -> bool:
+    """Return True if the file is an agent store, was one before it was detached, or is empty."""
+    tables = {name for name in _tables(conn) if not name.startswith("sqlite_")}
+    kind = recorded_kind(conn)
+    return kind == AGENTS or (kind is None and (not tables or tables >= _AGENT_TABLES))
 
 
 def schema_state(conn: Connection) -> SchemaState:

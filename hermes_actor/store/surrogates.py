@@ -34,7 +34,7 @@ def storable(operation: T, error: UnicodeEncodeError) -> T:
 
 
 def without_surrogates(value: Any) -> Any:
-    """Return *value* with lone surrogates replaced in texts, structs and lists of these."""
+    """Return *value* with lone surrogates replaced in texts, structs, lists and dicts of these."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -52,6 +52,10 @@ def without_surrogates(value: Any) -> Any:
         cleaned_list = [without_surrogates(item) for item in value]
         unchanged = all(new is old for new, old in zip(cleaned_list, value, strict=True))
         return value if unchanged else cleaned_list
+    if isinstance(value, dict):
+        keys, items = without_surrogates(list(value)), without_surrogates(list(value.values()))
+        cleaned_dict = dict(zip(keys, items, strict=True))
+        return value if cleaned_dict == value else cleaned_dict
     return value
 
 

@@ -5,8 +5,9 @@ need more than one table, or a decision inside the transaction. Rows travel in t
 times in canonical UTC, JSON as text, secrets as ciphertext. Ids that are not numbers of the store
 are made by the caller, so an operation that is sent again is the same change.
 
-``agent_id`` is the scope: a row of another agent can neither be named nor reached. The rules of
-evolution are those of :mod:`hermes_protocol.operations`.
+``agent_id`` is the scope: a row of another agent can neither be named nor reached. ``key_id`` names
+the key of the ciphertexts that a change carries, without telling it; one that was replaced is
+refused. The rules of evolution are those of :mod:`hermes_protocol.operations`.
 """
 
 # msgspec makes an empty list or map for every value.
@@ -56,6 +57,7 @@ class AgentsPut(Operation[PutResult], frozen=True, kw_only=True, tag="agents.put
     agent_id: str | None = None
     mode: Literal["insert", "upsert", "ignore"] = "insert"
     returning: bool = False
+    key_id: str | None = None
 
 
 class AgentsPatch(Operation[AgentRow | None], frozen=True, kw_only=True, tag="agents.patch"):
@@ -88,6 +90,7 @@ class AgentsReplace(Operation[int], frozen=True, kw_only=True, tag="agents.repla
     key: AgentRow
     rows: AgentRows
     agent_id: str | None = None
+    key_id: str | None = None
 
 
 class Comparison(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,11 +107,15 @@ class Comparison(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AgentsCompare(Operation[int], frozen=True, kw_only=True, tag="agents.compare"):
     """Change every value that is as expected, or none at all. Result: how many.
 
-    With *complete* every ciphertext of the store must be among them.
+    With *complete* every ciphertext of the store must be among them, and afterwards nothing that is
+    encrypted with the key *old_key_id* is taken. Without, *old_key_id* alone has those with that
+    key wait for it, and *new_key_id* alone ends the wait.
     """
 
     items: Annotated[list[Comparison], Meta(max_length=100_000)]
     complete: bool = False
+    old_key_id: str | None = None
+    new_key_id: str | None = None
 
 
 # --- agents ----------------------------------------------------------------------------------
@@ -125,6 +132,7 @@ class AgentsProvision(Operation[AgentRow], frozen=True, kw_only=True, tag="agent
     channels: AgentRows = []
     instructions: AgentRows = []
     owner: str | None = None
+    key_id: str | None = None
 
 
 class AgentsRemove(Operation[Counts], frozen=True, kw_only=True, tag="agents.remove"):

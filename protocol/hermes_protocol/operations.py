@@ -106,7 +106,11 @@ Settings: TypeAlias = Annotated[dict[str, int | str], Meta(max_length=100)]
 class Operation(
     Struct, Generic[R], frozen=True, kw_only=True, omit_defaults=True, tag_field="op", tag="?"
 ):
-    """Base of all operations; ``R`` is the type of the result."""
+    """Base of all operations; ``R`` is the type of the result.
+
+    ``turn`` is the token of the turn that a change is made under, 0 for none, and ``at`` the time
+    at which it is made, with which the end of that turn is compared.
+    """
 
 
 # --- sessions --------------------------------------------------------------------------------
@@ -138,6 +142,8 @@ class SessionReopen(Operation[bool], frozen=True, kw_only=True, tag="session.reo
     """Clear the end of a session. Result: whether the session exists."""
 
     id: Scalar
+    turn: int = 0
+    at: float = 0.0
 
 
 class SessionPrompt(Operation[bool], frozen=True, kw_only=True, tag="session.prompt"):
@@ -145,6 +151,8 @@ class SessionPrompt(Operation[bool], frozen=True, kw_only=True, tag="session.pro
 
     id: Scalar
     system_prompt: Scalar = None
+    turn: int = 0
+    at: float = 0.0
 
 
 class SessionTokens(Operation[None], frozen=True, kw_only=True, tag="session.tokens"):
@@ -171,6 +179,7 @@ class SessionTokens(Operation[None], frozen=True, kw_only=True, tag="session.tok
     billing_base_url: Scalar = None
     billing_mode: Scalar = None
     model: Scalar = None
+    turn: int = 0
 
 
 class SessionTitle(Operation[bool], frozen=True, kw_only=True, tag="session.title"):
@@ -182,6 +191,8 @@ class SessionTitle(Operation[bool], frozen=True, kw_only=True, tag="session.titl
     id: Scalar
     title: str | None = None
     move: bool = False
+    turn: int = 0
+    at: float = 0.0
 
 
 class Continued(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -362,6 +373,7 @@ class MessageAppend(Operation[int], frozen=True, kw_only=True, tag="message.appe
     session_id: Scalar
     message: MessageRow
     turn: int = 0
+    at: float = 0.0
 
 
 class MessagesReplace(Operation[None], frozen=True, kw_only=True, tag="messages.replace"):
@@ -370,12 +382,15 @@ class MessagesReplace(Operation[None], frozen=True, kw_only=True, tag="messages.
     session_id: Scalar
     messages: Messages
     turn: int = 0
+    at: float = 0.0
 
 
 class MessagesClear(Operation[None], frozen=True, kw_only=True, tag="messages.clear"):
     """Remove the transcript of a session and zero its counters."""
 
     session_id: Scalar
+    turn: int = 0
+    at: float = 0.0
 
 
 class SessionImport(Operation[Imported], frozen=True, kw_only=True, tag="session.import"):
@@ -526,6 +541,7 @@ class RouteChange(Operation[Route | None], frozen=True, kw_only=True, tag="route
     expect: str | None = None
     unless: Names = []
     turn: int = 0
+    at: float = 0.0
 
 
 class RouteReset(Operation[Route | None], frozen=True, kw_only=True, tag="route.reset"):
@@ -615,6 +631,7 @@ class MessageOnce(Operation[Once], frozen=True, kw_only=True, tag="message.once"
     message_key: str
     message: MessageRow
     turn: int = 0
+    at: float = 0.0
 
 
 class TranscriptMark(Operation[None], frozen=True, kw_only=True, tag="transcript.mark"):
@@ -735,19 +752,22 @@ class SqlReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: SqlResult | None = None
     open: bool = True
     """In a lease: false if SQLite has ended the transaction with the error."""
+    schema: int | None = None
+    """In a lease: the version of the schema after the last step."""
 
 
 class SqlRun(Operation[SqlReply], frozen=True, kw_only=True, tag="sql.run"):
     """Statements of one connection of a program, in order, up to the first that fails.
 
     As an operation of its own it is one change, if it changes anything; in a lease it is a part of
-    it. ``settings`` are the pragmas of the connection that differ from SQLite's defaults, and
-    ``lastrowid`` is what ``last_insert_rowid()`` says there.
+    it. ``settings`` are the pragmas of the connection that differ from SQLite's defaults;
+    ``lastrowid`` and ``changes`` are what ``last_insert_rowid()`` and ``changes()`` say there.
     """
 
     steps: Annotated[list[SqlStep], Meta(max_length=1_000)]
     settings: Settings = {}
     lastrowid: int = 0
+    changes: int = 0
 
 
 class SqlLease(Operation[None], frozen=True, kw_only=True, tag="sql.lease"):

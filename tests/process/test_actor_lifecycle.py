@@ -16,6 +16,7 @@ from support.actors import (
     contents,
     folder_of,
     own,
+    socket_of,
     stop_actor,
     wait_for,
     wait_gone,
@@ -74,7 +75,7 @@ def test_actor_without_clients_ends_and_leaves_the_store_in_order(path, monkeypa
         pid = actor_pid(path)
         lock = (folder_of(path) / "owner.lock").stat().st_ino
     wait_gone(pid)
-    assert not (folder_of(path) / "sock").exists()
+    assert not socket_of(path).exists()
     assert wal_bytes(path) == 0
     # A second lock file would be a second lock.
     assert (folder_of(path) / "owner.lock").stat().st_ino == lock
@@ -205,7 +206,7 @@ def test_signal_drains_the_service(path, number):
         assert child.wait(60) == 0
         # One line when it served, and not another word.
         assert child.stdout.read() == ""
-    assert not (folder_of(path) / "sock").exists()
+    assert not socket_of(path).exists()
     assert wal_bytes(path) == 0
     assert query(path, "SELECT id FROM sessions") == [("s",)]
 

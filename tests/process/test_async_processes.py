@@ -10,7 +10,7 @@ import time
 
 import anyio
 import pytest
-from support.actors import actor_pid, contents, stop_actor
+from support.actors import actor_pid, contents, pause, stop_actor
 from support.processes import run_python
 
 from hermes_actor import AsyncSessionDB, SessionDB, limits
@@ -53,9 +53,13 @@ async def test_many_tasks_write_exactly_once_and_each_in_its_order(path):
         assert contents(path, name) == [str(n) for n in range(10)]
 
 
-async def kill_now_and_then(path, number, times, stop):
+async def kill_now_and_then(path, number, times, stop, acknowledged):
+    """End the actor, each time once it has served: four starts that fail in a row are an error."""
     for _ in range(times):
+        before = sum(map(len, acknowledged.values()))
         await anyio.sleep(0.2)
+        while sum(map(len, acknowledged.values())) == before:  # noqa: ASYNC110 - of all tasks
+            await anyio.sleep(0.01)
         stop_actor(path, number)
     await anyio.sleep(0.2)
     stop.set()
@@ -81,7 +85,7 @@ async def test_nothing_is_lost_or_doubled_when_the_actor_ends_under_load(path, n
                 for name in acknowledged:
                     tasks.start_soon(write, db, name)
                 killed = anyio.Event()
-                tasks.start_soon(kill_now_and_then, path, number, 5, killed)
+                tasks.start_soon(kill_now_and_then, path, number, 5, killed, acknowledged)
                 await killed.wait()
                 while min(map(len, acknowledged.values())) <= 5:  # noqa: ASYNC110 - of all tasks
                     await anyio.sleep(0.01)
@@ -112,7 +116,7 @@ async def test_cancelling_at_random_under_load_loses_and_doubles_nothing(path):
             async with anyio.create_task_group() as tasks:
                 for name in tried:
                     tasks.start_soon(write, db, name)
-                tasks.start_soon(kill_now_and_then, path, signal.SIGKILL, 3, stop)
+                tasks.start_soon(kill_now_and_then, path, signal.SIGKILL, 3, stop, acknowledged)
         # Whatever was cancelled after it was sent is there before anything that is sent later.
         await db.create_session("the last", "cli")
     assert sum(map(len, acknowledged.values())) < sum(map(len, tried.values()))
@@ -144,8 +148,8 @@ async def test_timeout_ends_while_the_actor_is_stopped(path):
     async with AsyncSessionDB(blocking) as db:
         await db.create_session("s", "cli")
         pid = actor_pid(path)
-        os.kill(pid, signal.SIGSTOP)
         try:
+            pause(pid)
             blocking._timeout = 0.3
             with pytest.raises(OutcomeUnknown):
                 await db.append_message("s", "user", "who knows")

@@ -47,7 +47,7 @@ LOOP = [
     "hermes_actor.actor.timers:is_gone",
     "hermes_actor.actor.status:processes_with_write_fd",
     "hermes_actor.actor.mailbox:Mailbox.take_expired",
-    "hermes_actor.actor.socket_activation:socket_id",
+    "hermes_actor.actor.socket_activation:is_recorded_elsewhere",
     "hermes_actor.actor.sd_notify:ServiceManager.tick",
     "hermes_actor.actor.connection:peer_credentials",
 ]

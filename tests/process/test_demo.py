@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from support import peer
 from support.actors import wait_for
 from support.terminal import terminal
 
@@ -248,7 +249,7 @@ def test_read_that_missed_something_is_a_bad_verdict(played, monkeypatch, capsys
 class PlayedPlain(Played):
     """The half on plain sqlite3, in which writes failed."""
 
-    title = "plain sqlite3"
+    title, note = "plain sqlite3", "Why this one."
 
     def __init__(self, *values, **named):
         super().__init__(*values, **named)
@@ -262,7 +263,7 @@ class PlayedPlain(Played):
 
 
 def test_comparison_shows_both_halves_and_judges_ours(played, monkeypatch, capsys):
-    monkeypatch.setattr(plain_stage, "PlainLoad", PlayedPlain)
+    monkeypatch.setattr(plain_stage, "plain_load", lambda: PlayedPlain)
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["demo", "--compare"]) == 0
     assert Played.last.rough
@@ -279,6 +280,7 @@ def test_comparison_shows_both_halves_and_judges_ours(played, monkeypatch, capsy
         "out of order      0                       0",
         "writer suspended  others waited 5,040 ms  -",
         "besides           nothing                 1 hand-off, 3 kills, 1 broken update",
+        "Why this one.",
         "plain sqlite3: 3 writes failed: database is locked; 1 write failed: disk I/O"
         " error; one write waited 5.0 s.",
         "hermes-actor: Nothing was lost, duplicated or reordered, and every write succeeded.",
@@ -291,17 +293,26 @@ def test_comparison_shows_both_halves_and_judges_ours(played, monkeypatch, capsy
     assert found["plain"]["errors"] == {"database is locked": 3, "disk I/O error": 1}
 
 
+PEER_INSTALLED = {"PYTHONPATH": str(peer.FOLDER)}
+
+
 @pytest.mark.slow
-def test_whole_comparison_puts_the_same_load_on_both():
+@pytest.mark.parametrize(
+    ("environment", "title"), [({}, "plain sqlite3"), (PEER_INSTALLED, "hermes-agent 0.14.0")]
+)
+def test_whole_comparison_puts_the_same_load_on_both(environment, title):
     done = subprocess.run(
         [*COMMAND, "--compare", "--seconds", "5", "--writers", "3", "--json"],
         capture_output=True,
         text=True,
         timeout=110,
+        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     ours = json.loads(done.stdout)
     plain = ours["plain"]
+    assert plain["title"] == title
+    assert ("is installed here" in plain["note"]) == bool(environment)
     for found in (ours, plain):
         assert found["acknowledged"] == found["present"] > 10
         assert [event["what"] for event in found["events"]].count("a writer suspended") == 1
@@ -312,6 +323,36 @@ def test_whole_comparison_puts_the_same_load_on_both():
     (event,) = [event for event in ours["events"] if event["kind"] == "suspend"]
     assert event["outcome"].endswith("which holds no lock")
     assert (ours["kills"], ours["terms"], ours["rolled_back"]) == (2, 1, 1)
+
+
+WHICH = "from hermes_actor.testing.plain import plain_load; print(plain_load().__name__)"
+DROP_IN = "import sys, hermes_actor.hermes_state as one; sys.modules['hermes_state'] = one; "
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "chosen"),
+    [
+        ("", {}, "PlainLoad"),
+        ("", PEER_INSTALLED, "ReleasedLoad"),
+        # The drop-in would compare us with ourselves.
+        (DROP_IN, PEER_INSTALLED, "PlainLoad"),
+    ],
+)
+def test_the_half_without_an_actor_is_what_is_installed(before, environment, chosen):
+    done = subprocess.run(
+        [sys.executable, "-c", before + WHICH],
+        capture_output=True, text=True, timeout=110, env=os.environ | environment,
+    )  # fmt: skip
+    assert done.stdout == f"{chosen}\n", done.stderr
+
+
+def test_a_module_of_that_name_without_the_package_is_not_taken_for_it(tmp_path):
+    (tmp_path / "hermes_state.py").write_text("raise SystemExit('it was imported')")
+    done = subprocess.run(
+        [sys.executable, "-c", WHICH],
+        capture_output=True, text=True, timeout=110, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "PlainLoad\n", done.stderr
 
 
 def test_a_refused_write_is_rolled_back_and_recorded_as_refused(tmp_path):

@@ -142,6 +142,15 @@ def test_rights_of_others_are_named_where_they_can_get_in(reachable):
     assert not of(examine(reachable, "--quick")[1], "permissions", "warning")
 
 
+def test_rights_of_several_files_are_one_finding_and_one_command(reachable):
+    names = [reachable, *(reachable.with_name(f"state.db{side}") for side in ("-wal", "-shm"))]
+    for name in names:
+        name.touch()
+        name.chmod(0o644)
+    (one,) = of(examine(reachable, "--quick")[1], "permissions", "warning")
+    assert one["advice"] == " ".join(["chmod 600", *map(str, names)])
+
+
 @pytest.mark.parametrize("which", ["state.db", "state.db-wal"])
 def test_a_file_that_cannot_be_written_is_named(quiet, which):
     file = quiet.with_name(which)

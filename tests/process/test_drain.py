@@ -19,6 +19,7 @@ from support.actors import (
     end_actors,
     folder_of,
     own,
+    socket_of,
     wait_for,
     wait_gone,
 )
@@ -68,7 +69,7 @@ def lock_is_free(path):
 def check_in_order(path):
     """Nothing is left of an actor but its file, with everything in it."""
     assert actors_of(path) == set()
-    assert not (folder_of(path) / "sock").exists()
+    assert not socket_of(path).exists()
     assert wal_bytes(path) == 0
     assert lock_is_free(path)
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
@@ -100,7 +101,7 @@ def test_drain_does_not_wait_for_those_who_read(path):
             assert reader.execute("SELECT COUNT(*) FROM sessions").fetchone() == (1,)
             db.create_session("t", "cli")
             tell_to_end(path, actor, signal.SIGTERM)
-            assert not (folder_of(path) / "sock").exists()
+            assert not socket_of(path).exists()
             assert lock_is_free(path)
             # The WAL stays until the reader leaves, and everything is in it.
             assert wal_bytes(path) > 0

@@ -9,7 +9,16 @@ import threading
 from contextlib import closing
 
 import pytest
-from support.actors import actor_pid, actors_of, contents, folder_of, own, wait_for, wait_gone
+from support.actors import (
+    actor_pid,
+    actors_of,
+    contents,
+    folder_of,
+    own,
+    socket_of,
+    wait_for,
+    wait_gone,
+)
 from support.fake_builds import (
     DIE,
     HANG,
@@ -447,7 +456,7 @@ def test_nothing_is_taken_back_from_a_successor_that_was_signalled(path):
         os.kill(new, signal.SIGTERM)
         assert old.exit_code() == 0
         wait_gone(new)
-        assert not (folder_of(path) / "sock").exists()
+        assert not socket_of(path).exists()
         # The next writer starts another one.
         db.append_message("s", "user", "x")
         assert actors_of(path) == {actor_pid(path)}
@@ -661,3 +670,21 @@ def test_handoff_while_a_backup_runs(path, tmp_path):
     # What it began with, whatever came after.
     assert copied == before[: len(copied)]
     assert copied
+
+
+FIRST = """
+import types
+from hermes_actor.actor.handoff import coordinator
+coordinator.os = types.SimpleNamespace(getpid=lambda: 1)
+"""
+
+
+def test_the_first_process_of_a_container_hands_nothing_over(path):
+    """The successor would be killed with it. `make dist` tries it in a real namespace."""
+    with serving(path, prelude=FIRST) as actor:
+        done = command("handoff", "--db", path)
+        assert done.returncode == 1
+        assert "is process 1 of its container, which ends with it" in done.stderr
+        with closing(SessionDB(path)) as db:
+            db.create_session("s", "cli")
+        assert actor_pid(path) == actor.pid

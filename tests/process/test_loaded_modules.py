@@ -34,7 +34,7 @@ LIBRARIES_OF_THE_ACTOR = {
 PARTS_OF_THE_ACTOR = {
     "__main__", "_version", "actor", "build", "cli", "client", "config", "engine", "errors",
     "exit_codes", "failpoints", "ids", "journal_mode", "limits", "paths", "recovery", "settings",
-    "sqlite", "store", "system", "tools",
+    "sqlite", "store", "system", "tools", "write_rules", "write_settings",
 }  # fmt: skip
 
 LOADED = """

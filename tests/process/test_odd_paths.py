@@ -125,11 +125,12 @@ def impostor(path, says):
 import contextlib, socket, sys
 from pathlib import Path
 from hermes_actor.engine.ownership import OwnerLock
-from hermes_actor.paths import socket_address, resolve_paths
+from hermes_actor.paths import resolve_paths
+from hermes_actor.system.sockets import reach
 place = resolve_paths(Path(sys.argv[1]))
 lock = OwnerLock.acquire(place)
 listener = socket.socket(socket.AF_UNIX)
-with socket_address(place) as address:
+with reach(place.sock) as address:
     listener.bind(address)
 listener.listen()
 print("ready", flush=True)

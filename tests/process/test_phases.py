@@ -34,7 +34,7 @@ def lines(ready):
 
 
 def wait_for_socket(path):
-    while not path.with_name(f".{path.name}.actor").joinpath("sock").exists():
+    while not path.with_name(f".{path.name}.actor").joinpath("address").exists():
         time.sleep(0.001)
 
 

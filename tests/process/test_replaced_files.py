@@ -28,13 +28,15 @@ from support.wire import Wire, append, request
 from support.wire import create as create_session
 
 from hermes_actor import SessionDB, exit_codes, limits
-from hermes_actor.engine import checkpoint
+from hermes_actor.engine import checkpoint, connection
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.environment import Environment
+from hermes_actor.engine.file_identity import FileIdentityGuard
 from hermes_actor.engine.jobs import Request
 from hermes_actor.engine.writer import Writer
-from hermes_actor.errors import ActorBroken, HermesActorError, OutcomeUnknown
+from hermes_actor.errors import ActorBroken, DiskIOError, HermesActorError, OutcomeUnknown
 from hermes_actor.paths import resolve_paths
+from hermes_actor.recovery.wal_reader import committed_pages
 from hermes_protocol.operations import MetaSet, SessionCreate
 
 ROWS = 12
@@ -731,6 +733,93 @@ def test_writer_checkpoints(writer, path, paths, removed):
     assert errors(writer.run_batch(put("5"))) == [None]
     assert keys(path) == {"1", "2", "3", "4", "5"}
     assert orphans(path) == []
+
+
+def close_without_locks(paths, frames):
+    """What a program leaves that closed the file while a checkpoint of its owner was at work.
+
+    It sees no lock, so it is the last: it counts the frames that it has moved, of a WAL that the
+    owner has begun again since, and removes the files.
+    """
+    code = """
+    import os, struct, sys
+    shm = os.open(sys.argv[2], os.O_RDWR)
+    os.pwrite(shm, struct.pack("=I", int(sys.argv[3])), 96)
+    os.unlink(sys.argv[1])
+    os.unlink(sys.argv[2])
+    print("null")
+    """
+    run_python(code, paths.wal, paths.shm, frames)
+
+
+def in_file_or_saved(path):
+    """Sessions in the database, and those in logs that were saved, as another process sees them."""
+    code = """
+    import contextlib, json, sys
+    from pathlib import Path
+    from hermes_actor.paths import resolve_paths
+    from hermes_actor.recovery.orphan_wal import find_missing, list_orphans
+    from hermes_actor.sqlite import connect_reader
+
+    class Store:
+        def read(self, function, *arguments):
+            with contextlib.closing(connect_reader(Path(sys.argv[1]))) as conn:
+                return function(conn, *arguments)
+
+    paths = resolve_paths(Path(sys.argv[1]))
+    found = [find_missing(Store(), orphan) for orphan in list_orphans(paths)]
+    print(json.dumps([record.session.id for missing in found for record in missing.sessions]))
+    """
+    there = {session for (session,) in in_file(path, "SELECT id FROM sessions")}
+    return there | set(run_python(code, path))
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize(
+    ("frames", "notices"), [(1, True), (2, True), (500, True), (500, False)], ids=str
+)
+def test_frames_that_another_program_has_counted_are_saved(
+    writer, path, paths, during, when, frames, notices, monkeypatch, caplog
+):
+    """Found by the programme: a checkpoint skipped new frames, and acknowledged changes were lost.
+
+    Where it skips all of them, the number of the last change in the file shows it, too: also if
+    the owner *notices* nothing in the shared memory.
+    """
+    if not notices:
+        monkeypatch.setattr(FileIdentityGuard, "_only_own_moves", lambda _guard: True)
+    assert errors(writer.run_batch([Request(create("1"))])) == [None]
+    writer.checkpointer.run(Action.PASSIVE, 1)
+    # SQLite begins at the start of the WAL again.
+    for name in ("2", "3"):
+        assert errors(writer.run_batch([Request(create(name))])) == [None]
+    if when == "before":
+        close_without_locks(paths, frames)
+    else:
+        during.append(lambda: close_without_locks(paths, frames))
+    assert errors(writer.run_batch([Request(create("4"))])) != [None]
+    assert writer.connection.exit_code == exit_codes.FILES_REPLACED
+    assert "all of it is in the file again" not in caplog.text
+    (orphan,) = orphans(path)
+    assert f"2 acknowledged changes are in {orphan}" in str(writer.connection.broken)
+    assert {"1", "2", "3"} <= in_file_or_saved(path)
+    assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+
+
+def test_wal_is_saved_if_the_file_cannot_be_opened_again(writer, path, paths, monkeypatch):
+    assert errors(writer.run_batch([Request(create("1"))])) == [None]
+
+    def refuse(*_arguments):
+        raise DiskIOError("disk I/O error")
+
+    paths.wal.unlink()
+    monkeypatch.setattr(connection, "open_database", refuse)
+    (error,) = errors(writer.run_batch([Request(create("2"))]))
+    assert error.executed in ("no", "unknown")
+    assert writer.connection.exit_code == exit_codes.FILES_REPLACED
+    (orphan,) = orphans(path)
+    with committed_pages(orphan) as pages:
+        assert any(record.values and "1" in record.values for record in pages.records())
 
 
 @pytest.fixture

@@ -244,6 +244,34 @@ def test_replacement_of_a_state_that_is_no_more_is_refused(path, tmp_path):
         assert contents(path, "s") == []
 
 
+LATE_COMMIT = """
+import sqlite3
+from contextlib import closing
+from hermes_actor.engine.connection import WriteConnection
+asked, look = [], WriteConnection.state.fget
+def state(self):
+    found = look(self)
+    asked.append(found)
+    if len(asked) == 2:
+        with closing(sqlite3.connect(self.paths.db)) as other, other:
+            other.execute("INSERT INTO state_meta VALUES ('foreign', 'v')")
+    return found
+WriteConnection.state = property(state)
+"""
+
+
+def test_foreign_commit_between_the_comparison_and_the_lock_is_not_replaced(path):
+    """The state is compared once; what another program commits just after that is seen, too."""
+    with serving(path, prelude=LATE_COMMIT), Wire(path) as client:
+        assert client.do(1, create("s"))["t"] == "ok"
+        copy = prepared_copy(path)
+        client.send(ask(-1, "state"))
+        state = client.receive()["result"]["state"]
+        client.send(ask(-2, "replace", path=str(copy), expected=state))
+        assert client.receive()["code"] == "state-changed"
+        assert query(path, "SELECT value FROM state_meta WHERE key = 'foreign'") == [("v",)]
+
+
 def prepared_copy(path):
     """What a command puts among the side files for the actor to take."""
     copy = folder_of(path) / "prepared.db"

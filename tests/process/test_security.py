@@ -36,7 +36,7 @@ NOBODY = 65534
 TWO_USERS = """
 import ctypes, json, os, signal, socket, sys, tempfile, threading
 from pathlib import Path
-from support.actors import wait_for
+from support.actors import socket_of, wait_for
 from support.subprocess_env import outcome, tell, warm_up
 from support.wire import Wire, create, status
 from hermes_actor import SessionDB
@@ -83,7 +83,7 @@ def touch(uid):
         def bare():
             sock = socket.socket(socket.AF_UNIX)
             sock.settimeout(20)
-            sock.connect(str(path.with_name(".state.db.actor") / "sock"))
+            sock.connect(str(place))
             return sock.recv(100).decode()
 
         tell([outcome(bare), outcome(lambda: SessionDB(path, mode="actor", timeout=2).close())])
@@ -100,16 +100,19 @@ actor, said = in_child(nobody, lambda: run(["serve", "--db", str(path)]))
 said.readline()
 try:
     wire = Wire(path)
+    place = socket_of(path)
     results = {"epoch": wire.welcome["epoch"], "uid": os.stat(path).st_uid}
     results["root"] = wire.do(1, create("by root"))["t"]
     results["shut"] = json.loads(touch(third))
     # Somebody opens the doors by mistake; the kernel still tells who comes in.
     folder = path.with_name(".state.db.actor")
-    for name, mode in ((path.parent, 0o755), (folder, 0o755), (folder / "sock", 0o666)):
-        os.chmod(name, mode)
+    for name in (path.parent, folder, place.parent):
+        os.chmod(name, 0o755)
+    os.chmod(place, 0o666)
     results["open"] = json.loads(touch(third))
     results["status"] = wire.status().document()
     os.chmod(folder, 0o700)
+    os.chmod(place.parent, 0o700)
     results["owner"] = json.loads(touch(nobody))
     wire.close()
     db = SessionDB(path, mode="actor")
@@ -302,7 +305,7 @@ def test_everything_of_a_service_is_private_whatever_the_umask(path):
         finally:
             child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
-    assert {"owner.lock", "sock", "state.db", "state.db-wal", "state.db-shm"} <= found.keys()
+    assert {"owner.lock", "address", "state.db", "state.db-wal", "state.db-shm"} <= found.keys()
     assert set(found.values()) == {0o600}
     assert stat.S_IMODE(folder_of(path).stat().st_mode) == 0o700
 

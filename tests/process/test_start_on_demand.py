@@ -22,6 +22,7 @@ from support.actors import (
     descriptors,
     folder_of,
     own,
+    socket_of,
     stop_actor,
     wait_for,
     wait_no_actor,
@@ -88,7 +89,7 @@ def test_stale_socket_is_no_obstacle(path):
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
         first = stop_actor(path, signal.SIGKILL)
-    assert stat.S_ISSOCK((folder_of(path) / "sock").stat().st_mode)
+    assert stat.S_ISSOCK(socket_of(path).stat().st_mode)
     with pytest.raises(ConnectionRefusedError):
         connect(path)
     with closing(SessionDB(path, mode="actor")) as db:
@@ -113,7 +114,7 @@ def test_path_of_the_socket_may_be_longer_than_the_kernel_allows(tmp_path):
     assert contents(path, "s") == ["again"]
     assert status(path).epoch == 2
     stop_actor(path)
-    assert not (folder_of(path) / "sock").exists()
+    assert not socket_of(path).exists()
 
 
 @pytest.mark.usefixtures("long_lived")
@@ -201,7 +202,7 @@ def test_hostile_environment_and_umask_do_not_reach_the_actor(path, hostile):
         ".state.db.actor": 0o700,
         "owner.lock": 0o600,
         "start.lock": 0o600,
-        "sock": 0o600,
+        "address": 0o600,
         "log": 0o600,
         "state.db": 0o600,
         "state.db-wal": 0o600,
@@ -248,7 +249,7 @@ def test_every_client_that_waits_learns_why_it_cannot_start(path):
     wait_no_actor(path)
     assert path.read_bytes() == rubbish
     assert sorted(p.name for p in path.parent.iterdir()) == [".state.db.actor", "state.db"]
-    assert not (folder_of(path) / "sock").exists()
+    assert not socket_of(path).exists()
     # The state ends by itself when its cause is gone.
     path.unlink()
     with closing(SessionDB(path, mode="actor")) as db:

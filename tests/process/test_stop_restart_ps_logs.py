@@ -1,5 +1,8 @@
 """stop, restart, ps, logs, export-schema: what people type, through the real command."""
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import re
@@ -8,6 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -16,7 +20,10 @@ from support.fake_builds import around, command, serving, wait_until
 from support.writer_load import writer_load
 
 from hermes_actor import SessionDB, exit_codes
+from hermes_actor.cli import run
 from hermes_actor.system.processes import ProcessEnd
+
+ps = importlib.import_module("hermes_actor.cli.actor.ps")  # its command has the same name
 
 EMBEDDED = """
 import sys
@@ -176,6 +183,36 @@ def test_ps_lists_every_store(path, tmp_path):
         (line,) = [line for line in lines if line.endswith(f" {path}")]
         assert line.split()[:1] == [str(first.pid)]
         db.close()
+
+
+def test_ps_waits_for_all_silent_actors_together(tmp_path):
+    """Each was asked after the other, for five seconds each."""
+    paths = [tmp_path / f"{number}" / "state.db" for number in range(3)]
+    for one in paths:
+        one.parent.mkdir()
+    with contextlib.ExitStack() as stack:
+        actors = [stack.enter_context(serving(one)) for one in paths]
+        for silent in actors[:2]:
+            os.kill(silent.pid, signal.SIGSTOP)
+            stack.callback(os.kill, silent.pid, signal.SIGCONT)
+        asked = []
+        whole = ps.ask_status
+
+        def ask(paths, timeout):
+            asked.append((time.monotonic(), timeout))
+            return whole(paths, timeout)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ps, "ask_status", ask)
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                assert run(["ps", "--json"]) == 0
+    mine = {one["database"]: one["phase"] for one in json.loads(out.getvalue())}
+    phases = [mine[str(one)] for one in paths]
+    assert phases == ["not answering", "not answering", "serving"]
+    # The second is asked before the first is given up.
+    began = min(at for at, _ in asked)
+    assert max(at for at, _ in asked) - began < min(seconds for _, seconds in asked) <= 2
 
 
 # --- logs ----------------------------------------------------------------------------------------

@@ -2,20 +2,24 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from support.actors import actor_pid, contents
+from support.actors import actor_pid, contents, pause
 from support.interrupts import Interrupt, every_instruction
 from support.processes import run_python
+from support.scripted_actor import AnsweringActor
 
 import hermes_actor.client
-from hermes_actor import SessionDB
+from hermes_actor import SessionDB, limits
 from hermes_actor.client import control
+from hermes_actor.engine.ownership import OwnerLock
 from hermes_actor.errors import DeadlineExceeded, HermesActorError, OutcomeUnknown
 from hermes_actor.paths import resolve_paths
 from hermes_actor.recovery.store_owner import run_maintenance
@@ -35,8 +39,8 @@ def db(path):
 @contextmanager
 def stopped(path):
     pid = actor_pid(path)
-    os.kill(pid, signal.SIGSTOP)
     try:
+        pause(pid)
         yield pid
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -87,6 +91,29 @@ def test_an_hour_of_work_is_not_waited_for_when_the_actor_says_nothing(db, path,
         assert caught.value.executed == "no"
         with pytest.raises(DeadlineExceeded, match=f"pid {pid}"):
             control.request_handoff(paths, sys.executable)
+
+
+def test_time_of_a_silent_actor_does_not_count_against_the_next_owner(path, monkeypatch):
+    """Or else a new actor, which does not listen yet, would pass for one in embedded mode."""
+    monkeypatch.setattr(limits, "OWNED_SECONDS", 1.0)
+    paths = resolve_paths(path)
+    paths.folder.mkdir(mode=0o700)
+    lock, answered = OwnerLock.acquire(paths), []
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind(str(paths.sock))
+        silent.listen()
+        asking = threading.Thread(target=lambda: answered.append(run_maintenance(paths, "state")))
+        asking.start()
+        client, _ = silent.accept()
+        time.sleep(1.5 * limits.OWNED_SECONDS)  # as long as an owner that does not listen may take
+        paths.sock.unlink()
+        client.close()
+    time.sleep(0.5 * limits.OWNED_SECONDS)
+    actor = AnsweringActor(paths)  # the next owner, which has taken its time
+    asking.join(SECONDS)
+    actor.close()
+    lock.release()
+    assert answered == [{"task": "state"}]
 
 
 EXITS = """

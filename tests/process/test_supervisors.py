@@ -26,6 +26,7 @@ from support.actors import (
     end_actors,
     folder_of,
     own,
+    socket_of,
     stop_actor,
     wait_for,
     wait_gone,
@@ -64,16 +65,18 @@ class Manager:
     def __init__(self, folder, stack):
         self._stack = stack
         self.address = str(folder / "notify")
+        self.place = folder / "sock"
         self._sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         self._sock.bind(self.address)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._sock.settimeout(60)
         self.listener = None
 
-    def listen(self, path):
-        """Bind as systemd does: over whatever is there."""
+    def listen(self, path, *, beside=False):
+        """Bind as systemd does: over whatever is there. Units of earlier builds have the socket
+        *beside* the file."""
         folder_of(path).mkdir(0o700, exist_ok=True)
-        sock = folder_of(path) / "sock"
+        sock = folder_of(path) / "sock" if beside else self.place
         sock.unlink(missing_ok=True)
         self.listener = self._stack.enter_context(socket.socket(socket.AF_UNIX))
         self.listener.bind(str(sock))
@@ -294,14 +297,15 @@ def test_clients_of_a_service_that_waits_learn_who_owns_the_store(path, manager,
 # --- the socket is the manager's -----------------------------------------------------------------
 
 
-def test_socket_of_the_manager_is_served_and_stays(path, manager):
-    inode = manager.listen(path)
+@pytest.mark.parametrize("beside", [False, True], ids=["outside", "beside"])
+def test_socket_of_the_manager_is_served_and_stays(path, manager, beside):
+    inode = manager.listen(path, beside=beside)
     service = manager.start(path)
     assert manager.ready() == service.pid
     assert write(path, "a") == service.pid
     service.terminate()
     assert service.wait(60) == 0
-    assert (folder_of(path) / "sock").stat().st_ino == inode
+    assert socket_of(path).stat().st_ino == inode
     # A client that comes while no actor serves waits in the socket of the manager, and starts none.
     with WriterPool(path, path.with_name("records")) as pool:
         pool.add(1, mode="actor").spawn()
@@ -335,21 +339,21 @@ def test_socket_of_the_manager_outlives_a_successor_too(path, manager):
     assert write(path, "a") == new
     os.kill(new, signal.SIGTERM)
     wait_gone(new)
-    assert (folder_of(path) / "sock").stat().st_ino == inode
+    assert socket_of(path).stat().st_ino == inode
     third = manager.start(path)
     assert write(path, "b") == third.pid
 
 
 def test_listener_that_no_client_reaches_any_more_is_not_relied_on(path, manager):
     manager.listen(path)
-    (folder_of(path) / "sock").unlink()
+    manager.place.unlink()
     service = manager.start(path)
     assert manager.ready() == service.pid
     assert write(path, "a") == service.pid
     service.terminate()
     assert service.wait(60) == 0
     # That socket was the actor's own.
-    assert not (folder_of(path) / "sock").exists()
+    assert not socket_of(path).exists()
 
 
 def test_variables_of_the_listener_go_no_further(path, manager):
@@ -367,20 +371,21 @@ def environment(pid):
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
-def test_manager_that_binds_over_a_running_actor_gets_its_clients(path, manager):
+@pytest.mark.parametrize("beside", [False, True], ids=["outside", "beside"])
+def test_manager_that_listens_for_a_running_actor_gets_its_clients(path, manager, beside):
     """At every login: the actor of an earlier cron job must not go on where no client finds it."""
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
         db.append_message("s", "user", "a")
         old = actor_pid(path)
-        inode = manager.listen(path)
+        inode = manager.listen(path, beside=beside)
         service = manager.start(path)
         wait_gone(old)
         assert manager.ready() == service.pid
         db.append_message("s", "user", "b")
         assert db._port.statistics()["pid"] == service.pid
     # The end of the old one has not taken the new socket away.
-    assert (folder_of(path) / "sock").stat().st_ino == inode
+    assert socket_of(path).stat().st_ino == inode
     assert contents(path, "s") == ["a", "b"]
     assert own(path, "epoch") == 2
 
@@ -389,7 +394,7 @@ def test_actor_whose_socket_is_removed_makes_room_for_the_next(path):
     with closing(SessionDB(path, mode="actor")) as db:
         db.create_session("s", "cli")
         old = actor_pid(path)
-        (folder_of(path) / "sock").unlink()
+        socket_of(path).unlink()
         wait_gone(old)
         assert write(path, "a") != old
         db.append_message("s", "user", "b")
@@ -400,7 +405,7 @@ def test_actor_whose_socket_is_removed_makes_room_for_the_next(path):
 # --- started inside of another service -----------------------------------------------------------
 
 INSIDE = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from support.subprocess_env import tell
 from hermes_actor.client import spawn
@@ -409,6 +414,8 @@ from hermes_actor import SessionDB
 path, folder, seconds = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
 spawn._CGROUP = folder / "cgroup"
 spawn._SCOPE_SECONDS = seconds
+if os.environ.get("IGNORES_CHILDREN"):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 db = SessionDB(path, mode="actor")
 db.ensure_session("s", "cli")
 db.append_message("s", "user", "x")
@@ -442,7 +449,7 @@ def gateway(folder, *, cgroup, systemd_run=""):
         bus.bind(str(folder / "bus"))
         bus.listen()
 
-        def run(path, seconds=30):
+        def run(path, seconds=30, **variables):
             pid = run_python(
                 INSIDE,
                 path,
@@ -450,6 +457,7 @@ def gateway(folder, *, cgroup, systemd_run=""):
                 seconds,
                 XDG_RUNTIME_DIR=str(folder),
                 PATH=str(program.parent),
+                **variables,
                 PYTHONPATH=os.pathsep.join(
                     filter(None, [os.environ.get("PYTHONPATH"), str(SCRIPTS)])
                 ),
@@ -685,3 +693,14 @@ def test_real_systemd(systemd, tmp_path):
     assert told["status"]["active"]
     assert told["status"]["status"] == "serving"
     assert (told["uninstall"]["left"], told["uninstall"]["main"]) == ([], 0)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_scope_of_a_program_that_ignores_the_end_of_its_children(path, tmp_path, is_allowed):
+    """Every child seems to end with 0 then, also a systemd-run that refuses."""
+    code = "" if is_allowed else "sys.exit('Failed to start transient scope unit: Access denied')"
+    with gateway(tmp_path, cgroup=GATEWAY, systemd_run=code) as run:
+        pid, calls = run(path, IGNORES_CHILDREN="1")
+    assert len(calls) == 1
+    assert actor_pid(path) == pid
+    assert (b"IN_SCOPE=1" in environment(pid)) == is_allowed

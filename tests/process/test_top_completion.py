@@ -12,6 +12,8 @@ from support.fake_builds import command, serving
 from support.terminal import terminal
 
 from hermes_actor import SessionDB, exit_codes
+from hermes_actor.paths import resolve_paths
+from hermes_actor.system.lock_inspection import lock_holder
 
 
 def test_top_in_a_terminal(path, tmp_path):
@@ -106,6 +108,105 @@ def test_scripts_of_the_other_shells(name, tmp_path):
     }[name]
     done = command(_HERMES_ACTOR_COMPLETE=f"{name}_complete", **variables)
     assert "stop" in done.stdout
+
+
+OFFER = """
+    COMP_WORDS=(hermes-actor sessions show --db "$STORE" "$1") COMP_CWORD=5
+    source <(hermes-actor completion bash)
+    _hermes_actor_completion hermes-actor "$1" "$STORE"; printf '%s\\n' "${COMPREPLY[@]}"
+"""
+HOSTILE = [
+    "$(touch harm)", "`touch harm`", "*", "a b", "x;touch harm", "-rf", "l\ni", "e\x1b[2J", "~",
+    "q'q", "é", "\\e", "<x", "a|b", "#a", "{a,b}", "!!", "&",
+]  # fmt: skip
+TITLE = "Title {}, $(touch harm) `touch harm` %Fx\\n"
+
+
+@pytest.fixture
+def talks(path, tmp_path, monkeypatch):
+    """A store of sessions, and a folder in which their names do no harm."""
+    with SessionDB(path, mode="embedded") as db:
+        for number, one in enumerate(["2026_a", "kept_b", "chat:1", *HOSTILE]):
+            db.create_session(one, "cli")
+            db.append_message(one, "user", f"said in {number}, and\nmore")
+            db.set_session_title(one, TITLE.format(number))
+        db.archive_session("kept_b")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STORE", str(path))
+    yield path
+    assert not (tmp_path / "harm").exists()
+    assert lock_holder(resolve_paths(path)) is None, "a key has started an actor"
+
+
+def offered(typed, kind="zsh", where="show", **env):
+    words = ["hermes-actor", "sessions", where, *([typed] if kind != "zsh" or typed else [])]
+    given = {"COMP_WORDS": " ".join(words), "COMP_CWORD": "3"} | env
+    return command(_HERMES_ACTOR_COMPLETE=f"{kind}_complete", **given)
+
+
+def run_shell(*words, **env):
+    path = os.pathsep.join([BIN, os.environ["PATH"]])
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "PATH": path, **env}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("2", ["2026_a"]),
+        ("", ["chat:1", "2026_a"]),
+        ("title", ["chat:1", "2026_a"]),  # no id begins so, but titles do
+        ("nothing", [""]),
+        ("$(touch", [""]),
+    ],
+)
+def test_bash_completes_sessions(talks, typed, found):
+    assert run_shell("bash", "-c", OFFER, "bash", typed) == found
+
+
+def test_sessions_are_completed_with_their_titles(talks):
+    done = offered("2", HERMES_HOME=str(talks.parent))
+    kind, one, told = done.stdout.splitlines()
+    assert (kind, one) == ("plain", "2026_a")
+    assert told == TITLE.format(0)
+    done = offered("", where="unarchive", HERMES_HOME=str(talks.parent))
+    assert [line for line in done.stdout.splitlines() if "_" in line] == ["kept_b"]
+
+
+IN_FISH = 'hermes-actor completion fish | source; complete -C "hermes-actor sessions show 2"'
+IN_ZSH = """
+    compdef() {}
+    _describe() { print -rl -- "${(@P)3}" }
+    compadd() { print -rl -- "${@[$#]}" }
+    source <(hermes-actor completion zsh)
+    words=(hermes-actor sessions show 2) CURRENT=4
+    _hermes_actor_completion
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "between"),
+    [(("fish", "--no-config", "-c", IN_FISH), "\t"), (("zsh", "-fc", IN_ZSH), ":")],
+)
+def test_other_shells_complete_sessions(talks, words, between):
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not installed; make test installs it where it may")
+    (line,) = run_shell(*words, HERMES_HOME=str(talks.parent))
+    assert line == f"2026_a{between}{TITLE.format(0)}"
+
+
+def test_completion_of_a_store_that_cannot_be_read_offers_nothing(tmp_path, path):
+    for made in (None, b"", b"no database" * 500, "pipe"):
+        path.unlink(missing_ok=True)
+        if made == "pipe":
+            os.mkfifo(path)
+        elif made is not None:
+            path.write_bytes(made)
+        done = offered("2", HERMES_HOME=str(path.parent))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
 
 
 def test_completion_is_installed_where_the_shell_looks(tmp_path):

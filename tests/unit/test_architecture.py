@@ -45,6 +45,8 @@ BASE = {
     "settings",
     "sqlite",
     "system",
+    "write_rules",
+    "write_settings",
 }
 ALLOWED = {
     "protocol": {"msgspec"},
@@ -97,7 +99,7 @@ LATE = {
     "agents": {"croniter", "cryptography", "snowballstemmer"},
     "agent_store": {"embedded", "providers"},
     "api": {"pipeline", "anyio"},
-    "attach": {"dbapi", "hermes_state"},
+    "attach": {"dbapi", "gateway", "hermes_state"},
     "gateway": {"session_db"},
     "pipeline": {"anyio"},
     "session_db": {"engine", "embedded", "providers"},

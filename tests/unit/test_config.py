@@ -24,6 +24,8 @@ from hermes_actor.settings import (
     STORE_SYNCHRONOUS_COMMIT,
     unknown_keys,
 )
+from hermes_actor.write_rules import NO_RULES, WriteRules
+from hermes_actor.write_settings import read_rules, rules_or_default
 
 
 @pytest.fixture(autouse=True)
@@ -275,3 +277,38 @@ def test_aliases_do_not_multiply(write):
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)]
     assert write("\n".join(lines)).raw("a0") == ["x", "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("turns: {required: true}\n", WriteRules(frozenset({"*"}))),
+        ('"turns" :\n  required: [telegram, discord]\n',
+         WriteRules(frozenset({"telegram", "discord"}))),
+        ("gateway:\n  merge_doubled_rows: yes\n", WriteRules(merges_doubles=True)),
+        ("gateway: {'merge_doubled_rows': off}\nturns: {required: cli}\n",
+         WriteRules(frozenset({"cli"}))),
+        ("turns:\n", NO_RULES),
+    ],
+)  # fmt: skip
+def test_rules_of_a_writer(tmp_path, text, rules):
+    assert read_rules(tmp_path) == NO_RULES
+    (tmp_path / "config.yaml").write_text(text)
+    assert read_rules(tmp_path) == rules
+
+
+@pytest.mark.parametrize(
+    "text", ["turns: {required: 5}", "turns: {required: [1]}", "turns: [", "turns: {required: {}}"]
+)
+def test_wrong_rules_of_a_writer_are_logged_and_the_default_holds(tmp_path, caplog, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(BadConfig):
+        read_rules(tmp_path)
+    assert rules_or_default(tmp_path) == NO_RULES
+    assert "the default is used" in caplog.text
+
+
+def test_rules_cost_no_parse_in_a_home_that_sets_none(tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text("agent: {max_turns: 90}\ngateway: {streaming: true}\n")
+    monkeypatch.setattr(config_module, "_parse", None)
+    assert read_rules(tmp_path) == NO_RULES

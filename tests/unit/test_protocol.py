@@ -14,7 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hermes_actor import errors, limits, paths
+from hermes_actor import errors, limits
+from hermes_actor.system import sockets
 from hermes_protocol import agents
 from hermes_protocol import messages as wire
 from hermes_protocol import operations as ops
@@ -291,7 +292,7 @@ def test_text_has_the_numbers_of_the_program():
         limits.LEASE_IDLE_SECONDS,
         limits.RECEIPTS_KEPT_COMMITS,
         limits.RING_CHANGES,
-        paths._MAX_PATH_BYTES,
+        sockets._MAX_PATH_BYTES,
     ]
     assert limits.CREDIT_FACTOR == 3
     assert f"wait {limits.RECONNECT_FIRST_SECONDS * 1000:g} ms" in section(6)

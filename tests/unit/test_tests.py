@@ -1,7 +1,11 @@
 """The tests themselves: the map of guarantees names what there is, and imports go one way."""
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -89,3 +93,24 @@ def test_the_product_imports_neither_tests_nor_stress():
         if name.partition(".")[0] in around
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", "1 failed, 2 errors"), ("", "3 skipped")])
+def test_a_missing_agent_program_is_a_failure_under_continuous_integration(tmp_path, ci, outcome):
+    """Whole modules that are skipped would look like modules that pass."""
+    shutil.copy(TESTS / "conftest.py", tmp_path)
+    (tmp_path / "test_one.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.skipif(True, reason='the agent program is not installed')\n"
+        "def test_marked(): pass\n"
+        "def test_called(): pytest.skip('the agent program is not installed')\n"
+        "@pytest.fixture\n"
+        "def host(): pytest.skip('the agent program is not installed')\n"
+        "def test_fixture(host): pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(ROOT / "stress")}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert re.search(rf"^{outcome}", done.stdout, re.MULTILINE), done.stdout + done.stderr

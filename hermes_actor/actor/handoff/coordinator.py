@@ -11,6 +11,7 @@ exit of the successor before it opens the file again.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +40,7 @@ __all__ = ["HandoffAttempt", "HandoffCoordinator", "Host"]
 _log = logging.getLogger("hermes_actor.actor")
 
 _BUILD_LENGTH = 200
+_FIRST_PROCESS = 1
 
 
 class HandoffAttempt:
@@ -267,6 +269,12 @@ class HandoffCoordinator:
         # the period as well, and so does a hand-off.
         if host.is_draining:
             raise HandoffFailed("the actor is draining")
+        if os.getpid() == _FIRST_PROCESS:
+            # The successor would be killed with all others of the container.
+            raise HandoffFailed(
+                "the actor is process 1 of its container, which ends with it; start a container"
+                " with the new code instead: clients wait for it"
+            )
         if self.attempt is not None and not self.attempt.finished.is_set():
             raise HandoffFailed(f"another hand-off is under way: {self.attempt.step.value}")
         if host.is_ending_period or host.writer is None:

@@ -17,7 +17,7 @@ import contextlib
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -211,12 +211,8 @@ class AsyncActorConnection:
         # work.
         self._pass_work_on()
         try:
-            with anyio.move_on_after(seconds) as waiter.work:
-                await anyio.wait_readable(sock)
-        except (OSError, anyio.ClosedResourceError):
-            pass  # the next read raises it
+            await _wait_for(waiter, anyio.wait_readable(sock), seconds)
         finally:
-            waiter.work = None
             if self._reader is waiter:
                 self._reader = None
             # Also when this task is cancelled: what has arrived may be for others.
@@ -227,12 +223,8 @@ class AsyncActorConnection:
         self._writer = waiter
         self._pass_work_on()
         try:
-            with anyio.move_on_after(seconds) as waiter.work:
-                await anyio.wait_writable(sock)
-        except (OSError, anyio.ClosedResourceError):
-            pass  # the next write raises it
+            await _wait_for(waiter, anyio.wait_writable(sock), seconds)
         finally:
-            waiter.work = None
             if self._writer is waiter:
                 self._writer = None
         self.flush()
@@ -325,3 +317,14 @@ class AsyncActorConnection:
         if sock is not None:
             # This copy only, and past the loop: its selector is shared with the parent.
             sock.close()
+
+
+async def _wait_for(waiter: Waiter, ready: Awaitable[None], seconds: float) -> None:
+    """Wait until a socket is *ready*, for so long; the waiter can be woken meanwhile."""
+    try:
+        with anyio.move_on_after(seconds) as waiter.work:
+            await ready
+    except (OSError, anyio.ClosedResourceError):
+        pass  # the next call of the kernel raises it
+    finally:
+        waiter.work = None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_actor.sqlite import Connection
 
-__all__ = ["save_orphans"]
+__all__ = ["columns_of_rows", "describe_wal", "save_orphans", "save_wal"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -56,21 +56,30 @@ def save_orphans(
         saved = _save_database(paths, epoch, guard.db, guard.wal)
         if saved is not None:
             return f"was removed or replaced while its owner had it open; all it held is in {saved}"
-    saved = _save_wal(paths, epoch, guard.wal, _columns(conn))
+    saved = save_wal(paths, epoch, guard.wal, columns_of_rows(conn))
     if wal_fits and saved is not None and guard.has_its_shared_memory():
         # By now a part of it is in the database, which without the rest would be damaged.
         with contextlib.suppress(OSError):
             saved = _put_back_wal(saved, paths)
-    if saved is None and not changes_in_wal:
-        where = "no acknowledged change was in its WAL only"
-    else:
-        where = f"{changes_in_wal} acknowledged changes are in {saved or 'no file: none was saved'}"
     if overwritten:
+        where = _where(saved, changes_in_wal)
         return f"was overwritten in place while its owner had it open; {where}"
+    return describe_wal(saved, changes_in_wal)
+
+
+def describe_wal(saved: Path | None, changes_in_wal: int) -> str:
+    """Say for people that a WAL was replaced, and in which file *changes_in_wal* changes are."""
+    where = _where(saved, changes_in_wal)
     return f"or its WAL was replaced while its owner had it open; {where}"
 
 
-def _columns(conn: Connection) -> dict[str, list[str]]:
+def _where(saved: Path | None, changes_in_wal: int) -> str:
+    if saved is None and not changes_in_wal:
+        return "no acknowledged change was in its WAL only"
+    return f"{changes_in_wal} acknowledged changes are in {saved or 'no file: none was saved'}"
+
+
+def columns_of_rows(conn: Connection) -> dict[str, list[str]]:
     """Return the order of columns, which differs between files; rows of a WAL are read by it."""
     with contextlib.suppress(sqlite3.Error):
         return {
@@ -120,12 +129,13 @@ def _save_database(paths: StorePaths, epoch: int, db: object, wal: object) -> Pa
     return target
 
 
-def _save_wal(
+def save_wal(
     paths: StorePaths, epoch: int, wal: object, columns: dict[str, list[str]]
 ) -> Path | None:
-    """Save a WAL beside its database, for ``repair --orphans``.
+    """Save the WAL with the identity *wal* beside its database, for ``repair --orphans``.
 
-    Returns its path; ``None`` if it holds nothing, or cannot be saved.
+    *columns* are those of :func:`columns_of_rows`. Returns its path; ``None`` if it holds nothing,
+    or cannot be saved.
     """
     source = descriptor_of(wal)
     if source is None or is_gone(paths.db.parent):

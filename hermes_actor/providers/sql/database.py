@@ -139,18 +139,24 @@ class Database:
         """Run *function* on a connection and return its result; retry until the timeout.
 
         With *one* it is a single statement and needs no transaction; otherwise all statements see
-        one snapshot.
+        one snapshot. For a caller who waits less than the connection does, the server ends each
+        statement: :class:`DeadlineExceeded`.
         """
+        deadline = time.monotonic() + timeout
 
         def attempt() -> R:
             with self.engine.connect() as conn:
+                if self._is_short(deadline):
+                    self.dialect.begin_snapshot(conn)
+                    with self.dialect.limited_reads(conn, max(deadline - time.monotonic(), 0.001)):
+                        return function(ServerConnection(conn, self.dialect), *arguments)
                 if one:
                     conn = self.dialect.for_one_read(conn)
                 else:
                     self.dialect.begin_snapshot(conn)
                 return function(ServerConnection(conn, self.dialect), *arguments)
 
-        return self._try(attempt, time.monotonic() + timeout, _Try())
+        return self._try(attempt, deadline, _Try())
 
     def write(self, tickets: Sequence[Ticket], deadline: float) -> list[Outcome]:
         """Apply changes in order, in one transaction, each at most once; return their outcomes.

@@ -6,8 +6,8 @@ Everything else in this package is written once, in SQLAlchemy Core.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -31,6 +31,7 @@ from hermes_actor.errors import HermesActorError, Unsupported
 from hermes_actor.providers.sql.query_tree import Node, Not, Or, Phrase
 from hermes_actor.providers.sql.tables import changes
 from hermes_actor.store.rows import Row
+from hermes_actor.write_rules import NO_RULES, WriteRules
 
 if TYPE_CHECKING:
     import threading
@@ -62,6 +63,7 @@ class Settings(NamedTuple):
     connect_timeout_seconds: float = 10.0
     synchronous_commit: str = "on"
     similarity: bool = False
+    rules: WriteRules = NO_RULES
 
     def engine_options(self) -> dict[str, Any]:
         """Return the arguments of ``create_engine`` that are the same for all servers."""
@@ -189,6 +191,12 @@ class ServerDialect(ABC):
 
         ``None``: the limit of the settings.
         """
+
+    @contextmanager
+    def limited_reads(self, conn: Connection, seconds: float) -> Iterator[None]:
+        """Limit each statement of the block, which reads in one transaction, on the server."""
+        self.limit_statements(conn, seconds)
+        yield
 
     def one_statement(self, ticket: Ticket) -> tuple[Executable, Mapping[str, Any]] | None:
         """Return a change with its receipt as one statement; ``None`` if it takes several.

@@ -27,7 +27,7 @@ from hermes_actor.providers.sql.registry import APPLY
 from hermes_actor.providers.sql.schema import ensure_schema
 from hermes_actor.providers.sql.tables import changes
 from hermes_actor.store.changes import change_of
-from hermes_protocol.operations import Operation, result_type
+from hermes_protocol.operations import MessageAppend, Operation, result_type
 
 if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
@@ -142,16 +142,37 @@ def apply_once(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS
         if digest != ticket.digest:
             raise KeyReused(f"change {ticket.seq} was another one before")
         return msgspec.msgpack.decode(result, type=result_type(kind))
-    if getattr(ticket.operation, "turn", 0):
-        # Late: it uses the modules that apply operations.
-        from hermes_actor.providers.sql.gateway import fence_operation
-
-        fence_operation(conn, ticket.operation)
-    result = served.apply(conn, ticket.operation)
+    _check_turn(conn, ticket.operation)
+    result = _double_of(conn, ticket.operation)
+    if result is None:
+        result = served.apply(conn, ticket.operation)
     if result is not None:
         conn.execute(_NOTE_RESULT, {**key, "answer": _encode(result)})
     conn.dialect.notify_subscribers(conn)
     return result
+
+
+def _check_turn(conn: ServerConnection, operation: Any) -> None:
+    """Compare the turn of a change, or raise :class:`TurnRequired` if there has to be one."""
+    required = conn.dialect.settings.rules.turns_required
+    if not required and not getattr(operation, "turn", 0):
+        return
+    # Late: it uses the modules that apply operations.
+    from hermes_actor.providers.sql import gateway
+
+    if getattr(operation, "turn", 0):
+        gateway.fence_operation(conn, operation)
+    else:
+        gateway.require_turn(conn, operation, required)
+
+
+def _double_of(conn: ServerConnection, operation: Any) -> int | None:
+    """Return the message that an append repeats, where the settings merge the two."""
+    if not conn.dialect.settings.rules.merges_doubles or type(operation) is not MessageAppend:
+        return None
+    from hermes_actor.providers.sql import gateway
+
+    return gateway.double_of(conn, operation)
 
 
 def sweep_is_due(ticket: Ticket) -> bool:

@@ -46,6 +46,8 @@ def _passing(filters: Filters) -> list[ColumnElement[bool]]:
         conditions.append(sessions.c.source.not_in(list(filters.excluded)))
     if filters.roles:
         conditions.append(messages.c.role.in_(list(filters.roles)))
+    if filters.before is not None:
+        conditions.append(messages.c.id < filters.before)
     return conditions
 
 
@@ -63,7 +65,8 @@ def search_messages(
         return []
     statement = _HIT.where(*_passing(filters))
     if plan.route is Route.LIKE:
-        hits = conn.rows(page_of(_by_terms(conn, statement, plan), limit, offset))
+        found = _ordered(_by_terms(conn, statement, plan), filters)
+        hits = conn.rows(page_of(found, limit, offset))
         for hit in hits:
             hit["snippet"] = file_matches.term_snippet(hit["_content"], plan.terms[0])
     else:
@@ -71,12 +74,18 @@ def search_messages(
         if tree is None:
             return []
         ordered = _matching(conn, statement, plan, tree, filters.newest_first)
-        hits = conn.rows(page_of(ordered, limit, offset))
+        hits = conn.rows(page_of(_ordered(ordered, filters), limit, offset))
         _add_snippets(conn, hits, plan, tree)
     for hit in hits:
         del hit["_content"], hit["_tool_calls"]
     _add_contexts(conn, hits)
     return hits
+
+
+def _ordered(statement: Select[Any], filters: Filters) -> Select[Any]:
+    if not filters.by_id:
+        return statement
+    return statement.order_by(None).order_by(messages.c.id.desc())
 
 
 @answers(queries.count_matches)

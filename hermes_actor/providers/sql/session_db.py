@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from hermes_actor.api.provider import Capabilities, SessionDBProvider
 from hermes_actor.config import Config
 from hermes_actor.errors import Closed
+from hermes_actor.paths import default_home
 from hermes_actor.providers.resolve import masked
 
 # Imported for their registrations.
@@ -42,6 +43,7 @@ from hermes_actor.settings import (
     STORE_SYNCHRONOUS_COMMIT,
 )
 from hermes_actor.store.queries import Query
+from hermes_actor.write_settings import read_rules
 
 if TYPE_CHECKING:
     from hermes_actor.store.raw_rows import StoreSummary
@@ -216,4 +218,6 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         config.read(STORE_CONNECT_TIMEOUT),
         config.read(STORE_SYNCHRONOUS_COMMIT),
         config.read(STORE_SIMILARITY),
+        # Whichever way the store was named: no process of the home is to write beside a turn.
+        read_rules(default_home()),
     )

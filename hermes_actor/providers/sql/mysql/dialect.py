@@ -172,6 +172,19 @@ class MySQLDialect(ServerDialect):
         if seconds is None:
             conn.info.pop("limited", None)
 
+    @contextmanager
+    def limited_reads(self, conn: Connection, seconds: float) -> Iterator[None]:
+        # The two servers have one setting each. It stays with the connection, so it is put back.
+        name, limit = ("max_statement_time", f"{seconds:.3f}")
+        if not conn.dialect.is_mariadb:  # type: ignore[attr-defined]
+            name, limit = "max_execution_time", str(max(1, round(seconds * 1000)))
+        conn.execute(text(f"SET SESSION {name} = {limit}"))
+        try:
+            yield
+        finally:
+            if not conn.invalidated:
+                conn.execute(text(f"SET SESSION {name} = DEFAULT"))
+
     def for_one_read(self, conn: Connection) -> Connection:
         # Into autocommit and back would be four statements more. The transaction that the
         # statement opens is READ COMMITTED, and ends when the connection returns to the pool.

@@ -36,6 +36,7 @@ from hermes_actor.providers.sql.receipts import NIL, Ticket, note_of
 from hermes_actor.providers.sql.sessions.session_row import BY_ID
 from hermes_actor.providers.sql.sessions.sessions import booked
 from hermes_actor.providers.sql.tables import changes, sessions
+from hermes_actor.write_rules import NO_RULES
 from hermes_protocol.operations import MessageAppend, SessionTokens
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def one_statement(dialect: ServerDialect, ticket: Ticket) -> OneStatement | None
     make = _MAKERS.get(type(ticket.operation))
     if make is None:
         return None
-    if getattr(ticket.operation, "turn", 0):
-        return None  # the token of a turn is compared by the general way, under its lock
+    if getattr(ticket.operation, "turn", 0) or dialect.settings.rules != NO_RULES:
+        return None  # what is looked at first is read in the general way, under its lock
     statement, values = make(dialect, ticket.operation)
     note = {f"note_{name}": value for name, value in note_of(ticket).items()}
     return OneStatement(statement, {**values, **note})
