@@ -180,6 +180,9 @@ def _run(arguments: Sequence[str]) -> int:
         return exit_codes.INTERRUPTED
     except CommandError as error:
         return failed(error.message, error.code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())  # the help: nothing went wrong
+        return exit_codes.OK
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         if context is not None and not as_json:

@@ -47,6 +47,11 @@ class CommandStore(StoreMethods):
         return None
 
     @property
+    def many_hosts(self) -> bool:
+        """True if programs on other hosts may use the store as well."""
+        return False
+
+    @property
     def protected(self) -> tuple[StorePaths, ...]:
         """Files that the output of a command must not overwrite."""
         return () if self.file is None else (self.file,)
@@ -91,6 +96,11 @@ class ServerStore(CommandStore):
             self._provider = chosen.open(timeout)
         self._port = self._provider._port
         self._queries, self._timeout = self._provider._queries, timeout
+
+    @property
+    def many_hosts(self) -> bool:
+        """True if programs on other hosts may use the store as well."""
+        return self._provider.capabilities.many_hosts
 
     def close(self) -> None:
         """Close the connections."""

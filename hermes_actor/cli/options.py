@@ -7,17 +7,24 @@ from pathlib import Path
 import click
 
 from hermes_actor import limits
+from hermes_actor.cli.session_completion import complete_session
 from hermes_actor.settings import BACKUP_KEEP
 
 __all__ = [
-    "db_option", "dry_run_option", "force_option", "json_option", "keep_option", "timeout_option",
-    "yes_option",
+    "db_option", "dry_run_option", "force_option", "json_option", "keep_option",
+    "session_id_argument", "session_ids_argument", "timeout_option", "yes_option",
 ]  # fmt: skip
 
 db_option = click.option(
     "--db", type=click.Path(path_type=Path),
     help="Database file. Default: HERMES_HOME/state.db.",
 )  # fmt: skip
+
+session_id_argument = click.argument("session_id", metavar="ID", shell_complete=complete_session)
+
+session_ids_argument = click.argument(
+    "ids", nargs=-1, metavar="[ID]...", shell_complete=complete_session
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 

@@ -119,23 +119,28 @@ def creatable_paths(db: Path | None, kind: str = SESSIONS, *, adopting: bool = F
 def existing_file(paths: StorePaths) -> None:
     """Fail unless *paths* is a file that exists, whatever it contains."""
     if not _is_file(paths):
-        fail_no_store(paths.db, paths)
+        _fail_if_removed(paths)
+        fail(f"there is no file {paths.db}")
 
 
 def fail_no_store(db: Path | None, paths: StorePaths) -> NoReturn:
     """Fail, naming what happened to the file, or the setting that led to a missing one."""
-    from hermes_actor.recovery.orphan_wal import (
-        removed_store,  # late: most commands find their store
-    )
-
-    if (gone := removed_store(paths)) is not None:
-        fail(f"{gone.text}; {gone.advice}")
+    _fail_if_removed(paths)
     if db is not None:
         why = "given with --db"
     else:
         home = os.environ.get("HERMES_HOME", "").strip()
         why = f"HERMES_HOME={home}" if home else "HERMES_HOME is not set"
     fail(f"there is no store at {paths.db} ({why})")
+
+
+def _fail_if_removed(paths: StorePaths) -> None:
+    from hermes_actor.recovery.orphan_wal import (
+        removed_store,  # late: most commands find their store
+    )
+
+    if (gone := removed_store(paths)) is not None:
+        fail(f"{gone.text}; {gone.advice}")
 
 
 def _is_file(paths: StorePaths) -> bool:

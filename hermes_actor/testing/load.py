@@ -14,7 +14,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
@@ -91,6 +91,8 @@ class Load:
 
     title: ClassVar[str]
     work: ClassVar[str] = WRITE
+    environment: ClassVar[Mapping[str, str]] = {}
+    """Added to that of the workers."""
 
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="hermes-actor-demo-")).resolve()
@@ -101,7 +103,11 @@ class Load:
             self.paths.db,
             self.home / "records",
             seed=self.seed,
-            environment={"HERMES_HOME": str(self.home), "HERMES_ACTOR_IDLE_EXIT": idle_exit},
+            environment={
+                "HERMES_HOME": str(self.home),
+                "HERMES_ACTOR_IDLE_EXIT": idle_exit,
+                **self.environment,
+            },
             lifetime=2 * self.seconds + _LIFETIME_SECONDS,
         )
         self._rng = random.Random(self.seed)

@@ -8,6 +8,7 @@ here append messages and look for them; a harness brings its own.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -35,8 +36,14 @@ __all__ = ["Group", "Order", "Worker", "follow", "main", "record_appends", "writ
 WORD_BYTES = 64
 """Length of the word to go, padded: one read of the gate is one whole word."""
 
+DIED = b"!"
+"""Report for a worker that has ended before it began."""
+
 _FOLLOW_SECONDS = 0.02
 """Between two looks of a follower."""
+
+_LOOK_SECONDS = 0.1
+"""Between two checks for workers that have ended, until the word to go comes."""
 
 _WORDS = ("actor", "batch", "commit", "drain", "epoch", "frame", "index", "mailbox", "owner")
 
@@ -238,8 +245,13 @@ def main() -> int:
                 os.close(opener)
                 _work(order, group, number, gate, work[group.work])
             children[child] = f"{group.prefix}{number}"
+    ended: dict[int, int] = {}
+    while not is_readable(0, _LOOK_SECONDS):
+        if _note_end(ended):
+            # One that cannot begin: the pool need not wait for it until its time is over.
+            os.write(1, DIED)
     _pass_on_the_word(opener, len(children))
-    return _collect(children)
+    return _collect(children, ended)
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -269,10 +281,22 @@ def _pass_on_the_word(opener: int, workers: int) -> None:
     os.close(opener)
 
 
-def _collect(children: dict[int, str]) -> int:
+def _note_end(ended: dict[int, int]) -> bool:
+    """Reap a worker that has ended. Return True if there was one, and it has failed."""
+    with contextlib.suppress(ChildProcessError):  # all have ended
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child:
+            ended[child] = os.waitstatus_to_exitcode(status)
+            return ended[child] != 0
+    return False
+
+
+def _collect(children: dict[int, str], ended: dict[int, int]) -> int:
     worst = 0
     for child, name in children.items():
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if child not in ended:
+            ended[child] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code = ended[child]
         if code:
             print(f"{name} has ended with {code}", file=sys.stderr)  # noqa: T201
         worst = max(worst, abs(code))

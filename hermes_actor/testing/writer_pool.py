@@ -35,7 +35,7 @@ from hermes_actor.system.descriptors import is_readable
 from hermes_actor.testing import history
 from hermes_actor.testing.history import Write
 from hermes_actor.testing.records import Look, Recorded, RecordReader, rows_by_id
-from hermes_actor.testing.worker import WORD_BYTES, Group, Order
+from hermes_actor.testing.worker import DIED, WORD_BYTES, Group, Order
 
 __all__ = ["FOLLOW", "WRITE", "History", "Look", "WriterPool", "check"]
 
@@ -153,7 +153,7 @@ class WriterPool:
         stdout = self._process.stdout
         assert stdout is not None
         for _ in self.names:
-            if not is_readable(stdout, give_up - time.monotonic()) or not stdout.read(1):
+            if not is_readable(stdout, give_up - time.monotonic()) or stdout.read(1) in (b"", DIED):
                 raise TimeoutError(f"a worker {fault}: {self.last_words()}")
 
     # --- meanwhile -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from support.clock import Clock
 def home(
     tmp_path: Path,
     clock: Clock,
-    capsys: pytest.CaptureFixture[str],
+    capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Home]:
     """A home of its own for the commands of one test. At the end no actor of it is left."""
@@ -23,7 +23,7 @@ def home(
     monkeypatch.delenv("NO_COLOR", raising=False)
     time.tzset()
     clock.at(NOW)
-    made = Home(tmp_path, clock, capsys, monkeypatch)
+    made = Home(tmp_path, clock, capsysbinary, monkeypatch)
     yield made
     end_actors(made.db_path)
     monkeypatch.undo()

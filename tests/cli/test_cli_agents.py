@@ -2,14 +2,17 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from support.actors import end_actors, wait_for
 
 from hermes_actor import AgentStore
 from hermes_actor.agents.vault import KEY_VARIABLES
+from hermes_actor.errors import WrongKind
 
 
 @pytest.fixture
@@ -46,6 +49,31 @@ def test_unknown_store_is_an_error(home):
     assert (done.code, "hermes-actor agents setup" in done.err) == (1, True)
     assert not (home.path / "agents.db").exists()
     assert home("agents", "list", "--store", "nowhere://x").code == 1
+
+
+def test_file_of_another_program_does_not_become_an_agent_store(home):
+    """The library is asked the same as the commands: see test_cli_matrix.py."""
+    file = home.path / "places.db"
+    with closing(sqlite3.connect(file)) as conn:
+        conn.execute("CREATE TABLE bookmarks (x)")
+    before = file.read_bytes()
+    with pytest.raises(WrongKind, match="'plain', and 'agents' is needed"), AgentStore("a", file):
+        pass
+    end_actors(file)
+    assert file.read_bytes() == before
+
+
+def test_detached_store_is_an_agent_store_again(agents):
+    create(agents, "a")
+    file = str(agents.path / "agents.db")
+    assert agents("stop", "--db", file).code == 0
+    done = agents("detach", "--db", file, "--yes")
+    assert done.code == 0, done.err
+    with closing(sqlite3.connect(file)) as conn:
+        assert not conn.execute(
+            "SELECT 1 FROM sqlite_master WHERE name GLOB 'hermes_actor*'"
+        ).fetchall()
+    assert [one["agent_id"] for one in agents("agents", "list", "--json").json] == ["a"]
 
 
 def test_lines_of_the_seed_work_literally(agents):

@@ -67,7 +67,7 @@ class _Screen(io.StringIO):
 
 
 @pytest.fixture
-def ann(clock, capsys, monkeypatch):
+def ann(clock, capsysbinary, monkeypatch):
     """A home whose path has a known length, with sessions of several kinds."""
     path = Path(tempfile.mkdtemp(prefix="hermes-", dir="/tmp"))
     assert len(str(path)) == len(SHOWN_HOME)
@@ -80,7 +80,7 @@ def ann(clock, capsys, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     time.tzset()
     clock.at(NOW)
-    made = Home(path, clock, capsys, monkeypatch)
+    made = Home(path, clock, capsysbinary, monkeypatch)
     fill(made)
     yield made
     end_actors(made.db_path)

@@ -1,16 +1,20 @@
 """Manners of the commands, seen from outside: what they load, how they end, where words go."""
 
+import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import ANY
 
 import click
 import pytest
 from support.processes import run_python
 
+from hermes_actor import cli
 from hermes_actor.cli import main
 from hermes_actor.cli.lazy import LazyGroup
 from hermes_actor.tools.redaction import redact, register_redactor
@@ -244,6 +248,22 @@ def test_errors_do_not_disturb_who_parses(home):
     assert json.loads(found.err)["code"] == 2
     found = home("sessions", "export", "-", "--session-id", "nosuch")
     assert (found.code, found.out) == (1, "")
+
+
+@pytest.mark.parametrize("group", ["", "sessions", "gateway", "agents"])
+def test_group_without_a_command_shows_its_help_and_no_error(home, group):
+    done = home(*group.split())
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: {' '.join(['hermes-actor', *group.split()])} ")
+    assert "Error" not in done.out
+
+
+def test_no_text_leaves_the_plural_to_its_reader():
+    """``1 session(s)``: formatting.count() knows."""
+    for file in (Path(cli.__file__).parent).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not re.search(r"[a-z]\(e?s\)", node.value), f"{file.name}: {node.value}"
 
 
 def test_every_command_has_its_errors_as_json(home):

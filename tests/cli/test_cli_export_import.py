@@ -251,7 +251,7 @@ def test_prune_shows_and_counts_the_delegates_that_go_along(home):
     assert shown.lines[0].startswith("3 sessions match")
     assert sum("delegate of s" in line for line in shown.lines) == 2
     assert home("sessions", "delete", "s", answer="n\n").err.startswith(
-        "Delete session 's' and all its messages, with the 2 delegate(s) that worked for it?"
+        "Delete session 's' and all its messages, with 2 delegates that worked for it?"
     )
     done = home("sessions", "prune", "--older-than", "30", "--yes")
     assert done.out == "Pruned 3 sessions.\n"
@@ -637,7 +637,7 @@ def test_optimize(home):
     assert home("sessions", "optimize", answer="\n").code == 1
     found = home("sessions", "optimize", "--yes")
     assert found.code == 0
-    assert found.lines[1] == "Optimized 2 FTS index(es)."
+    assert found.lines[1] == "Optimized 2 full-text indexes."
     assert found.lines[2].startswith("Database size: ")
     assert home.read(lambda db: len(db.search_messages("words", limit=50))) == 20
 

@@ -36,6 +36,55 @@ def test_routes_say_what_the_next_message_meets(home, chats):
     assert home("turns").out == "no turns are held\n"
 
 
+@pytest.fixture
+def quiet(home):
+    """A home with chats, turns and an index file of another program, and without an actor."""
+    (home.db_path.parent / "sessions").mkdir()
+    (home.db_path.parent / "transcripts").mkdir()
+    with SessionDB(home.db_path, mode="embedded") as db:
+        store = SessionStore(config=GatewayConfig(), db=db, hooks=Hooks(entry_points=False))
+        entry = store.get_or_create_session(CHAT)
+        store.close()
+        index = home.db_path.parent / "sessions" / "sessions.json"
+        text = index.read_text().replace(KEY, f"{KEY}23")
+        (home.db_path.parent / "transcripts" / "sessions.json").write_text(text)
+        (home.db_path.parent / "sessions" / "old.jsonl").write_text('{"role": "user"}\n')
+        db.turn(entry.session_id, holder="echo")
+    return entry
+
+
+def state_of(folder):
+    """Every file below a folder with its content; the lock files of readers are empty."""
+    return {
+        str(path): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(("-shm", "-wal"))
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["gateway", "routes"],
+        ["gateway", "routes", "--json", "--sessions-dir", "transcripts"],
+        ["gateway", "migrate-transcripts", "--dry-run"],
+        ["turns"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_reads_changes_nothing_and_starts_no_actor(home, quiet, monkeypatch, words):
+    monkeypatch.chdir(home.db_path.parent)
+    before = state_of(home.db_path.parent)
+    done = home(*words)
+    assert done.code == 0
+    assert "not running" in home("status").out
+    assert state_of(home.db_path.parent) == before
+    if "transcripts" in words:
+        (row,) = json.loads(done.out)
+        assert row["key"] == f"{KEY}23"
+        assert (row["session_id"], row["state"]) == (quiet.session_id, "not imported")
+
+
 def test_reset_and_resume(home, chats):
     first = chats.get_or_create_session(CHAT).session_id
     done = json.loads(home("gateway", "reset", KEY, "--json").out)

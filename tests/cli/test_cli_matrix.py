@@ -3,6 +3,7 @@
 A new command is part of it by itself; only its required arguments may have to be given, in GIVEN.
 """
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -16,6 +17,7 @@ import pytest
 from support.actors import end_actors
 from support.cli_home import DAY
 
+from hermes_actor import SessionDB
 from hermes_actor.cli import main
 
 HOSTILE = [
@@ -144,7 +146,8 @@ def test_store_that_is_not_there(home, folder, name):
         assert state_of(folder) == before
     else:
         assert (done.code, done.out) == (1, "") or name == "tool session-search", done
-        assert f"there is no store at {db}" in done.err + done.out
+        what = "file" if name == "sql" else "store at"
+        assert f"there is no {what} {db}" in done.err + done.out
         assert state_of(folder) == before
 
 
@@ -178,6 +181,44 @@ def test_database_of_another_program(home, folder, name, table):
     if name not in ABOUT_THE_ACTOR | {"service install"}:
         assert done.code == 1, done
         assert f"{db} is not a store" in done.err + done.out
+
+
+def agent_line(command, name, store):
+    """A command line about an agent store, with a value for everything that it cannot do without."""
+    words, behind = name.split(), []
+    for one in command.params:
+        values = one.type.choices if isinstance(one.type, click.Choice) else ["x"]
+        if one.name == "store":
+            words += ["--store", str(store)]
+        elif one.name == "yes":
+            words.append("--yes")
+        elif isinstance(one, click.Argument):
+            behind += values[:1] * one.required
+        elif one.required or one.name in ("agent", "cron"):
+            words += [one.opts[0], "0 7 * * *" if one.name == "cron" else values[0]]
+    return [*words, "--", *behind]
+
+
+@pytest.mark.parametrize("kind", ["foreign", "sessions"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name.split()[0] in OF_AGENTS])
+def test_file_that_is_no_agent_store(home, folder, name, kind):
+    """The file of another program got the tables of an agent store, also from a mere list."""
+    db = folder / "places.db"
+    if kind == "sessions":
+        SessionDB(db, mode="embedded").close()
+    else:
+        with contextlib.closing(sqlite3.connect(db)) as conn:
+            conn.execute("CREATE TABLE agents (x)")
+    before = state_of(folder)
+    done = home(*agent_line(COMMANDS[name], name, db))
+    after = state_of(folder)
+    if kind == "sessions":  # a reader of a file in WAL mode makes these
+        for side in ("-wal", "-shm"):
+            after.pop(f"{db.name}{side}", None)
+    assert after == before
+    assert done.code == 1, done
+    if name != "agents import":  # which reads a server first
+        assert f"{db} is not an agent store" in done.err
 
 
 @about_a_store()

@@ -63,12 +63,13 @@ def test_resume_of_a_root_leads_to_the_tip(home):
 
 def test_resume_by_prefix(home):
     for name in ("2026a1", "2026a2", "2026a3", "2025"):
-        home.add(name, "x")
+        home.add(name, "x", title="Two" if name == "2026a2" else None)
     assert resumed(home("resume", "-r", "2025")) == "2025"
     assert resumed(home("resume", "-r", "2026a2")) == "2026a2"
     found = home("resume", "-r", "2026")
     assert found.code == 1
-    assert found.err == "Several sessions begin with '2026':\n  2026a1\n  2026a2\n  2026a3\n"
+    told = "Several sessions begin with '2026':\n  2026a1\n  2026a2  Two\n  2026a3\n"
+    assert found.err == f"{told}Give more of the id. All sessions: hermes-actor sessions list\n"
 
 
 def test_empty_id_is_not_found(home):

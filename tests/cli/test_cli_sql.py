@@ -117,8 +117,14 @@ def test_error_for_a_script_is_json(board):
 def test_file_that_is_not_there_is_not_made(tmp_path):
     done = run(tmp_path / "no.db", "SELECT 1", "--write")
     assert done.returncode == 1
-    assert "there is no store at" in done.stderr
+    assert "there is no file" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_statement_without_its_file_is_a_wrong_usage(board):
+    done = run("SELECT 1")
+    assert done.returncode == 2
+    assert "name the file before the statement: hermes-actor sql FILE 'SELECT 1'" in done.stderr
 
 
 def test_change_goes_through_the_actor(board):

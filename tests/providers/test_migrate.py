@@ -459,7 +459,9 @@ MEASURED = """
     import resource, sys
     from hermes_actor.cli import run
     code = run(sys.argv[1:])
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    # In KiB on Linux, in bytes on macOS.
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit)
     sys.exit(code)
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ from hermes_actor.paths import default_home, is_gone, resolve_paths, stores_belo
 from hermes_actor.system.lock_inspection import owners
 
 __all__ = ["ps"]
+
+_ANSWER_SECONDS = 2.0
+"""Longest wait for the answers of all actors together: an actor that runs answers in milliseconds,
+also beside a busy writer, and the others in the list should not wait for one that is stopped."""
+
+_ASKED_AT_ONCE = 64
+"""More actors are asked in turn: each question takes a thread and a socket while it waits."""
 
 
 @click.command()
@@ -38,7 +47,7 @@ def ps(as_json: bool, every: bool) -> None:
       hermes-actor ps --json | jq -r '.[].database'
     """
     running = owners()
-    found = [_describe(pid, db) for pid, db in running]
+    found = _describe_all(running)
     if every:
         owned = {db for _, db in running}
         found += [
@@ -65,6 +74,14 @@ def _nothing_known(pid: int | None, db: Path) -> dict[str, Any]:
     return known | {"database": str(db)}
 
 
+def _describe_all(running: Sequence[tuple[int, Path]]) -> list[dict[str, Any]]:
+    """Ask all actors at once: several that are silent take no longer than one."""
+    if not running:
+        return []
+    with ThreadPoolExecutor(min(len(running), _ASKED_AT_ONCE)) as pool:
+        return list(pool.map(lambda one: _describe(*one), running))
+
+
 def _describe(pid: int, db: Path) -> dict[str, Any]:
     one = _nothing_known(pid, db)
     try:
@@ -79,7 +96,7 @@ def _describe(pid: int, db: Path) -> dict[str, Any]:
 def _ask(pid: int, db: Path) -> dict[str, Any]:
     if is_gone(db.parent):
         return {"phase": "home deleted"}
-    status = ask_status(resolve_paths(db))
+    status = ask_status(resolve_paths(db), _ANSWER_SECONDS)
     if status is None:
         return {}
     if status.pid != pid:

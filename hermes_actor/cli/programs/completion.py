@@ -39,6 +39,11 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
     Without SHELL, the shell of your login is used. The first lines of the script say how to install
     it by hand; --install does it for you.
 
+    Ids of sessions are completed as well, the newest first, with their titles where the shell shows
+    them; the beginning of a title works too. That reads the file alone: it starts no actor, and
+    offers nothing for a store on a server. An id with other characters than letters, digits and
+    `_.@+=/:-` is not offered.
+
     Exit codes: 0 printed or written, 1 the shell is not one of the three.
 
     \b
@@ -56,6 +61,9 @@ def completion(shell: str | None, install: bool, force: bool) -> int:
 
     where = _WHERE[shell]
     script = made(main, {}, "hermes-actor", "_HERMES_ACTOR_COMPLETE").source()
+    if shell == "fish":
+        # A comma ends no description.
+        script = script.replace('string split "," ', 'string split --max 1 "," ')
     head = f"{_HEAD} for {shell}. Put it into {where};\n# {_THEN[shell]}.\n"
     if shell == "zsh":
         # The function is found by this line, which must be the first.

@@ -22,7 +22,7 @@ from hermes_actor.cli.output.console import (
     waiting_for,
 )
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.formatting import count
+from hermes_actor.cli.output.formatting import count, wrapped
 from hermes_actor.cli.store import existing_paths
 from hermes_actor.errors import Damaged, NotADatabase
 from hermes_actor.paths import StorePaths
@@ -167,8 +167,11 @@ def _save_rows(
             if not swap:
                 document |= {**_counts(report), "salvaged": str(target)}
                 text = (
-                    f"all readable rows are in {target}\n"
-                    f"{paths.db} was not changed; to replace it: hermes-actor repair --swap"
+                    wrapped(f"all readable rows are in {target}")
+                    + "\n"
+                    + wrapped(
+                        f"{paths.db} was not changed; to replace it: hermes-actor repair --swap"
+                    )
                 )
                 print_result(document, text, as_json)
                 return exit_codes.BROKEN
@@ -195,7 +198,7 @@ def _swap(paths: StorePaths, document: dict[str, Any], kind: str, *, as_json: bo
         kept = replace_store(paths, made, damaged=True, step=progress, kind=kind).kept
     assert report is not None
     document |= {**_counts(report), "swapped": True, "before": str(kept)}
-    text = f"{paths.db} now has the saved rows; the damaged content is saved in {kept}"
+    text = wrapped(f"{paths.db} now has the saved rows; the damaged content is saved in {kept}")
     print_result(document, "\n".join([*_lines(report), text]), as_json)
     return exit_codes.OK
 
@@ -273,17 +276,21 @@ def _lines(report: SalvageReport) -> list[str]:
         counted = report.messages is not None and one.table == "messages"
         lost = f", up to {one.lost:,} lost" if one.lost and not counted else ""
         skipped = f", {one.skipped:,} rejected" if one.skipped else ""
-        lines.append(f"  {one.table}: {one.read:,} rows{lost}{skipped}")
+        if one.read or lost or skipped or not one.table.startswith("hermes_actor_"):
+            lines.append(f"  {one.table}: {count(one.read, 'row')}{lost}{skipped}")
     losses = report.messages
     if losses is None:
         return lines
     if losses.missing:
         most = list(losses.sessions.items())[:_SHOWN_SESSIONS]
-        where = ", ".join(f"{name} ({count:,})" for name, count in most)
+        where = ", ".join(f"{name} ({number:,})" for name, number in most)
         if len(most) < len(losses.sessions):
             where += f" and {len(losses.sessions) - len(most):,} more"
         lines.append(
-            f"{losses.missing:,} of {losses.of:,} messages are missing, in these sessions: {where}"
+            wrapped(
+                f"{losses.missing:,} of {losses.of:,} messages are missing, in these sessions:"
+                f" {where}"
+            )
         )
     else:
         lines.append(f"all {losses.of:,} messages of the saved sessions were saved")

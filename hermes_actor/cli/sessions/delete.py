@@ -7,17 +7,17 @@ from pathlib import Path
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.options import db_option, json_option, yes_option
+from hermes_actor.cli.options import db_option, json_option, session_id_argument, yes_option
 from hermes_actor.cli.output.console import confirm, print_result
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.formatting import plain
+from hermes_actor.cli.output.formatting import count, plain
 from hermes_actor.store import queries
 
 __all__ = ["delete"]
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@session_id_argument
 @yes_option
 @json_option
 @db_option
@@ -45,5 +45,6 @@ def delete(session_id: str, yes: bool, as_json: bool, db: Path | None) -> None:
 def _question(store: CommandStore, session_id: str) -> str:
     """Return the question, which names everything that is deleted."""
     delegates = store.query(queries.delegates_of, session_id)
-    more = f", with the {len(delegates)} delegate(s) that worked for it" if delegates else ""
+    worked = count(len(delegates), "delegate")
+    more = f", with {worked} that worked for it" if delegates else ""
     return f"Delete session '{plain(session_id)}' and all its messages{more}?"

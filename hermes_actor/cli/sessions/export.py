@@ -19,6 +19,7 @@ from hermes_actor.cli.output.console import print_result, progress
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.files import Output, checked_output
 from hermes_actor.cli.output.formatting import plain
+from hermes_actor.cli.session_completion import complete_session
 from hermes_actor.cli.sessions import _export_documents as documents
 from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, headline
 from hermes_actor.store import queries
@@ -33,7 +34,9 @@ _UNSUPPORTED = ("html", "trace")
 
 @click.command()
 @click.argument("output", required=False)
-@click.option("--session-id", metavar="ID", help="Export only this session.")
+@click.option(
+    "--session-id", metavar="ID", shell_complete=complete_session, help="Export only this session."
+)
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]), default="jsonl",
     metavar="[jsonl|md|qmd]", show_default=True, help="File format.",

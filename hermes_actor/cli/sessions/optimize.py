@@ -54,6 +54,7 @@ def optimize(yes: bool, as_json: bool, db: Path | None) -> None:
     old, new, freed = (f"{size / MIB:.1f} MB" for size in (before, after, before - after))
     print_result(
         {"indexes": merged, "bytes_before": before, "bytes_after": after},
-        f"Optimized {merged} FTS index(es).\nDatabase size: {old} -> {new} (reclaimed {freed})",
+        f"Optimized {merged} full-text {'index' if merged == 1 else 'indexes'}.\n"
+        f"Database size: {old} -> {new} (reclaimed {freed})",
         as_json,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option, session_id_argument
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import plain
@@ -18,7 +18,7 @@ __all__ = ["rename", "set_title"]
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@session_id_argument
 @click.argument("words", nargs=-1, required=True, metavar="TITLE...")
 @json_option
 @db_option

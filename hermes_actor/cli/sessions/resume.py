@@ -20,6 +20,7 @@ from hermes_actor.cli.output.formatting import (
     styled,
     wrapped,
 )
+from hermes_actor.cli.session_completion import complete_session
 from hermes_actor.config import Config, load
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
@@ -38,13 +39,17 @@ _COLOURS = {"text": "#FFF8DC", "user": "#DAA520", "border": "#8B8682", "assistan
 @click.command()
 @click.option(
     "--continue", "-c", "name", is_flag=False, flag_value="", metavar="[NAME]",
+    shell_complete=complete_session,
     help="Continue the latest session, or the one with this id or title.",
 )  # fmt: skip
 @click.option(
-    "--resume", "-r", "value", metavar="SESSION",
+    "--resume", "-r", "value", metavar="SESSION", shell_complete=complete_session,
     help="Continue this session: an id, a title, or a unique prefix of an id.",
 )  # fmt: skip
-@click.option("--hint", metavar="ID", help="Print how to resume this session, and exit.")
+@click.option(
+    "--hint", metavar="ID", shell_complete=complete_session,
+    help="Print how to resume this session, and exit.",
+)  # fmt: skip
 @click.option(
     "--source", "sources", multiple=True,
     help="Sources that -c searches, in this order. Default: cli.",
@@ -106,6 +111,13 @@ def resume(
         _show(store, found, row, messages, minimal=minimal, peek=peek)
 
 
+def _named(store: CommandStore, session_id: str) -> str:
+    """Return the id of a session, with its title if it has one."""
+    row = store.get_session(session_id)
+    title = row["title"] if row else None
+    return plain(f"{session_id}  {title}" if title else session_id)
+
+
 def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name: bool) -> str:
     if not given:
         found = latest(store, sources)
@@ -115,8 +127,9 @@ def _asked(store: CommandStore, given: str, sources: tuple[str, ...], *, by_name
     try:
         found = resolve(store, given)
     except Ambiguous as error:
-        listed = "".join(f"\n  {candidate}" for candidate in error.candidates)
-        fail(f"Several sessions begin with '{given}':{listed}", prefix="")
+        listed = "".join(f"\n  {_named(store, one)}" for one in error.candidates)
+        advice = "\nGive more of the id. All sessions: hermes-actor sessions list"
+        fail(f"Several sessions begin with '{given}':{listed}{advice}", prefix="")
     if found is None and by_name:
         advice = "Use 'hermes-actor sessions list' to see the sessions there are."
         fail(f"No session found matching '{given}'.\n{advice}", prefix="")

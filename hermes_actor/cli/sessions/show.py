@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hermes_actor.cli.command_store import open_store
-from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option, session_id_argument
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import (
     clip,
@@ -37,7 +37,7 @@ _TOOL_CELLS = 400
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@session_id_argument
 @click.option("--no-messages", is_flag=True, help="Leave out the messages.")
 @click.option("--full", is_flag=True, help="Show long tool results whole.")
 @json_option

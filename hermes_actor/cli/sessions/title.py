@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from hermes_actor.cli.command_store import CommandStore, open_store
-from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.options import db_option, json_option, session_id_argument
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import plain
@@ -24,7 +24,7 @@ __all__ = ["title"]
 
 
 @click.command()
-@click.argument("session_id", metavar="ID")
+@session_id_argument
 @click.argument("words", nargs=-1, metavar="[TITLE]...")
 @click.option("--auto", is_flag=True, help="Name an untitled session after its first question.")
 @click.option("--clear", is_flag=True, help="Remove the title, even one that is still queued.")

@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from hermes_actor.cli.options import db_option, dry_run_option, json_option, yes_option
+from hermes_actor.cli.options import (
+    db_option,
+    dry_run_option,
+    json_option,
+    session_ids_argument,
+    yes_option,
+)
 from hermes_actor.cli.sessions._bulk import mark_sessions
 from hermes_actor.cli.sessions._filters import filter_options
 
@@ -14,7 +20,7 @@ __all__ = ["unarchive"]
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@session_ids_argument
 @filter_options
 @dry_run_option
 @yes_option

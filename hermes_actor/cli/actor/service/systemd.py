@@ -16,16 +16,15 @@ from hermes_actor.paths import StorePaths
 __all__ = ["Systemd"]
 
 
-_SOCKET_PATH_MAX_BYTES = 107
-"""Limit of the kernel. Clients have a way around it, systemd has none."""
-
-
 _UNIT = """\
 # Written by `hermes-actor service install`, and overwritten by it.
 # For changes of your own: systemctl --user edit {name}.service
 [Unit]
 Description=hermes-actor, the one writer of {text}
-{wants}StartLimitIntervalSec=60
+Wants={name}.socket
+After={name}.socket
+PartOf={name}.socket
+StartLimitIntervalSec=60
 StartLimitBurst=30
 
 [Service]
@@ -74,7 +73,8 @@ _SOCKET_UNIT = """\
 Description=hermes-actor, the socket of {text}
 
 [Socket]
-ListenStream={socket}
+# Outside of the home. Clients read beside the file where it is, once the service has run.
+ListenStream=%t/hermes-actor/{name}
 SocketMode=0600
 DirectoryMode=0700
 Backlog={backlog}
@@ -91,7 +91,6 @@ class Systemd:
         self.name = name = unit_name(paths)
         config = os.environ.get("XDG_CONFIG_HOME", "").strip()
         folder = (Path(config) if config else Path.home() / ".config") / "systemd" / "user"
-        with_socket = len(os.fsencode(paths.sock)) <= _SOCKET_PATH_MAX_BYTES
         text, db = _escape(str(paths.db)), _word(str(paths.db))
         self.files = {
             folder / f"{name}.service": _UNIT.format(
@@ -99,17 +98,15 @@ class Systemd:
                 text=text,
                 db=db,
                 python=_word(sys.executable),
-                wants=_WANTS.format(name=name) if with_socket else "",
                 environment="".join(
                     f"Environment={_word(f'{key}={value}')}\n"
                     for key, value in interpreter_variables().items()
                 ),
             )
         }
-        if with_socket:
-            self.files[folder / f"{name}.socket"] = _SOCKET_UNIT.format(
-                text=text, socket=_escape(str(paths.sock)), backlog=limits.LISTEN_BACKLOG
-            )
+        self.files[folder / f"{name}.socket"] = _SOCKET_UNIT.format(
+            text=text, name=name, backlog=limits.LISTEN_BACKLOG
+        )
         self._units = sorted(path.name for path in self.files)
 
     def unavailable_reason(self) -> str | None:
@@ -151,9 +148,6 @@ class Systemd:
             "pid": int(found.get("MainPID") or 0) or None,
             "status": found.get("StatusText") or None,
         }
-
-
-_WANTS = "Wants={name}.socket\nAfter={name}.socket\nPartOf={name}.socket\n"
 
 
 def _escape(text: str) -> str:

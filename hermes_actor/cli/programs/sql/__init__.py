@@ -63,6 +63,10 @@ def sql(
         raise click.UsageError("--json and --csv exclude each other")
     if parameters and statement is None:
         raise click.UsageError("--param needs a STATEMENT")
+    if statement is None and len(str(database).split()) > 1 and not database.exists():
+        raise click.UsageError(
+            f"name the file before the statement: hermes-actor sql FILE {str(database)!r}"
+        )
     form = "json" if as_json else "csv" if as_csv else "table"
     paths = resolve_paths(database)
     existing_file(paths)

@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.1
 @click.command()
 @click.option(
     "--compare", is_flag=True,
-    help="Put the same load on plain sqlite3 first; then both verdicts.",
+    help="Put the same load on the file without an actor first; then both verdicts.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(min=5, max=600), default=15.0, show_default=True,
@@ -48,12 +48,13 @@ def demo(compare: bool, seconds: float, writers: int, seed: int, as_json: bool) 
     killed twice with kill -9, stopped once with SIGTERM, and updated once to a build that cannot
     start. Then every acknowledgement is compared with the file.
 
-    With --compare the same writers use plain sqlite3 first, without an actor and without kills. In
-    both halves one more writer appends large texts, and one writer is suspended for six seconds, in
-    the middle of its transaction if it has one. Both verdicts stand side by side.
+    With --compare the same writers open the file by themselves first, without an actor and without
+    kills: by the class of the hermes-agent that is installed beside this command, else by plain
+    sqlite3. In both halves one more writer appends large texts, and one writer is suspended for six
+    seconds, in the middle of its transaction if it has one. Both verdicts stand side by side.
 
     Exit codes: 0 nothing was lost, duplicated or reordered and every write succeeded, 1 otherwise;
-    then the home is kept and its path printed. The half on plain sqlite3 does not count.
+    then the home is kept and its path printed. The half without an actor does not count.
 
     \b
     Examples:
@@ -62,12 +63,12 @@ def demo(compare: bool, seconds: float, writers: int, seed: int, as_json: bool) 
       hermes-actor demo --seconds 60 --writers 16
     """
     # Late: only this command needs them.
-    from hermes_actor.testing.plain import PlainLoad
+    from hermes_actor.testing.plain import plain_load
     from hermes_actor.testing.scenario import Scenario
 
     plain: dict[str, Any] | None = None
     if compare:
-        with PlainLoad(seconds, writers, _READERS, seed, rough=True) as load:
+        with plain_load()(seconds, writers, _READERS, seed, rough=True) as load:
             plain = judge_plain(load, _run(load, as_json))
     with Scenario(seconds, writers, _READERS, seed, rough=compare) as show:
         document = judge(show, _run(show, as_json))

@@ -15,6 +15,7 @@ from hermes_actor.cli.start.demo._views import in_ms
 
 if TYPE_CHECKING:
     from hermes_actor.testing.load import Load
+    from hermes_actor.testing.plain import PlainLoad
     from hermes_actor.testing.scenario import Scenario
     from hermes_actor.testing.writer_pool import History
 
@@ -41,7 +42,7 @@ def judge(show: Scenario, history: History) -> Document:
     }
 
 
-def judge_plain(load: Load, history: History) -> Document:
+def judge_plain(load: PlainLoad, history: History) -> Document:
     """Return what has become of the same load without an actor."""
     refusals = load.pool.recorded.refusals
     errors = Counter(text.partition(": ")[2] or text for text in refusals)
@@ -49,6 +50,7 @@ def judge_plain(load: Load, history: History) -> Document:
     # Refused writes are counted, each class once, and not listed as faults.
     faults = [text for text in found["faults"] if not text.startswith("a write has failed")]
     found |= {"faults": faults, "errors": dict(errors.most_common())}
+    found |= {"title": load.title, "note": load.note}
     return {"good": not faults and _nothing_wrong(found), **found}
 
 
@@ -123,10 +125,11 @@ def print_comparison(plain: Document, ours: Document) -> None:
     rows += [("writer suspended", *map(_suspended, (plain, ours))), ("besides", "nothing", met)]
     columns = [
         Column(name, itemgetter(place))
-        for place, name in enumerate(("", "plain sqlite3", "hermes-actor"))
+        for place, name in enumerate(("", plain["title"], "hermes-actor"))
     ]
     print("\n".join(table(columns, rows)))
-    print(wrapped(f"plain sqlite3: {_verdict_of_plain(plain)}"))
+    print(wrapped(plain["note"]))
+    print(wrapped(f"{plain['title']}: {_verdict_of_plain(plain)}"))
     _print_end(ours, "hermes-actor: ")
 
 

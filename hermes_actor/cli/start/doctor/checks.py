@@ -118,11 +118,24 @@ def permissions(paths: StorePaths) -> Findings:
         if path.exists()
         for finding in _wrong_rights(path, is_home=path == paths.db.parent)
     ]
-    yield from wrong or [Finding("ok", "permissions", "the store and its side files are private")]
+    yield from _together(wrong) or [
+        Finding("ok", "permissions", "the store and its side files are private")
+    ]
     if paths.db.is_file() and (names := paths.db.stat().st_nlink) > 1:
         text = f"{paths.db} has {names} hard links; under another name it gets another WAL"
         advice = "delete the other links: two owners would corrupt the file"
         yield Finding("warning", "permissions", text, advice)
+
+
+def _together(found: list[Finding]) -> list[Finding]:
+    """Return one finding for all files that others can access: they are private by one command."""
+    others = [one for one in found if one.advice.startswith("chmod 600 ")]
+    if len(others) < 2:
+        return found
+    names = [one.advice.removeprefix("chmod 600 ") for one in others]
+    text = f"other users can access {', '.join(names)}"
+    joined = Finding("warning", "permissions", text, f"chmod 600 {' '.join(names)}")
+    return [one for one in found if one not in others] + [joined]
 
 
 def _wrong_rights(path: Path, *, is_home: bool) -> Findings:
