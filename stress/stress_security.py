@@ -23,9 +23,7 @@ from harness import ROOT
 from harness.job import Job, run
 from harness.sandbox import Sandbox
 from harness.workload import new_sandbox
-from support.actors import descriptors, folder_of
-
-from hermes_actor.paths import socket_path
+from support.actors import descriptors, folder_of, socket_of
 
 CANARY = "swordfish-in-the-environment"
 
@@ -112,13 +110,15 @@ def no_network(_sandbox: Sandbox, pid: int) -> Found:
                     yield f"it has a socket of {table}"
 
 
-def sockets_in_its_folder(sandbox: Sandbox, pid: int) -> Found:
+def sockets_in_a_private_folder(sandbox: Sandbox, pid: int) -> Found:
     """None without a path, which every user could reach."""
-    paths = socket_path(sandbox.paths).parent
+    folder = socket_of(sandbox.path).parent
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        yield f"{folder} is not private"
     ours = {text for text in descriptors(pid) if text.startswith("socket:")}
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         number, *names = line.split(maxsplit=7)[6:]
-        if names and f"socket:[{number}]" in ours and Path(names[0]).parent != paths:
+        if names and f"socket:[{number}]" in ours and Path(names[0]).parent != folder:
             yield f"it has the socket {names[0]}"
 
 
@@ -137,7 +137,7 @@ def writes_nowhere_else(sandbox: Sandbox, pid: int) -> Found:
 CHECKS: list[Callable[[Sandbox, int], Found]] = [
     private_files, private_folder, small_environment, stays_nowhere, own_session,
     no_foreign_descriptors, silent_log, no_words_to_see, no_core_file, no_network,
-    sockets_in_its_folder, writes_nowhere_else,
+    sockets_in_a_private_folder, writes_nowhere_else,
 ]  # fmt: skip
 
 

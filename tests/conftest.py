@@ -1,6 +1,7 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +18,9 @@ settings.register_profile("default", deadline=None, print_blob=True, max_example
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 
+CI = os.environ.get("CI", "").lower() in ("true", "1")
+INSTALLED_BY_MAKE = {"the agent program is not installed"}
+
 hear_signals()
 
 # The module under test takes its default path from HERMES_HOME once, when it is imported.
@@ -31,8 +35,16 @@ atexit.register(shutil.rmtree, os.environ["HERMES_HOME"], ignore_errors=True)
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """Let every report travel between processes: one that quotes an odd path has surrogates."""
+    """Let every report travel between processes: one that quotes an odd path has surrogates.
+
+    Under continuous integration a test that lacks what `make test` installs has failed.
+    """
     report = yield
+    if CI and report.skipped and isinstance(report.longrepr, tuple):
+        *_, reason = report.longrepr
+        if reason.removeprefix("Skipped: ") in INSTALLED_BY_MAKE:
+            report.outcome = "failed"
+            report.longrepr = f"{reason}; with CI=true that is a failure: run make test"
     report.sections = [(name, _escaped(text)) for name, text in report.sections]
     if report.longrepr is not None and _escaped(shown := str(report.longrepr)) != shown:
         report.longrepr = _escaped(shown)
@@ -41,6 +53,14 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 def _escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def pytest_sessionfinish() -> None:
+    """Remove the servers of this process now: a worker of xdist that takes more than ten seconds
+    to exit is killed, and would leave what it has not removed."""
+    servers = sys.modules.get("support.servers")
+    if servers is not None:
+        servers.remove_all()
 
 
 @pytest.fixture(scope="session", params=os.environ.get("STORE_MODES", "embedded actor").split())

@@ -67,10 +67,10 @@ def act_on_order(sign: Path) -> None:
 
     commit = WriteConnection.commit
 
-    def commit_and_err(self: WriteConnection, *arguments: Any) -> None:
-        commit(self, *arguments)
+    def commit_and_err(self: WriteConnection, *arguments: Any, **named: Any) -> None:
+        commit(self, *arguments, **named)
         if sign.exists():
             STRAYS[sign.read_text()](str(self.paths.db))
             sign.unlink()
 
-    WriteConnection.commit = commit_and_err  # type: ignore[method-assign,assignment]
+    WriteConnection.commit = commit_and_err  # type: ignore[method-assign]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -32,6 +33,10 @@ OUT_OF_TIME = (
     "OperationalError: unable to open database file",
 )  # fmt: skip
 """What a change may end with while there are faults; each says whether it was executed."""
+
+
+_ANSWER_SECONDS = 5.0
+"""Time after a hand-off in which its clients connect again and have their answers."""
 
 
 class Workload:
@@ -179,7 +184,7 @@ def judge(
         job.violation(f"{sandbox.folder.name}: {text}")
     for text in found["refusals"]:
         # A timeout may end, and the caller sees that; nothing else may happen to a good change.
-        if not any(word in text for word in excused):
+        if not any(word in text for word in excused) and not _was_under_way(sandbox, text):
             job.violation(f"{sandbox.folder.name}: refused: {text}")
     job.count("acknowledged", found["counts"]["acknowledged"])
     job.count("reads", found["counts"]["reads"])
@@ -189,6 +194,23 @@ def judge(
         except AssertionError as error:
             job.violation(f"{sandbox.folder.name}: two owners: {error}")
     return found
+
+
+def _was_under_way(sandbox: Sandbox, text: str) -> bool:
+    """Return True if a change was on its way in a hand-off, and receipts were swept since its
+    client had last heard of a commit: no actor knows then whether the old one has made it.
+
+    Here receipts go after a hundred changes; elsewhere a client would have to be quiet for a
+    hundred thousand, and then write in that moment.
+    """
+    found = re.search(r" at (\d+\.\d+) ", text)
+    events = sandbox.folder / "events"
+    if found is None or "its receipt has been swept" not in text or not events.exists():
+        return False
+    at = float(found[1])
+    noted = map(str.split, events.read_text().splitlines())
+    hand_offs = [(float(words[0]), float(words[1])) for words in noted if words[2:] == ["hand_off"]]
+    return any(began <= at <= ended + _ANSWER_SECONDS for began, ended in hand_offs)
 
 
 def _one_of_each_first(texts: list[str]) -> list[str]:

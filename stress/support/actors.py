@@ -18,8 +18,7 @@ def actor_pid(path: Path) -> int | None:
     lock = path.with_name(f".{path.name}.actor") / "owner.lock"
     with contextlib.suppress(OSError, ValueError):
         pid = int(json.loads(lock.read_text())["pid"])
-        os.kill(pid, 0)
-        return pid
+        return pid if _lives(pid) else None
     return None
 
 
@@ -30,6 +29,20 @@ def stop_actor(path: Path, number: int = signal.SIGTERM, timeout: float = 20.0) 
         os.kill(pid, number)
         wait_gone(pid, timeout)
     return pid
+
+
+def pause(pid: int) -> None:
+    """Stop a process, and wait until each of its threads stands still: until then it can answer."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: _thread_states(pid) == {"T"})
+
+
+def _thread_states(pid: int) -> set[str]:
+    found = set()
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found.add(stat.read_text().rpartition(")")[2].split()[0])
+    return found
 
 
 def wait_gone(pid: int, timeout: float = 60.0) -> None:
@@ -52,6 +65,15 @@ def _lives(pid: int) -> bool:
 def folder_of(path: Path) -> Path:
     """The folder of side files of a store."""
     return path.with_name(f".{path.name}.actor")
+
+
+def socket_of(path: Path) -> Path:
+    """Where the actor of a store listens, or has listened last."""
+    try:
+        text = (folder_of(path) / "address").read_bytes()
+    except FileNotFoundError:
+        return folder_of(path) / "sock"
+    return Path(os.fsdecode(text.split(b"\n")[0]))
 
 
 def actors_of(path: Path) -> set[int]:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ class Home:
         self,
         path: Path,
         clock: Clock,
-        capsys: pytest.CaptureFixture[str],
+        capsys: pytest.CaptureFixture[bytes],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.path = path
@@ -70,7 +71,8 @@ class Home:
             given = _Terminal(answer) if isinstance(answer, str) else answer
         self._monkeypatch.setattr(sys, "stdin", given)
         code = run([str(argument) for argument in arguments])
-        out, err = self._capsys.readouterr()
+        # As bytes: `ps` may name a file of another test whose name is not UTF-8.
+        out, err = (os.fsdecode(text) for text in self._capsys.readouterr())
         # A slow machine makes a command say that it waits; nothing of that is the result.
         said = [line for line in err.splitlines(True) if not line.startswith("waiting: ")]
         return Result(code, out, "".join(said))

@@ -43,19 +43,20 @@ def is_installed(version: str) -> bool:
 
 
 class Host:
-    """One installation and one home, both in *folder*."""
+    """One installation and one home, both in *folder*; the environment is *prefix* there."""
 
-    def __init__(self, version: str, folder: Path, url: str) -> None:
-        self.prefix = folder / "env"
+    def __init__(self, version: str, folder: Path, url: str, prefix: str = "env") -> None:
+        self.prefix = folder / prefix
         self.home = folder / "user" / ".hermes"
         self.user = folder / "user"
         self.version = version
+        self.prefix.parent.mkdir(parents=True, exist_ok=True)
         _copy(FOLDER / version, self.prefix)
         self.make_home(self.home, url)
 
     def make_home(self, home: Path, url: str) -> None:
         """Make *home*, with the model server at *url* in its settings."""
-        home.mkdir(parents=True)
+        home.mkdir(parents=True, exist_ok=True)
         (home / "config.yaml").write_text(_CONFIG.format(model=MODEL, url=url))
 
     @property
@@ -78,7 +79,7 @@ class Host:
             **kept,
             "HOME": str(self.user),
             "HERMES_HOME": str(self.home),
-            "HERMES_ACTOR_IDLE_EXIT": "30",
+            "HERMES_ACTOR_IDLE_EXIT": "120",
             "OPENAI_API_KEY": "sk-test",
             "COLUMNS": "200",
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -130,6 +130,9 @@ class AnsweringActor:
             return frame(wire.StatusReply(ask=message.ask, status="{}"))
         if isinstance(message, wire.Bye):
             return b""
+        if isinstance(message, wire.Maintain):
+            result = msgspec.msgpack.encode({"task": message.task})
+            return frame(wire.Done(ask=message.ask, result=msgspec.Raw(result)))
         return frame(wire.Done(ask=message.ask))
 
     def _apply(self, client: bytes, message: wire.Request) -> bytes:

@@ -23,6 +23,16 @@ from urllib.parse import quote, urlsplit
 
 START_SECONDS = 60
 
+_servers: list["Server"] = []
+"""Those that are there, stopped ones included."""
+
+
+@atexit.register
+def remove_all() -> None:
+    """Remove every server of this process. May be called again."""
+    while _servers:
+        _servers.pop().remove()
+
 
 def find(*names: str) -> str | None:
     """The first program of these names, also where Debian hides it; None if there is none."""
@@ -64,7 +74,7 @@ class Server:
             os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
         self.process: Any = None
         self._made = 0
-        atexit.register(self.remove)
+        _servers.append(self)
 
     def command(self) -> list[str]:
         """Return the command that runs the server."""
@@ -77,6 +87,21 @@ class Server:
     def new_store(self) -> str:
         """Return the URL of an empty store of its own."""
         raise NotImplementedError
+
+    @property
+    def socket(self) -> Path:
+        """The socket of servers that have one at a place of our choice."""
+        return self.folder / "sock"
+
+    def _heard(self, said: bytes) -> bytes:
+        """Return the first words of a server to *said* on its socket; none if it is not there."""
+        with socket.socket(socket.AF_UNIX) as tried:
+            try:
+                tried.connect(str(self.socket))
+                tried.sendall(said)
+                return tried.recv(16)
+            except OSError:
+                return b""
 
     def run(self, *command: str) -> None:
         done = subprocess.run(
@@ -227,6 +252,7 @@ class MariaDB(Server):
         self.run(
             program("mariadb-install-db"), "--no-defaults", f"--datadir={self.folder / 'data'}",
             "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+            f"--tmpdir={self.folder}",
         )  # fmt: skip
         self.start()
 
@@ -236,20 +262,13 @@ class MariaDB(Server):
             f"--socket={self.socket}", f"--pid-file={self.folder / 'pid'}", "--skip-networking",
             f"--log-error={self.folder / 'log'}", "--innodb-buffer-pool-size=64M",
             "--innodb-log-file-size=32M", "--max-allowed-packet=64M",
+            # A server that starts removes the temporary tables of all others in its folder.
+            f"--tmpdir={self.folder}",
         ]  # fmt: skip
-
-    @property
-    def socket(self) -> Path:
-        return self.folder / "sock"
 
     def answers(self) -> bool:
         # Not by PyMySQL, which leaves a socket open when the server does not answer.
-        with socket.socket(socket.AF_UNIX) as tried:
-            try:
-                tried.connect(str(self.socket))
-                return bool(tried.recv(1))
-            except OSError:
-                return False
+        return bool(self._heard(b""))
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         super().stop(number)
@@ -276,18 +295,8 @@ class Redis(Server):
             "--appendonly", "yes", "--appendfsync", "always",
         ]  # fmt: skip
 
-    @property
-    def socket(self) -> Path:
-        return self.folder / "sock"
-
     def answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as tried:
-            try:
-                tried.connect(str(self.socket))
-                tried.sendall(b"PING\r\n")
-                return tried.recv(16).startswith(b"+PONG")
-            except OSError:
-                return False
+        return self._heard(b"PING\r\n").startswith(b"+PONG")
 
 
 def new_database(base: str) -> str:

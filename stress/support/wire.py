@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from hermes_protocol.status import Status
-from support.actors import wait_for
+from support.actors import socket_of, wait_for
 
 SECONDS = 30.0
 """How long a test waits for the actor before it fails. No test measures time."""
@@ -66,9 +66,10 @@ def select(sql: str) -> dict[str, Any]:
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    folder = os.open(path.with_name(f".{path.name}.actor"), os.O_RDONLY | os.O_DIRECTORY)
+    place = socket_of(path)
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{folder}/sock"
+        yield f"/proc/self/fd/{folder}/{place.name}"
     finally:
         os.close(folder)
 

@@ -24,4 +24,4 @@ def test_a_turn_is_kept_and_counted(kind, tmp_path):
 
 
 def test_every_kind_of_the_program_has_a_title():
-    assert len({one.title for one in ALTERNATIVES.values()}) == len(ALTERNATIVES) == 6
+    assert len({one.title for one in ALTERNATIVES.values()}) == len(ALTERNATIVES) == 8

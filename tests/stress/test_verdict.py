@@ -8,8 +8,10 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from harness import workload
 from harness.sandbox import Sandbox
 from harness.workload import run_clients
 
@@ -88,3 +90,18 @@ def test_file_that_is_none_is_found(sandbox, tmp_path):
     code, found = verdict(sandbox, tmp_path / "state.db")
     assert code == 1
     assert any("cannot be read" in text for text in found["violations"])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("q0 7 at 12.5 OutcomeUnknown: request 7 …; its receipt has been swept", True),
+        ("q0 7 at 20.5 OutcomeUnknown: request 7 …; its receipt has been swept", False),
+        ("q0 7 at 4.5 OutcomeUnknown: request 7 …; its receipt has been swept", False),
+        ("q0 7 at 12.5 OutcomeUnknown: the connection was lost", False),
+    ],
+)
+def test_outcome_is_unknown_only_to_who_writes_in_a_hand_off(tmp_path, text, is_known):
+    sandbox = SimpleNamespace(folder=tmp_path)
+    (tmp_path / "events").write_text("1.0 a note\n10.0 12.0 hand_off\n18.0 19.0 kill\n")
+    assert workload._was_under_way(sandbox, text) == is_known
