@@ -1,19 +1,17 @@
-"""The agent store of a command, and the listings that the registry of tables gives."""
+"""The agent store of a command, its options, and rows as a table."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.options import json_option
-from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import fit, json_text, plain, width
 
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from hermes_actor.agent_store.store import AgentStore
 
 __all__ = [
-    "Listing", "add_list", "add_show", "agent_option", "all_option", "opened", "rows_text",
-    "store_option", "text_of", "whom",
+    "agent_option", "cell_text", "one_agent_option", "opened", "rows_text", "store_option",
+    "text_of", "whom",
 ]  # fmt: skip
 
 _WIDEST_COLUMN = 40
@@ -33,7 +31,7 @@ store_option = click.option(
     " HERMES_HOME/agents.db.",
 )  # fmt: skip
 agent_option = click.option("--agent", required=True, metavar="AGENT", help="Id of the agent.")
-all_option = click.option("--all", "every", is_flag=True, help="Every agent, later ones included.")
+one_agent_option = click.option("--agent", metavar="AGENT", help="Id of one agent.")
 
 
 @contextlib.contextmanager
@@ -92,7 +90,7 @@ def rows_text(records: Sequence[dict[str, Any]], columns: Sequence[str], nothing
     if not records:
         return nothing
     cells = [[name.upper().replace("_", " ") for name in columns]]
-    cells += [[_cell(one.get(name)) for name in columns] for one in records]
+    cells += [[cell_text(one.get(name)) for name in columns] for one in records]
     widths = [
         min(_WIDEST_COLUMN, max(width(row[place]) for row in cells))
         for place in range(len(columns))
@@ -106,75 +104,10 @@ def rows_text(records: Sequence[dict[str, Any]], columns: Sequence[str], nothing
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """Return a value of a row as people read it, safe for a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return plain(value if isinstance(value, str) else json_text(value))
-
-
-class Listing(NamedTuple):
-    """The commands ``list`` and ``show`` of a group."""
-
-    group: str
-    thing: str
-    columns: tuple[str, ...]
-    """Columns of the table for people; JSON has all."""
-    read: Callable[[AgentStore], list[dict[str, Any]]]
-    one: Callable[[AgentStore, str], dict[str, Any] | None]
-    scoped: bool = True
-    plural: str = ""
-    """The things of the group, if they do not have its name."""
-
-
-def _help(listing: Listing, command: str, words: str, code: str) -> str:
-    line = f"hermes-actor {listing.group} {command}"
-    agent = " --agent main" if listing.scoped else ""
-    return (
-        f"{words}\n\nExit codes: {code}\n\n\b\nExamples:\n  {line}{agent}\n  {line}{agent} --json"
-    )
-
-
-def add_list(group: click.Group, listing: Listing) -> None:
-    """Give *group* the command ``list``."""
-
-    @json_option
-    @store_option
-    def list_(as_json: bool, store: str | None, agent: str | None = None) -> None:
-        with opened(store, agent) as found:
-            records = listing.read(found)
-        print_result(
-            records,
-            rows_text(records, listing.columns, f"no {listing.plural or listing.group}"),
-            as_json,
-        )
-
-    named = listing.plural or listing.group
-    words = f"List the {named}{' of an agent' if listing.scoped else ''}."
-    text = _help(listing, "list", words, "0, even if there is none; 1 no such store.")
-    command = agent_option(list_) if listing.scoped else list_
-    group.add_command(click.command("list", help=text)(command))
-
-
-def add_show(group: click.Group, listing: Listing) -> None:
-    """Give *group* the command ``show``."""
-
-    @click.argument("name", metavar="ID")
-    @json_option
-    @store_option
-    def show(name: str, as_json: bool, store: str | None, agent: str | None = None) -> None:
-        with opened(store, agent) as found:
-            record = listing.one(found, name)
-        if record is None:
-            whose = f" --agent {agent}" if listing.scoped else ""
-            fail(
-                f"{listing.thing} '{name}' not found. List them:"
-                f" hermes-actor {listing.group} list{whose}"
-            )
-        lines = (f"{key}: {_cell(value)}" for key, value in record.items())
-        print_result(record, "\n".join(lines), as_json)
-
-    text = _help(listing, "show my-id", f"Show one {listing.thing}.", "0 shown; 1 not found.")
-    command = agent_option(show) if listing.scoped else show
-    group.add_command(click.command("show", help=text)(command))

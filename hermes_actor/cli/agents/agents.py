@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.agents._store import Listing, add_list, add_show, opened, store_option
+from hermes_actor.cli.agents._commands import Listing, add_list, add_show
+from hermes_actor.cli.agents._store import opened, store_option
 from hermes_actor.cli.options import dry_run_option, json_option, yes_option
 from hermes_actor.cli.output.console import confirm, print_result, waiting
 from hermes_actor.cli.output.errors import fail

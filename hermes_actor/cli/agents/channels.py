@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.agents._store import Listing, add_list, add_show
+from hermes_actor.cli.agents._commands import Listing, add_list, add_show
 
 __all__ = ["channels"]
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.agents._store import (
-    Listing,
-    add_list,
-    add_show,
-    opened,
-    store_option,
-    text_of,
-    whom,
-)
+from hermes_actor.cli.agents._commands import Listing, add_list, add_show
+from hermes_actor.cli.agents._store import one_agent_option, opened, store_option, text_of, whom
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 
 __all__ = ["instructions"]
 
-_one_agent = click.option("--agent", metavar="AGENT", help="Id of one agent.")
 _every = click.option("--all", "every", is_flag=True, help="Every agent that is registered now.")
 
 
@@ -55,7 +47,7 @@ def _change(
 @instructions.command("set")
 @click.argument("key")
 @click.argument("text")
-@_one_agent
+@one_agent_option
 @_every
 @json_option
 @store_option
@@ -77,7 +69,7 @@ def set_(
 @instructions.command()
 @click.argument("key")
 @click.argument("text")
-@_one_agent
+@one_agent_option
 @_every
 @json_option
 @store_option
@@ -98,7 +90,7 @@ def append(
 
 @instructions.command()
 @click.argument("key")
-@_one_agent
+@one_agent_option
 @_every
 @json_option
 @store_option

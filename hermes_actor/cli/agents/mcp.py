@@ -7,23 +7,13 @@ from typing import Any
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.agents._store import (
-    Listing,
-    add_list,
-    add_show,
-    all_option,
-    opened,
-    store_option,
-    whom,
-)
+from hermes_actor.cli.agents._commands import Listing, add_delete, add_list, add_show, add_switches
+from hermes_actor.cli.agents._store import opened, store_option
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.errors import NotFound
 
 __all__ = ["mcp"]
-
-_one_agent = click.option("--agent", metavar="AGENT", help="Id of one agent.")
 
 
 @click.group()
@@ -52,6 +42,11 @@ _LISTING = Listing(
 )  # fmt: skip
 add_list(mcp, _LISTING)
 add_show(mcp, _LISTING)
+add_delete(
+    mcp, _LISTING, lambda store, id_: store.mcp.delete(id_), verb="remove",
+    example="my-mcp-server", more=", with its assignments",
+)  # fmt: skip
+add_switches(mcp, _LISTING, lambda store: store.mcp, example="my-mcp-server", register="--url URL")
 
 
 @mcp.command()
@@ -88,72 +83,3 @@ def add(
     with opened(store) as found:
         found.mcp.upsert(server)
     print_result({"id": id_, "url": url}, f"Registered {id_}.", as_json)
-
-
-@mcp.command()
-@click.argument("id_", metavar="ID")
-@json_option
-@store_option
-def remove(id_: str, as_json: bool, store: str | None) -> None:
-    """Remove a MCP server, with its assignments.
-
-    Exit codes: 0 removed; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor mcp remove my-mcp-server
-      hermes-actor mcp remove my-mcp-server --json
-    """
-    with opened(store) as found:
-        if not found.mcp.delete(id_):
-            fail(f"MCP server '{id_}' not found. List them: hermes-actor mcp list")
-    print_result({"removed": id_}, f"Removed {id_}.", as_json)
-
-
-@mcp.command()
-@click.argument("id_", metavar="ID")
-@_one_agent
-@all_option
-@json_option
-@store_option
-def enable(id_: str, agent: str | None, every: bool, as_json: bool, store: str | None) -> None:
-    """Switch a MCP server on, for one agent or for all.
-
-    Exit codes: 0 on; 1 there is no such MCP server; 2 neither --agent nor --all.
-
-    \b
-    Examples:
-      hermes-actor mcp enable my-mcp-server --all
-      hermes-actor mcp enable my-mcp-server --agent main
-    """
-    target = whom(agent, every)
-    with opened(store) as found:
-        try:
-            found.mcp.enable(id_, agent=target)
-        except NotFound:
-            fail(f"MCP server '{id_}' not found. Register it: hermes-actor mcp add {id_} --url URL")
-    shown = "all agents" if every else target
-    print_result({"enabled": id_, "affected": target}, f"{id_} is on for {shown}.", as_json)
-
-
-@mcp.command()
-@click.argument("id_", metavar="ID")
-@_one_agent
-@all_option
-@json_option
-@store_option
-def disable(id_: str, agent: str | None, every: bool, as_json: bool, store: str | None) -> None:
-    """Switch a MCP server off, for one agent or for all that have no switch of their own.
-
-    Exit codes: 0 off; 1 there is no such MCP server; 2 neither --agent nor --all.
-
-    \b
-    Examples:
-      hermes-actor mcp disable my-mcp-server --all
-      hermes-actor mcp disable my-mcp-server --agent main
-    """
-    target = whom(agent, every)
-    with opened(store) as found:
-        found.mcp.disable(id_, agent=target)
-    shown = "all agents" if every else target
-    print_result({"disabled": id_, "affected": target}, f"{id_} is off for {shown}.", as_json)

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.agents._store import (
-    Listing,
-    add_list,
-    add_show,
-    agent_option,
-    opened,
-    rows_text,
-    store_option,
-    text_of,
-)
+from hermes_actor.cli.agents._commands import Listing, add_delete, add_list, add_show
+from hermes_actor.cli.agents._store import agent_option, opened, rows_text, store_option, text_of
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
-from hermes_actor.cli.output.errors import fail
 
 __all__ = ["memories"]
 
@@ -40,6 +31,10 @@ _LISTING = Listing(
 )  # fmt: skip
 add_list(memories, _LISTING)
 add_show(memories, _LISTING)
+add_delete(
+    memories, _LISTING, lambda store, key: store.memories.delete(key), name="KEY",
+    example="project/deploys",
+)  # fmt: skip
 
 
 @memories.command()
@@ -82,24 +77,3 @@ def put(key: str, text: str, agent: str, as_json: bool, store: str | None) -> No
     with opened(store, agent) as found:
         made = found.memories.put(text_of(text), key=key)
     print_result(made, f"Stored {made['id']}.", as_json)
-
-
-@memories.command()
-@click.argument("key")
-@agent_option
-@json_option
-@store_option
-def delete(key: str, agent: str, as_json: bool, store: str | None) -> None:
-    """Delete a memory.
-
-    Exit codes: 0 deleted; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor memories delete project/deploys --agent main
-      hermes-actor memories delete notes --agent main --json
-    """
-    with opened(store, agent) as found:
-        if not found.memories.delete(key):
-            fail(f"memory '{key}' not found. List them: hermes-actor memories list")
-    print_result({"deleted": key}, f"Deleted {key}.", as_json)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_actor import exit_codes
-from hermes_actor.cli.agents._store import (
-    Listing,
-    add_list,
-    add_show,
-    agent_option,
-    opened,
-    rows_text,
-    store_option,
-    text_of,
-)
+from hermes_actor.cli.agents._commands import Listing, add_delete, add_list, add_show, help_text
+from hermes_actor.cli.agents._store import agent_option, opened, rows_text, store_option, text_of
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
+
+if TYPE_CHECKING:
+    from hermes_actor.agent_store.schedules import Schedules
 
 __all__ = ["schedules"]
 
@@ -46,6 +42,36 @@ _LISTING = Listing(
 )  # fmt: skip
 add_list(schedules, _LISTING)
 add_show(schedules, _LISTING)
+add_delete(
+    schedules, _LISTING, lambda store, name: store.schedules.delete(name), example="report",
+    more=" and the history of its runs",
+)  # fmt: skip
+
+
+def _add_change(
+    verb: str, done: str, state: str, words: str, change: Callable[[Schedules, str], dict[str, Any]]
+) -> None:
+    """Give the group a command that changes one schedule."""
+
+    @click.argument("schedule_id", metavar="ID")
+    @agent_option
+    @json_option
+    @store_option
+    def command(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
+        with opened(store, agent) as found:
+            made = change(found.schedules, schedule_id)
+        print_result(made, f"{done} {made['schedule_id']}.", as_json)
+
+    text = help_text(_LISTING, f"{verb} report", words, f"0 {state}; 1 not found.")
+    schedules.add_command(click.command(verb, help=text)(command))
+
+
+_add_change("pause", "Paused", "paused", "Pause a schedule.",
+            lambda jobs, name: jobs.update(name, status="paused"))  # fmt: skip
+_add_change("resume", "Resumed", "active", "Resume a schedule; one that is overdue runs once.",
+            lambda jobs, name: jobs.update(name, status="active"))  # fmt: skip
+_add_change("trigger", "Triggered", "due", "Make a schedule due now.",
+            lambda jobs, name: jobs.trigger(name))  # fmt: skip
 
 
 @schedules.command()
@@ -83,88 +109,6 @@ def add(
     print_result(made, text, as_json)
 
 
-def _changed(done: dict[str, Any], words: str, as_json: bool) -> None:
-    print_result(done, f"{words} {done['schedule_id']}.", as_json)
-
-
-@schedules.command()
-@click.argument("schedule_id", metavar="ID")
-@agent_option
-@json_option
-@store_option
-def pause(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
-    """Pause a schedule.
-
-    Exit codes: 0 paused; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor schedules pause report --agent main
-      hermes-actor schedules pause report --agent main --json
-    """
-    with opened(store, agent) as found:
-        _changed(found.schedules.update(schedule_id, status="paused"), "Paused", as_json)
-
-
-@schedules.command()
-@click.argument("schedule_id", metavar="ID")
-@agent_option
-@json_option
-@store_option
-def resume(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
-    """Resume a schedule; one that is overdue runs once.
-
-    Exit codes: 0 active; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor schedules resume report --agent main
-      hermes-actor schedules resume report --agent main --json
-    """
-    with opened(store, agent) as found:
-        _changed(found.schedules.update(schedule_id, status="active"), "Resumed", as_json)
-
-
-@schedules.command()
-@click.argument("schedule_id", metavar="ID")
-@agent_option
-@json_option
-@store_option
-def trigger(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
-    """Make a schedule due now.
-
-    Exit codes: 0 due; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor schedules trigger report --agent main
-      hermes-actor schedules trigger report --agent main --json
-    """
-    with opened(store, agent) as found:
-        _changed(found.schedules.trigger(schedule_id), "Triggered", as_json)
-
-
-@schedules.command()
-@click.argument("schedule_id", metavar="ID")
-@agent_option
-@json_option
-@store_option
-def delete(schedule_id: str, agent: str, as_json: bool, store: str | None) -> None:
-    """Delete a schedule and the history of its runs.
-
-    Exit codes: 0 deleted; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor schedules delete report --agent main
-      hermes-actor schedules delete report --agent main --json
-    """
-    with opened(store, agent) as found:
-        if not found.schedules.delete(schedule_id):
-            fail(f"schedule '{schedule_id}' not found. List them: hermes-actor schedules list")
-    print_result({"deleted": schedule_id}, f"Deleted {schedule_id}.", as_json)
-
-
 @schedules.command()
 @click.argument("schedule_id", metavar="ID")
 @click.option(
@@ -185,7 +129,7 @@ def runs(schedule_id: str, limit: int, agent: str, as_json: bool, store: str | N
     """
     with opened(store, agent) as found:
         if found.schedules.get(schedule_id) is None:
-            fail(f"schedule '{schedule_id}' not found. List them: hermes-actor schedules list")
+            _LISTING.missing(schedule_id, agent)
         records = found.schedules.runs(schedule_id, limit)
     print_result(records, rows_text(records, _RUNS, "no runs yet"), as_json)
 

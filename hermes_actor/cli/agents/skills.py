@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.agents._store import (
-    Listing,
-    add_list,
-    add_show,
-    all_option,
-    opened,
-    store_option,
-    whom,
-)
+from hermes_actor.cli.agents._commands import Listing, add_delete, add_list, add_show, add_switches
+from hermes_actor.cli.agents._store import opened, store_option
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
-from hermes_actor.cli.output.errors import fail
-from hermes_actor.errors import NotFound
 
 __all__ = ["skills"]
-
-_one_agent = click.option("--agent", metavar="AGENT", help="Id of one agent.")
 
 
 @click.group()
@@ -44,6 +33,13 @@ _LISTING = Listing(
 )  # fmt: skip
 add_list(skills, _LISTING)
 add_show(skills, _LISTING)
+add_delete(
+    skills, _LISTING, lambda store, id_: store.skills.delete(id_), verb="remove",
+    example="my-skill", more=", with its assignments",
+)  # fmt: skip
+add_switches(
+    skills, _LISTING, lambda store: store.skills, example="my-skill", register="--path FOLDER"
+)
 
 
 @skills.command()
@@ -69,74 +65,3 @@ def add(
     with opened(store) as found:
         made = found.skills.upsert(skill)
     print_result(made, f"Registered {id_}.", as_json)
-
-
-@skills.command()
-@click.argument("id_", metavar="ID")
-@json_option
-@store_option
-def remove(id_: str, as_json: bool, store: str | None) -> None:
-    """Remove a skill, with its assignments.
-
-    Exit codes: 0 removed; 1 not found.
-
-    \b
-    Examples:
-      hermes-actor skills remove my-skill
-      hermes-actor skills remove my-skill --json
-    """
-    with opened(store) as found:
-        if not found.skills.delete(id_):
-            fail(f"skill '{id_}' not found. List them: hermes-actor skills list")
-    print_result({"removed": id_}, f"Removed {id_}.", as_json)
-
-
-@skills.command()
-@click.argument("id_", metavar="ID")
-@_one_agent
-@all_option
-@json_option
-@store_option
-def enable(id_: str, agent: str | None, every: bool, as_json: bool, store: str | None) -> None:
-    """Switch a skill on, for one agent or for all.
-
-    Exit codes: 0 on; 1 there is no such skill; 2 neither --agent nor --all.
-
-    \b
-    Examples:
-      hermes-actor skills enable my-skill --all
-      hermes-actor skills enable my-skill --agent main
-    """
-    target = whom(agent, every)
-    with opened(store) as found:
-        try:
-            found.skills.enable(id_, agent=target)
-        except NotFound:
-            fail(
-                f"skill '{id_}' not found. Register it: hermes-actor skills add {id_} --path FOLDER"
-            )
-    shown = "all agents" if every else target
-    print_result({"enabled": id_, "affected": target}, f"{id_} is on for {shown}.", as_json)
-
-
-@skills.command()
-@click.argument("id_", metavar="ID")
-@_one_agent
-@all_option
-@json_option
-@store_option
-def disable(id_: str, agent: str | None, every: bool, as_json: bool, store: str | None) -> None:
-    """Switch a skill off, for one agent or for all that have no switch of their own.
-
-    Exit codes: 0 off; 1 there is no such skill; 2 neither --agent nor --all.
-
-    \b
-    Examples:
-      hermes-actor skills disable my-skill --all
-      hermes-actor skills disable my-skill --agent main
-    """
-    target = whom(agent, every)
-    with opened(store) as found:
-        found.skills.disable(id_, agent=target)
-    shown = "all agents" if every else target
-    print_result({"disabled": id_, "affected": target}, f"{id_} is off for {shown}.", as_json)

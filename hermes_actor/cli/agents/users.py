@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hermes_actor.cli.agents._store import (
-    Listing,
-    add_list,
-    add_show,
-    agent_option,
-    opened,
-    store_option,
-)
+from hermes_actor.cli.agents._commands import Listing, add_list, add_show
+from hermes_actor.cli.agents._store import agent_option, opened, store_option
 from hermes_actor.cli.options import json_option, yes_option
 from hermes_actor.cli.output.console import confirm, print_result
 
