@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from hermes_actor.paths import attach_record, state_folder
+from hermes_protocol.decoders import convert
 
 __all__ = ["Record", "read_record", "read_records", "record_of", "remove_record", "write_record"]
 
@@ -83,6 +84,6 @@ def remove_record(home: Path) -> None:
 
 def _read(path: Path) -> Record | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
-    except (OSError, msgspec.MsgspecError):
+        return convert(msgspec.json.decode(path.read_bytes()), Record)
+    except (OSError, ValueError):
         return None

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union
 import msgspec
 from msgspec import Meta, Struct
 
+from hermes_protocol.decoders import decoder
 from hermes_protocol.operations import Operation
 from hermes_protocol.values import Scalar
 
@@ -358,6 +359,6 @@ AGENT_OPERATIONS: tuple[type[Operation[object]], ...] = tuple(
 )
 """Every operation of an agent store, in the order of this module."""
 
-DECODER: msgspec.msgpack.Decoder[Operation[Any]] = msgspec.msgpack.Decoder(
+DECODER: msgspec.msgpack.Decoder[Operation[Any]] = decoder(
     Union[AGENT_OPERATIONS]  # noqa: UP007 - a union of a tuple has no other spelling
 )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import hermes_protocol.messages as wire
+from hermes_protocol.decoders import decoder
 from hermes_protocol.features import LAST_WITH_COMMIT, PLAIN, needed_features
 from hermes_protocol.framing import (
     HEADER_BYTES,
@@ -41,16 +42,12 @@ __all__ = ["ClientProtocol", "PeerError", "PendingReply", "decode_result"]
 _DEFAULT_WINDOW = wire.Limits().window
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_own = msgspec.msgpack.Decoder(wire.Request | wire.LeaseCommit)
-_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_own = decoder(wire.Request | wire.LeaseCommit)
 
 
 def decode_result(result: bytes, kind: Any) -> Any:
     """Decode the result of a reply as *kind*, the result type of its operation."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
-    return decoder.decode(result)
+    return decoder(kind).decode(result)
 
 
 class PeerError(Exception):
@@ -176,9 +173,7 @@ class ClientProtocol:
         request that is sent for the first time would pass for one whose receipt was swept.
         """
         data = self._open[reply.number][1]
-        message = msgspec.structs.replace(
-            _decode_own.decode(data[HEADER_BYTES:]), after=self._commit_no
-        )
+        message = msgspec.structs.replace(_own.decode(data[HEADER_BYTES:]), after=self._commit_no)
         return self._register(reply, message)
 
     def end_asks(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Union
 
 import msgspec
 
+from hermes_protocol.decoders import decoder
 from hermes_protocol.messages import ClientMessage, ServerMessage
 from hermes_protocol.operations import OPERATIONS, Operation
 
@@ -38,9 +39,9 @@ M = TypeVar("M")
 
 # Made once: to build a decoder of a union takes longer than to decode a request.
 _encode = msgspec.msgpack.Encoder().encode
-_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
-_server: msgspec.msgpack.Decoder[ServerMessage] = msgspec.msgpack.Decoder(ServerMessage)
-_operation: msgspec.msgpack.Decoder[Operation[Any]] = msgspec.msgpack.Decoder(
+_client: msgspec.msgpack.Decoder[ClientMessage] = decoder(ClientMessage)
+_server: msgspec.msgpack.Decoder[ServerMessage] = decoder(ServerMessage)
+_operation: msgspec.msgpack.Decoder[Operation[Any]] = decoder(
     Union[OPERATIONS]  # noqa: UP007 - a union of a tuple has no other spelling
 )
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from hermes_protocol.decoders import decoder
 from hermes_protocol.framing import FrameBuffer, decode
 
 __all__ = [
@@ -84,11 +85,9 @@ class CannotTakeOver(_Message, frozen=True, kw_only=True, tag="successor.failed"
 
 SuccessorMessage: TypeAlias = Ready | TakingOver | Serving | Settled | CannotTakeOver
 
-_from_successor: msgspec.msgpack.Decoder[SuccessorMessage] = msgspec.msgpack.Decoder(
-    SuccessorMessage
-)
+_from_successor: msgspec.msgpack.Decoder[SuccessorMessage] = decoder(SuccessorMessage)
 # One decoder for each direction: a message of the wrong side is an error and not a surprise.
-_take_over: msgspec.msgpack.Decoder[TakeOver] = msgspec.msgpack.Decoder(TakeOver)
+_take_over: msgspec.msgpack.Decoder[TakeOver] = decoder(TakeOver)
 
 
 def decode_successor(body: bytes) -> SuccessorMessage:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from hermes_protocol.decoders import convert
+
 __all__ = [
     "ConnectionStatus",
     "ForeignWriter",
@@ -240,4 +242,4 @@ class Status(_Part, frozen=True, kw_only=True):
     @classmethod
     def from_document(cls, document: object) -> Status:
         """Return the status in *document*. Raises ``ValueError`` if it is none."""
-        return msgspec.convert(document, cls)
+        return convert(document, cls)

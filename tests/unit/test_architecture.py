@@ -259,6 +259,17 @@ def test_descriptors_of_any_number_are_waited_for():
     assert wrong == []
 
 
+def test_decoders_are_made_where_threads_wait_for_each_other():
+    """Half a description of a type ends the process."""
+    shape = r"Decoder\(|msgspec\.convert\(|\bdecode\([^\n]*type="
+    wrong = [
+        module
+        for module, file in modules().items()
+        if re.search(shape, file.read_text("utf-8")) and module != "hermes_protocol.decoders"
+    ]
+    assert wrong == []
+
+
 FILES_OF_THEIR_OWN = {
     "_export_documents": "the manifest is added to",
     "_shell": "the history of its statements",

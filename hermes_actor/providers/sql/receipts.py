@@ -27,6 +27,7 @@ from hermes_actor.providers.sql.registry import APPLY
 from hermes_actor.providers.sql.schema import ensure_schema
 from hermes_actor.providers.sql.tables import changes
 from hermes_actor.store.changes import change_of
+from hermes_protocol.decoders import decoder
 from hermes_protocol.operations import MessageAppend, Operation, result_type
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def apply_once(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS
         ((digest, result),) = conn.tuples(_FIND, key)
         if digest != ticket.digest:
             raise KeyReused(f"change {ticket.seq} was another one before")
-        return msgspec.msgpack.decode(result, type=result_type(kind))
+        return decoder(result_type(kind)).decode(result)
     _check_turn(conn, ticket.operation)
     result = _double_of(conn, ticket.operation)
     if result is None:
