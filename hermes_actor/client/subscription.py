@@ -134,6 +134,11 @@ class ActorChangeStream:
         # A socket and not an event: one poll waits for it and for the actor.
         self._woken, self._waker = socket.socketpair()
 
+    @property
+    def is_connected(self) -> bool:
+        """True until the end of a connection is read: changes before it may still arrive."""
+        return self._sock is not None
+
     def take(self) -> Change | None:
         """Return the next change, if it is there. Raises :class:`Closed` after the end."""
         if self._closed:

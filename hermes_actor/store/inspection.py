@@ -21,8 +21,8 @@ from hermes_protocol.operations import MessageRow, SessionRow
 
 __all__ = [
     "Identity", "PageUsage", "SchemaObject", "SchemaState", "create_schema", "has_column",
-    "identify", "may_hold_agents", "page_usage", "recorded_format", "recorded_kind",
-    "schema_objects", "schema_state",
+    "identify", "may_hold_agents", "newest_change", "page_usage", "recorded_format",
+    "recorded_kind", "schema_objects", "schema_state",
 ]  # fmt: skip
 
 _EVERY_VERSION = {
@@ -152,6 +152,13 @@ def recorded_format(conn: Connection) -> int:
     if "hermes_actor_meta" not in _tables(conn):
         return 0
     return scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'format'") or 0
+
+
+def newest_change(conn: Connection) -> int:
+    """Return the ``commit_no`` of the newest change; 0 if no owner has had the file."""
+    if "hermes_actor_meta" not in _tables(conn):
+        return 0
+    return scalar(conn, "SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'") or 0
 
 
 def has_column(conn: Connection, table: str, column: str) -> bool:

@@ -17,7 +17,7 @@ from hermes_actor.errors import HermesActorError
 from hermes_actor.store.rows import Row
 from hermes_actor.system.lock_inspection import lock_holder
 from hermes_actor.web.stores import ShownStore
-from hermes_actor.web.views.actor import figures_of
+from hermes_actor.web.views.actor import figures_of, last_lines
 from hermes_protocol.features import AGENTS
 from hermes_protocol.messages import Changed, Gap
 from hermes_protocol.status import Status
@@ -58,6 +58,18 @@ class Seen(NamedTuple):
     """Changes were missed that are no longer known one by one."""
     last: int | None
     """The last ``commit_no`` that is known."""
+    log: list[str] | None = None
+    """The newest lines of the log if it has grown."""
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of a page that are rendered again."""
+        is_new = {
+            "figures": self.figures is not None or self.why,
+            "log": self.log is not None,
+            "changes": self.changes or self.gap,
+        }
+        return [name for name, there in is_new.items() if there]
 
 
 class Feed:
@@ -65,28 +77,50 @@ class Feed:
 
     def __init__(self, store: ShownStore, after: int | None) -> None:
         self._store = store
-        self._last = after
+        self.position = after
+        """The last change that is known; ``None`` if none is yet."""
         self._changes: Subscription | None = None
+        self._stream: ActorChangeStream | None = None
         self._actor = None if store.paths is None else StatusWatch(store.paths)
         self._known: Row | str | None = None
+        self._log: tuple[int, ...] | None = None
+        """Mark of the log that was read."""
         self._curve: deque[float] = deque(maxlen=_CURVE)
         self._writes: int | None = None
 
+    def begin(self) -> int | None:
+        """Return :attr:`position`; at first the newest change that there is.
+
+        It is known before there is a subscription, so each subscription goes on from a number: one
+        that began with what is to come would lose what comes before it. ``None`` while the store
+        cannot be read.
+        """
+        if self.position is None:
+            self.position = self._store.newest_change()
+        return self.position
+
+    def begin_again(self, after: int | None) -> None:
+        """Have the next look give all figures, and the changes after *after*."""
+        self.close()
+        self.position = after
+
     def look(self) -> Seen | None:
         """Return what is new since the last look; ``None`` if nothing is."""
+        self.begin()
         figures, why = self._status()
         found, gap = self._committed()
         changes = [_described(one) for one in found[-_SHOWN_CHANGES:]]
-        if figures is None and not why and not found and not gap:
-            return None
-        return Seen(figures, why, changes, len(found) - len(changes), gap, self._last)
+        seen = Seen(
+            figures, why, changes, len(found) - len(changes), gap, self.position, self._new_lines()
+        )
+        return seen if seen.parts else None
 
     def close(self) -> None:
         """End both connections; a later look begins where they ended, and gives all figures."""
-        self._known = None
+        self._known = self._log = None
         if self._actor is not None:
             self._actor.close()
-        changes, self._changes = self._changes, None
+        changes, self._changes, self._stream = self._changes, None, None
         if changes is not None:
             changes.close()
 
@@ -107,40 +141,62 @@ class Feed:
         self._writes = known["writes"]
         return {**known, "curve": list(self._curve)}, ""
 
+    def _new_lines(self) -> list[str] | None:
+        """Return the newest lines of the log; ``None`` if they are known."""
+        if self._store.paths is None:
+            return None
+        log = self._store.paths.log
+        try:
+            found = log.stat()
+        except OSError:
+            return None  # no actor that was started on demand has written one
+        mark = found.st_ino, found.st_size, found.st_mtime_ns
+        if mark == self._log:
+            return None
+        self._log = mark
+        return last_lines(log)
+
     def _committed(self) -> tuple[list[Changed], bool]:
         changes, gap = list[Changed](), False
         with contextlib.suppress(HermesActorError, OSError):
-            stream = self._stream()
+            stream, seconds = self._subscription()
             while stream is not None and len(changes) < _MOST_CHANGES:
-                change = stream.get(0 if changes else _ARRIVAL_SECONDS)
+                change = stream.get(0 if changes else seconds)
                 if change is None:
                     break
                 if isinstance(change, Gap):
-                    gap, self._last = True, change.through
+                    gap, self.position = True, change.through
                     continue
                 changes.append(change)
-                self._last = change.commit_no or self._last
+                self.position = change.commit_no or self.position
         return changes, gap
 
-    def _stream(self) -> Subscription | None:
-        """Return the subscription; ``None`` while no actor runs, because it would start one."""
+    def _subscription(self) -> tuple[Subscription | None, float]:
+        """Return the subscription, and how long to wait for its first change.
+
+        ``None`` while no actor runs, because it would start one. What an actor has sent before its
+        end is still read.
+        """
         paths = self._store.paths
         if paths is not None and lock_holder(paths) is None:
-            return None
+            has_more = self._stream is not None and self._stream.is_connected
+            return (self._changes if has_more else None), 0.0
         if self._changes is None:
             if paths is not None:
                 kind = self._store.kind
                 # An actor that drains holds its lock and listens no more: none is started then.
-                stream = ActorChangeStream(paths, self._last, _CONNECT_SECONDS, kind, start=False)
-                self._changes = Subscription(stream)
+                self._stream = ActorChangeStream(
+                    paths, self.position, _CONNECT_SECONDS, kind, start=False
+                )
+                self._changes = Subscription(self._stream)
             elif self._store.kind == AGENTS:
-                self._changes = self._store.agents.subscribe(self._last)
+                self._changes = self._store.agents.subscribe(self.position)
             else:
                 port = self._store.sessions._opened_port()
                 self._changes = Subscription(
-                    port.subscribe(self._last, limits.DEFAULT_TIMEOUT_SECONDS)
+                    port.subscribe(self.position, limits.DEFAULT_TIMEOUT_SECONDS)
                 )
-        return self._changes
+        return self._changes, _ARRIVAL_SECONDS
 
 
 def _steady(status: Status) -> Row:

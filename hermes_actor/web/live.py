@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from itertools import islice
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -113,10 +115,20 @@ class _Page:
         return data
 
 
+class _Look(NamedTuple):
+    """One look at a store, rendered."""
+
+    began_after: int | None
+    """The last change that was known before."""
+    seen: Seen | None
+    parts: dict[str, bytes]
+    """HTML by its place on the page: ``figures``, ``log``, ``changes``."""
+
+
 class LiveStore:
     """The live pages of one store.
 
-    *render* makes HTML of the parts of a look: ``figures`` or ``changes``.
+    *render* makes HTML of a part of a look: ``figures``, ``log`` or ``changes``.
     """
 
     def __init__(
@@ -127,10 +139,11 @@ class LiveStore:
         self._feed: Feed | None = None
         self._thread = ThreadPoolExecutor(1, "live", give_way)
         self._is_running = self._has_ended = False
-        self._figures = b""
+        self._latest: dict[str, bytes] = {}
+        """The newest frame of each part that a later one replaces."""
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=_KEPT_FRAMES)
         self._complete_from: int | None = None
-        """All changes after this one are in the frames that are kept."""
+        """All changes after this one are in the frames that are kept, or are yet to be seen."""
 
     @property
     def is_full(self) -> bool:
@@ -145,10 +158,16 @@ class LiveStore:
 
     @asynccontextmanager
     async def page(self, after: int | None) -> AsyncIterator[_Page]:
-        """Give the frames for one page; *after* is the last change that it has seen."""
+        """Give the frames for one page; *after* is the last change that it shows.
+
+        ``None`` stands for the newest one there is.
+        """
         page = _Page()
         if not self._is_running:
-            self._figures = b""  # of the time before: the page was rendered with newer ones
+            self._latest.clear()  # of the time before: the page was rendered with newer ones
+            if not self._goes_on(after):
+                self._feed, self._complete_from = Feed(self._store, after), after
+                self._kept.clear()
         self._welcome(page, after)
         self._pages.add(page)
         if not self._is_running:
@@ -159,60 +178,82 @@ class LiveStore:
         finally:
             self._pages.discard(page)
 
+    def _goes_on(self, after: int | None) -> bool:
+        """Return True if a page that shows *after* needs what followed since the reader has ended.
+
+        To another one it would show again what the page was rendered with.
+        """
+        first, last = self._complete_from, None if self._feed is None else self._feed.position
+        return None not in (first, after, last) and first <= after <= last  # type: ignore[operator]
+
     def _welcome(self, page: _Page, after: int | None) -> None:
         """Queue what a new page must see first, and what one that comes back has missed."""
-        if self._figures:
-            page.put(self._figures)
-        if self._feed is None:
-            self._feed = Feed(self._store, after)
-            self._complete_from = after
-        elif after is not None:
-            if self._complete_from is None or after < self._complete_from:
-                page.put(frame("lost", b"gap"))
-            missed = b"".join(data for last, data in self._kept if last > after)
-            if missed:
-                page.put(missed)
+        for data in self._latest.values():
+            page.put(data)
+        if after is None:
+            return
+        if self._complete_from is not None and after < self._complete_from:
+            page.put(frame("lost", b"gap"))
+        missed = b"".join(self._frames_after(after))
+        if missed:
+            page.put(missed)
+
+    def _frames_after(self, after: int) -> list[bytes]:
+        """Return the frames that are kept and hold changes after *after*."""
+        for place, (last, _) in enumerate(self._kept):
+            # On a server changes come in the order of transactions, whose numbers may go back.
+            if last == after:
+                return [data for _, data in islice(self._kept, place + 1, None)]
+        return [data for last, data in self._kept if last > after]
 
     async def _run(self) -> None:
-        assert self._feed is not None
+        feed = self._feed
+        assert feed is not None
         left, loop = _GRACE_SECONDS, asyncio.get_running_loop()
         try:
             while left > 0:
                 try:
-                    made = await loop.run_in_executor(self._thread, self._look)
+                    look = await loop.run_in_executor(self._thread, self._look, feed)
                 except Exception:
-                    # One bad look ends alone; the next one begins with new connections.
+                    # One bad look ends alone; the next one begins where it did.
                     _log.exception("a look at %s failed", self._store.address)
-                    self._thread.submit(self._feed.close)
-                    made = []
-                for data in made:
-                    self._send(data)
+                else:
+                    self._publish(look)
                 left = _GRACE_SECONDS if self._pages else left - TICK_SECONDS
                 await anyio.sleep(TICK_SECONDS)
         finally:
             self._is_running = False
             # In its own thread: a look that is under way ends first.
-            self._thread.submit(self._feed.close)
+            self._thread.submit(feed.close)
+
+    def _look(self, feed: Feed) -> _Look:
+        """Look once and render what is new. Runs in its own thread, and changes nothing here."""
+        before = feed.begin()
+        try:
+            seen = feed.look()
+            if seen is None:
+                return _Look(before, None, {})
+            return _Look(before, seen, {name: self._render(name, seen) for name in seen.parts})
+        except BaseException:
+            feed.begin_again(before)
+            raise
+
+    def _publish(self, look: _Look) -> None:
+        """Send what was seen to every page, and keep it for those that come."""
+        if self._complete_from is None:
+            self._complete_from = look.began_after
+        for name, html in look.parts.items():
+            assert look.seen is not None
+            if name == "changes":
+                data = frame(name, html, look.seen.last)
+                self._keep(look.seen, data)
+            else:
+                data = self._latest[name] = frame(name, html)
+            self._send(data)
 
     def _send(self, data: bytes) -> None:
         for page in self._pages:
             page.put(data)
-
-    def _look(self) -> list[bytes]:
-        """Look once and return the frames for what is new. Runs in its own thread."""
-        assert self._feed is not None
-        seen = self._feed.look()
-        if seen is None:
-            return []
-        made = []
-        if seen.figures is not None or seen.why:
-            self._figures = frame("figures", self._render("figures", seen))
-            made.append(self._figures)
-        if seen.changes or seen.gap:
-            data = frame("changes", self._render("changes", seen), seen.last)
-            made.append(data)
-            self._keep(seen, data)
-        return made
 
     def _keep(self, seen: Seen, data: bytes) -> None:
         if seen.last is None:
@@ -220,9 +261,6 @@ class LiveStore:
         if seen.gap:
             self._kept.clear()
             self._complete_from = seen.last
-        elif self._complete_from is None and seen.changes:
-            first = seen.changes[0]["commit_no"]
-            self._complete_from = None if first is None else first - seen.unlisted - 1
         if len(self._kept) == self._kept.maxlen:
             self._complete_from = self._kept[0][0]
         self._kept.append((seen.last, data))

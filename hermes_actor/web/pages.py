@@ -153,8 +153,12 @@ async def _events(request: Request) -> Response:
     live = site_of(request).live(store)
     if live.is_full:
         return PlainTextResponse("too many live pages of this store are open\n", 503)
-    last = request.headers.get("last-event-id", "")
-    return EventStream(live, int(last) if last.isdecimal() and len(last) < 19 else None)
+    # What a page names that has seen events, then what the page was rendered with.
+    given = (request.headers.get("last-event-id", ""), request.query_params.get("after", ""))
+    for text in given:
+        if text.isascii() and text.isdecimal() and len(text) < 19:
+            return EventStream(live, int(text))
+    return EventStream(live, await store.read(store.newest_change))
 
 
 class EventStream(Response):

@@ -29,7 +29,7 @@ from hermes_actor.paths import (
 )
 from hermes_actor.providers.resolve import StoreSpec, choose_by_settings, choose_by_url, is_url
 from hermes_actor.sqlite import connect_reader, sqlite3
-from hermes_actor.store.inspection import identify
+from hermes_actor.store.inspection import identify, newest_change
 from hermes_actor.store.queries import Query
 from hermes_actor.web.reads import (
     READ_SECONDS,
@@ -185,6 +185,22 @@ class ShownStore:
         if self.paths is None:
             raise NotAllowed(f"{self.address} is on a server: this is for files only")
         return self.paths
+
+    def newest_change(self) -> int | None:
+        """Return the ``commit_no`` after which a live page goes on that is rendered now.
+
+        ``None`` if the store cannot be read. Starts no actor.
+        """
+        try:
+            if self.paths is not None:
+                # Not its status: an actor that opens the file has no number yet.
+                with contextlib.closing(connect_reader(self.paths.db)) as conn:
+                    return newest_change(conn)
+            port: Any = self.agents.port if self.kind == AGENTS else self.sessions._opened_port()
+            newest: int = port.newest_change(READ_SECONDS)
+            return newest
+        except (sqlite3.Error, OSError, HermesActorError):
+            return None
 
     async def read(self, function: Callable[..., R], *arguments: Any) -> R:
         """Return what a function reads in a thread; see :meth:`Slots.read`."""

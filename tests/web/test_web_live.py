@@ -1,5 +1,6 @@
 """Live pages: one reader for all, resuming after gaps, and silence while nothing happens."""
 
+import html
 import os
 import signal
 import sys
@@ -86,6 +87,39 @@ def test_changes_of_any_process_arrive(web, home):
         events.close()
 
 
+def events_of(page):
+    """The address that a page follows."""
+    return html.unescape(page.partition('data-events="')[2].partition('"')[0])
+
+
+def test_what_is_committed_after_a_page_was_rendered_is_shown(web, home):
+    """Whether an actor runs then or not."""
+    with SessionDB(home / "state.db") as db, web.client() as client:
+        for step in ("running", "stopped"):
+            page = client.get("/s/state.db/actor").text
+            for number in range(3):
+                db.create_session(f"{step}{number}", "cli")
+            events = Events(client, path=events_of(page))
+            for number in range(3):
+                events.wait("changes", f"{step}{number}")
+            assert not any(name == "lost" for name, _ in events.found)
+            events.close()
+            stop_actor(home / "state.db")
+
+
+def test_the_log_is_followed(web, home):
+    with SessionDB(home / "state.db") as db, web.client() as client:
+        db.set_meta("a", "1")
+        page = client.get("/s/state.db/actor").text
+        events = Events(client, path=events_of(page))
+        events.wait("figures", "serving")
+        line = f"handing over to {sys.executable}"
+        assert line not in page
+        request_handoff(resolve_paths(home / "state.db"), sys.executable)
+        events.wait("log", "hand")
+        events.close()
+
+
 def test_a_page_that_comes_back_misses_nothing(web, home):
     with SessionDB(home / "state.db") as db, web.client() as client:
         first = Events(client)
@@ -158,10 +192,9 @@ def test_nothing_is_rendered_while_nothing_changes(home):
         feed = Feed(store_of(home), None)
         try:
             deadline = time.monotonic() + SECONDS
-            while feed.look() is not None:  # the actor comes to rest: index, checkpoint
+            # The actor comes to rest: index, checkpoint.
+            while [feed.look() for _ in range(5)] != [None] * 5:
                 assert time.monotonic() < deadline
-                time.sleep(0.1)
-            assert [feed.look() for _ in range(5)] == [None] * 5
             db.set_meta("a", "2")
             seen = feed.look()
             while seen is None or not seen.changes:

@@ -55,15 +55,46 @@ def test_changes_on_a_server_are_followed(kind, tmp_path):
     with SessionDB(url) as db:
         db.create_session("before", "cli")
         stores = Stores(tmp_path, url)
-        feed = Feed(stores.all()[0], None)
+        (store,) = stores.all()
+        newest = store.newest_change()  # as a page is rendered with it
+        db.create_session("between", "cli")
+        feed = Feed(store, newest)
         try:
-            feed.look()
+            found = followed(feed, 1)
+            feed.close()
             db.create_session("fresh", "cli")
-            give_up = time.monotonic() + 90
-            while (seen := feed.look()) is None or not seen.changes:
-                assert time.monotonic() < give_up
-                time.sleep(0.05)
-            assert seen.changes[-1]["session_id"] == "fresh"
+            found += followed(feed, 1)
+            assert [one["session_id"] for one in found] == ["between", "fresh"]
+        finally:
+            feed.close()
+            stores.close()
+
+
+def followed(feed, count):
+    """The next *count* changes."""
+    found, give_up = [], time.monotonic() + 90
+    while len(found) < count:
+        assert time.monotonic() < give_up
+        seen = feed.look()
+        assert seen is None or not seen.gap
+        found += [] if seen is None else seen.changes
+    return found
+
+
+def test_changes_of_agents_on_a_server_are_followed(kind, tmp_path, monkeypatch):
+    url = servers.new_store(kind)
+    (tmp_path / "config.yaml").write_text(f"agents:\n  dsn: '{url}'\n")
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    with AgentStore("main", url) as agents:
+        agents.agents.provision("/srv/main", name="Main")
+        stores = Stores(tmp_path)
+        (store,) = stores.all()
+        newest = store.newest_change()
+        agents.memories.put("Deploys happen on Tuesdays.")
+        feed = Feed(store, newest)
+        try:
+            (change,) = followed(feed, 1)
+            assert change["agent_id"] == "main"
         finally:
             feed.close()
             stores.close()

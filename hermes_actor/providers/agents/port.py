@@ -99,6 +99,10 @@ class _Server(Port):
 
         return self._opened().database.read(run, (), timeout, False)
 
+    def newest_change(self, timeout: float) -> int:
+        """Return the ``commit_no`` of the newest change; see :meth:`ServerPort.newest_change`."""
+        return self._opened().newest_change(timeout)
+
     def subscribe(self, after: int | None, timeout: float) -> ChangeStream:
         return self._opened().subscribe(after, timeout)
 

@@ -277,6 +277,10 @@ class ServerDialect(ABC):
     def place_after(self, conn: ServerConnection, after: int | None) -> Cursor:
         """Return the cursor after ``commit_no`` *after*; ``None``: from now on."""
 
+    def newest_change(self, conn: ServerConnection) -> int:
+        """Return the ``commit_no`` that a follower who has seen all changes goes on from."""
+        return self.known_changes(conn)[1]
+
     @abstractmethod
     def changes_after(self, conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
         """Return the next changes, up to the first that an earlier one may still precede."""

@@ -108,6 +108,11 @@ class ServerPort:
             "pool": self.database.engine.pool.status(),
         }
 
+    def newest_change(self, timeout: float) -> int:
+        """Return the ``commit_no`` of the newest change that every follower has, 0 without any."""
+        newest: int = self.database.read(self.database.dialect.newest_change, (), timeout, False)
+        return newest
+
     def subscribe(self, after: int | None, timeout: float) -> ServerChanges:
         """Return the changes after ``commit_no`` *after*; ``None``: from now on."""
         return ServerChanges(self.database, after, timeout)

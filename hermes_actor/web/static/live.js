@@ -26,6 +26,20 @@ source.addEventListener("error", () =>
 source.addEventListener("figures", (event) => {
   if (figures.tagName === "DIV") figures.replaceChildren(parse(event.data));
 });
+const newest = document.querySelector("#log pre");
+if (newest) newest.scrollTop = newest.scrollHeight;
+
+source.addEventListener("log", (event) => {
+  const log = document.getElementById("log");
+  const old = log.querySelector("pre");
+  const isAtEnd = !old || old.scrollTop + old.clientHeight >= old.scrollHeight - 2;
+  const [place, hadFocus] = [old && old.scrollTop, document.activeElement === old];
+  log.replaceChildren(parse(event.data));
+  const lines = log.querySelector("pre");
+  if (!lines) return;
+  lines.scrollTop = isAtEnd ? lines.scrollHeight : place;
+  if (hadFocus) lines.focus({ preventScroll: true });
+});
 source.addEventListener("changes", (event) => {
   const lines = [...parse(event.data).children].reverse();
   changes.prepend(...lines);
@@ -38,3 +52,7 @@ source.addEventListener("lost", () => {
   changes.prepend(line);
 });
 window.addEventListener("pagehide", () => source.close());
+// A page that the browser has kept is shown again: what it followed has ended.
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});

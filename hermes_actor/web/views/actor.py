@@ -14,17 +14,21 @@ from hermes_actor.web.stores import ShownStore
 from hermes_actor.web.views.view import View
 from hermes_protocol.status import Status
 
-__all__ = ["VIEWS", "figures_of"]
+__all__ = ["VIEWS", "figures_of", "last_lines"]
 
 _LOG_BYTES = 16 * 1024
 
 
 def _actor(shown: ShownStore, _asked: Row) -> Row:
+    # Before all figures: what is committed in between is shown twice, and never missed.
+    newest = shown.newest_change()
     if shown.paths is None:
         assert shown.server is not None
-        return {"figures": None, "why": "", "log": [], "server": _server(shown.server)}
+        server = _server(shown.server)
+        return {"newest": newest, "figures": None, "why": "", "log": [], "server": server}
     seen = look(shown.paths)
     return {
+        "newest": newest,
         "figures": figures_of(seen) if isinstance(seen, Status) else None,
         "why": seen if isinstance(seen, str) else "",
         "log": last_lines(shown.paths.log),

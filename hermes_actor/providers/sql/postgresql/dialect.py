@@ -264,6 +264,7 @@ class PostgreSQLDialect(ServerDialect):
         return func.now() - text("interval '1 hour'")
 
     place_after = staticmethod(following.place_after)
+    newest_change = staticmethod(following.newest_change)
     changes_after = staticmethod(following.changes_after)
     listen = staticmethod(following.listen)
 

@@ -19,7 +19,7 @@ from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.dialect import Cursor, Step
 from hermes_actor.providers.sql.tables import changes, followers
 
-__all__ = ["CHANNEL", "TELL", "changes_after", "listen", "place_after"]
+__all__ = ["CHANNEL", "TELL", "changes_after", "listen", "newest_change", "place_after"]
 
 CHANNEL = "hermes_actor_changes"
 _FOLLOW_SECONDS = 10
@@ -34,6 +34,11 @@ TELL = select(func.pg_notify(CHANNEL, func.current_schema())).where(
 
 _FINISHED = text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
 _PLACE = text("SELECT xid, commit_no FROM hermes_actor_changes WHERE commit_no = :after")
+_NEWEST = text(
+    "SELECT commit_no FROM hermes_actor_changes"
+    " WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    " ORDER BY xid DESC, commit_no DESC LIMIT 1"
+)
 _xid: ColumnElement[Any] = literal_column("xid")
 _NEXT = text(
     "SELECT xid, commit_no, op, session_id FROM hermes_actor_changes"
@@ -57,6 +62,11 @@ def place_after(conn: ServerConnection, after: int | None) -> Cursor:
         return (conn.scalar(_FINISHED), 2**62)  # after all changes of that transaction
     rows = conn.tuples(_PLACE, {"after": after})
     return rows[0] if rows else (0, 0)
+
+
+def newest_change(conn: ServerConnection) -> int:
+    """Return the last change of transactions that no running one can precede; 0 without any."""
+    return conn.scalar(_NEWEST) or 0
 
 
 def changes_after(conn: ServerConnection, place: Cursor, limit: int) -> list[Step]:
