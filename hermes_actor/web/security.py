@@ -5,7 +5,7 @@ Rules:
 1. The ``Host`` must be an address that these pages were started for. A page of another site whose
    name was pointed at this machine (rebinding) sends its own name, and gets nothing.
 2. Every request needs the token: in the cookie that the first visit sets, or as a bearer token.
-   Both are compared in constant time.
+   Both are compared in constant time. A browser that the command starts enters with a code.
 3. A change needs an ``Origin`` that is ours and, with the cookie, the CSRF token of these pages.
 4. Every answer forbids scripts, styles and requests of other origins, and all inline script.
 """
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+import time
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Access", "Guard"]
+__all__ = ["Access", "EntryCode", "Guard"]
 
 LARGEST_BODY_BYTES = 64 * 1024
 """Largest body of a change: a title and a few names."""
@@ -30,6 +32,9 @@ _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+_ENTRY_SECONDS = 120.0
+"""Time for a browser to start and ask for its first page, on a busy machine."""
 
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -52,6 +57,25 @@ _ENTER = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <button>Enter</button></p></form></main></body></html>"""
 
 
+class EntryCode:
+    """A code for the browser that the command starts itself: good once, and not for long.
+
+    Its address is in the command line of the browser, which every user of the machine can read for
+    as long as the browser runs. So it does not hold the token.
+    """
+
+    def __init__(self) -> None:
+        self.text = secrets.token_urlsafe(32)
+        self._until = time.monotonic() + _ENTRY_SECONDS
+
+    def take(self, given: str) -> bool:
+        """Return True if *given* is the code, for the first time and in time."""
+        is_right = equal(given, self.text) and time.monotonic() < self._until
+        if is_right:
+            self._until = 0.0
+        return is_right
+
+
 class Access(NamedTuple):
     """The conditions of entry: the token, and the addresses under which these pages are reached."""
 
@@ -60,6 +84,7 @@ class Access(NamedTuple):
     """Values of ``Host``, in small letters, such as ``127.0.0.1:8765``."""
     secure: bool = False
     """Over TLS."""
+    entry: EntryCode | None = None
 
     @property
     def cookie_name(self) -> str:
@@ -153,8 +178,7 @@ class Guard:
 
     def _first_visit(self, scope: Scope) -> Response:
         given = QueryParams(scope["query_string"])
-        token = given.get("token", "")
-        if scope["method"] != "GET" or not token or not equal(token, self._access.token):
+        if scope["method"] != "GET" or not self._may_enter(given):
             if scope["path"].startswith("/api/"):
                 return PlainTextResponse("send the token: Authorization: Bearer TOKEN\n", 401)
             return Response(_ENTER, 401, media_type="text/html")
@@ -169,6 +193,12 @@ class Guard:
             secure=self._access.secure,
         )
         return answer
+
+    def _may_enter(self, given: QueryParams) -> bool:
+        entry, code, token = self._access.entry, given.get("entry", ""), given.get("token", "")
+        if token and equal(token, self._access.token):
+            return True
+        return bool(code) and entry is not None and entry.take(code)
 
 
 def _number(text: str) -> int:

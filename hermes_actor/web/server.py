@@ -17,7 +17,7 @@ import uvicorn
 from hermes_actor.errors import NotAllowed
 from hermes_actor.web.app import create_app
 from hermes_actor.web.connections import MOST_CONNECTIONS, TimedProtocol
-from hermes_actor.web.security import Access
+from hermes_actor.web.security import Access, EntryCode
 from hermes_actor.web.site import Site
 from hermes_actor.web.stores import Stores
 
@@ -104,10 +104,11 @@ def hosts_of(names: Iterable[str], port: int, secure: bool) -> frozenset[str]:
     return frozenset(hosts | set(shown) if port == _STANDARD_PORTS[secure] else hosts)
 
 
-def serve(stores: Stores, address: Address, ready: Callable[[str], None]) -> None:
+def serve(stores: Stores, address: Address, ready: Callable[[str, str], None]) -> None:
     """Serve *stores* until the process is interrupted.
 
-    *ready* is called with the address to open, which contains the token, once the socket listens.
+    Once the socket listens *ready* is called with two addresses: one with the token, and one for
+    the command line of a browser, which is good once.
     Raises :class:`NotAllowed` for an address that is not safe.
     """
     address.check()
@@ -118,7 +119,8 @@ def serve(stores: Stores, address: Address, ready: Callable[[str], None]) -> Non
     if address.is_loopback:
         names |= {"127.0.0.1", "localhost", "::1"}
     token = secrets.token_urlsafe(32)
-    access = Access(token, hosts_of(names, port, secure), secure)
+    entry = EntryCode()
+    access = Access(token, hosts_of(names, port, secure), secure, entry)
     host = address.names[0] if address.names else address.host
     shown = f"[{host}]" if ":" in host else host
     site = Site(stores, access)
@@ -131,5 +133,6 @@ def serve(stores: Stores, address: Address, ready: Callable[[str], None]) -> Non
     with contextlib.closing(sock):
         sock.listen(128)
         # Connections wait in the socket until the server takes them.
-        ready(f"{'https' if secure else 'http'}://{shown}:{port}/?token={token}")
+        base = f"{'https' if secure else 'http'}://{shown}:{port}/"
+        ready(f"{base}?token={token}", f"{base}?entry={entry.text}")
         _Server(config, site).run(sockets=[sock])

@@ -1,12 +1,14 @@
 """The command as a process: its address, its end, other hosts, many reads, slow browsers."""
 
 import json
+import os
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -29,6 +31,54 @@ def test_pages_are_served_until_interrupted(shared_process):
     with shared_process.client() as client:
         assert "s0001" in client.get("/s/state.db/sessions").text
         assert client.get("/s/state.db/session?id=hostile").status_code == 200
+
+
+BROWSER = """#!{python}
+import http.cookiejar, pathlib, sys, urllib.request as ask
+opened = pathlib.Path({file!r})
+visitor = ask.build_opener(ask.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+page = visitor.open(sys.argv[1], timeout=60).read().decode()
+opened.with_suffix(".part").write_text(sys.argv[1] + "\\n" + page)
+opened.with_suffix(".part").rename(opened)
+"""
+"""A browser that ends when it has read the page."""
+
+
+def fake_browser(path, opened):
+    path.write_text(BROWSER.format(python=sys.executable, file=str(opened)))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_open_starts_a_browser_which_may_enter_once(shared_home, tmp_path):
+    opened = tmp_path / "opened"
+    program = fake_browser(tmp_path / "browser", opened)
+    with WebProcess(shared_home, "--open", BROWSER=program) as web:
+        give_up = time.monotonic() + 90
+        while not opened.exists():
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        url, _, page = opened.read_text().partition("\n")
+        assert "<h1>Stores</h1>" in page
+        assert url.startswith(f"{web.base}/?entry=")
+        # Command lines can be read by every user of the machine.
+        assert web.token not in url
+        assert httpx2.get(url, timeout=60).status_code == 401
+        with web.client() as client:
+            assert client.get("/").status_code == 200
+
+
+def test_open_without_a_display_says_so(shared_home, tmp_path):
+    for name in ("xdg-open", "www-browser", "lynx", "w3m", "links"):
+        fake_browser(tmp_path / name, tmp_path / "opened")
+    env = {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": "", "TERM": "xterm",
+           "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
+    with WebProcess(shared_home, "--open", **env) as web:
+        with web.client() as client:
+            assert client.get("/").status_code == 200
+        _, said = web.end()
+    assert "there is no display" in said
+    assert not (tmp_path / "opened").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,11 +1,15 @@
 """Access: the token, the cookie, host names, origins, forms, headers, read-only mode."""
 
 import pytest
+from starlette.testclient import TestClient
 from support.web import SECRET, TOKEN, opened
 
 from hermes_actor.errors import NotAllowed
-from hermes_actor.web.security import Access
+from hermes_actor.web.app import create_app
+from hermes_actor.web.security import Access, EntryCode
 from hermes_actor.web.server import Address, hosts_of
+from hermes_actor.web.site import Site
+from hermes_actor.web.stores import Stores
 
 
 def test_without_the_token_nothing_is_shown(shared_home):
@@ -28,6 +32,19 @@ def test_the_token_is_taken_once_and_leaves_the_address(shared_home):
         assert "SameSite=strict" in cookie
         assert TOKEN not in cookie
         assert client.get("/").status_code == 200
+
+
+def test_an_entry_code_is_good_once_and_not_for_long(shared_home, monkeypatch):
+    entry, late = EntryCode(), EntryCode()
+    late._until = 0.0
+    for code, status in ((late, 401), (entry, 303), (entry, 401)):
+        app = create_app(
+            Site(Stores(shared_home), Access(TOKEN, frozenset({"testserver"}), entry=code))
+        )
+        with TestClient(app, follow_redirects=False) as client:
+            assert client.get("/", params={"entry": "x"}).status_code == 401
+            assert client.post("/", params={"entry": code.text}).status_code == 403
+            assert client.get("/", params={"entry": code.text}).status_code == status
 
 
 def test_other_host_names_get_nothing(pages):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import webbrowser
 from pathlib import Path
 
 import click
@@ -16,6 +18,20 @@ from hermes_actor.paths import default_home
 __all__ = ["web"]
 
 _PACKAGES = {"starlette", "uvicorn", "jinja2"}
+
+
+_DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+
+
+def _open(url: str) -> None:
+    """Start a browser, and return at once: some programs end only when they have shown the page.
+
+    Without a display a browser in the terminal would take it from the person who reads there.
+    """
+    if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
+        click.echo("there is no display for a browser: open the address yourself", err=True)
+        return
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
 
 
 @click.command()
@@ -96,12 +112,12 @@ def web(
         os.environ["HERMES_HOME"] = str(home.resolve())
     place = Address(address, port, names, certificate, key, insecure)
 
-    def ready(url: str) -> None:
+    def ready(url: str, entry: str) -> None:
         text = f"hermes-actor web: {url}\nCtrl-C ends it."
         print_result({"url": url, "pid": os.getpid()}, text, as_json)
         sys.stdout.flush()
         if open_:
-            click.launch(url)
+            _open(entry)
 
     stores = Stores(default_home(), store, read_only=read_only)
     if store is not None and not stores.all():
