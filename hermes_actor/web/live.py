@@ -134,7 +134,7 @@ class LiveStore:
     def __init__(
         self, store: ShownStore, tasks: TaskGroup, render: Callable[[str, Seen], bytes]
     ) -> None:
-        self._store, self._tasks, self._render = store, tasks, render
+        self.store, self._tasks, self._render = store, tasks, render
         self._pages: set[_Page] = set()
         self._feed: Feed | None = None
         self._thread = ThreadPoolExecutor(1, "live", give_way)
@@ -166,7 +166,7 @@ class LiveStore:
         if not self._is_running:
             self._latest.clear()  # of the time before: the page was rendered with newer ones
             if not self._goes_on(after):
-                self._feed, self._complete_from = Feed(self._store, after), after
+                self._feed, self._complete_from = Feed(self.store, after), after
                 self._kept.clear()
         self._welcome(page, after)
         self._pages.add(page)
@@ -216,7 +216,7 @@ class LiveStore:
                     look = await loop.run_in_executor(self._thread, self._look, feed)
                 except Exception:
                     # One bad look ends alone; the next one begins where it did.
-                    _log.exception("a look at %s failed", self._store.address)
+                    _log.exception("a look at %s failed", self.store.address)
                 else:
                     self._publish(look)
                 left = _GRACE_SECONDS if self._pages else left - TICK_SECONDS

@@ -134,6 +134,9 @@ class Guard:
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
+                if not scope["has_entered"]:
+                    # A connection that is kept is lost for others: there are a few for all.
+                    headers["Connection"] = "close"
             await send(message)
 
         refusal = self._refusal(scope)
@@ -145,22 +148,21 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the answer to a request that goes no further."""
         headers, access = Headers(scope=scope), self._access
+        bearer = headers.get("authorization", "").partition("Bearer ")[2]
+        by_bearer = scope["by_bearer"] = bool(bearer) and equal(bearer, access.token)
+        has_entered = by_bearer or equal(self._cookie(headers), access.key("cookie"))
+        scope["has_entered"] = has_entered
         if headers.get("host", "").lower() not in access.hosts:
             return PlainTextResponse("this host name is not one of these pages\n", 421)
         if scope["path"].startswith("/static/"):
             return None
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("only GET and POST are understood\n", 405)
-        bearer = headers.get("authorization", "").partition("Bearer ")[2]
-        by_bearer = bool(bearer) and equal(bearer, access.token)
         if scope["method"] == "POST" and not self._is_ours(headers, by_bearer):
             return PlainTextResponse("a change must come from these pages\n", 403)
         if _number(headers.get("content-length", "0")) > LARGEST_BODY_BYTES:
             return PlainTextResponse("the request is too large\n", 413)
-        scope["by_bearer"] = by_bearer
-        if by_bearer or equal(self._cookie(headers), access.key("cookie")):
-            return None
-        return self._first_visit(scope)
+        return None if has_entered else self._first_visit(scope)
 
     def _is_ours(self, headers: Headers, by_bearer: bool) -> bool:
         origin = headers.get("origin")

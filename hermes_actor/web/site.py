@@ -78,9 +78,12 @@ class Site:
     def live(self, store: ShownStore) -> LiveStore:
         """Return the live pages of a store."""
         assert self.tasks is not None
-        if store.name not in self._live:
-            self._live[store.name] = LiveStore(store, self.tasks, self._part_of(store))
-        return self._live[store.name]
+        known = self._live.get(store.name)
+        if known is None or known.store is not store:
+            if known is not None:
+                known.end()  # the file of this name holds something else now
+            known = self._live[store.name] = LiveStore(store, self.tasks, self._part_of(store))
+        return known
 
     def end_live(self) -> None:
         """End every live page, so that the server can end. Safe in a signal handler."""

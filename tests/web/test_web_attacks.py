@@ -13,6 +13,9 @@ from support.web import SECRET, TOKEN, WebProcess, opened
 from hermes_actor import SessionDB
 from hermes_actor.web import connections
 from hermes_actor.web.actions import ACTIONS
+from hermes_actor.web.security import Access
+from hermes_actor.web.site import Site
+from hermes_actor.web.stores import Stores
 from hermes_actor.web.views import VIEWS
 
 SECONDS = 60
@@ -262,3 +265,110 @@ def test_many_visitors_at_once(shared_process):
     for visitor in visitors:
         visitor.join(SECONDS)
     assert failed == []
+
+
+@pytest.mark.parametrize("path", ["/", "/static/style.css", "/api/stores"])
+def test_connections_without_the_token_are_not_kept(web, path):
+    """Requests that are refused again and again would keep places, and shut visitors out."""
+    host = web.base.removeprefix("http://")
+    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    held = []
+    try:
+        for _ in range(connections.MOST_CONNECTIONS + 20):
+            held.append(connect(web))
+            held[-1].sendall(request)
+            assert held[-1].recv(65_536).startswith(b"HTTP/1.1 ")
+        with web.client() as client:
+            for _ in range(5):
+                assert client.get("/s/state.db/sessions").status_code == 200
+    finally:
+        for sock in held:
+            sock.close()
+
+
+@pytest.mark.parametrize(("action", "more"), [("delete", {}), ("rename", {"title": "x"}),
+                                              ("archive", {})])  # fmt: skip
+def test_an_action_made_twice_meets_no_other_session(changing, home, action, more):
+    """The beginning of an id means another session once its own is gone."""
+    with SessionDB(home / "state.db") as db:
+        db.create_session("job1", "cli")
+        db.create_session("job10", "cli")
+        body = {"id": "job1", "confirm": True, **more}
+        address = f"/api/stores/state.db/do/{action}"
+        assert changing.post(address, json=body).status_code == 200
+        db.delete_session("job1")
+        for values in (body, {**body, "confirm": False}):
+            assert changing.post(address, json=values).status_code == 404
+        left = db.get_session("job10")
+        assert (left["id"], left["title"]) == ("job10", None)
+
+
+def test_a_title_does_not_turn_the_question_around(changing, home):
+    hostile = "safe\u202e\u2066\u2069\u200f desrever \u2069"
+    with SessionDB(home / "state.db") as db:
+        db.set_session_title("s0001", hostile)
+        for action in ("delete", "archive"):
+            answer = changing.post(f"/api/stores/state.db/do/{action}", json={"id": "s0001"})
+            question = answer.json()["confirm"]["question"]
+            inside = question.partition("\u2068")[2].partition("\u2069")[0]
+            assert inside.startswith("safe")
+            rest = question.replace("\u2068", "").replace("\u2069", "")
+            assert not set(rest) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u200e\u200f")
+            assert question.count("\u2068") == question.count("\u2069") == 2
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["nan~nan~0~0~x", "inf~1~0~0~x", f"1~1~{10**20}~0~x", f"1~1~0~{'9' * 1900}~x", "~~~~", "1~2~3"],
+)
+def test_odd_keys_of_pages_are_refused(pages, key):
+    for order in ("active", "started", "messages"):
+        answer = pages.get("/s/state.db/sessions", params={"after": key, "sort": order})
+        assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30, "1e3", "٣", "1_0", " 1", "0x1"])
+def test_odd_numbers_break_no_page(pages, number):
+    for path in (
+        "session?id=s0001&after={}", "session?id=s0001&before={}", "message?session=s0001&id={}",
+        "search?q=flaky&sort=newest&before={}", "insights?days={}",
+        "do/prune?older_than_days={}",
+    ):  # fmt: skip
+        answer = pages.get(f"/s/state.db/{path.format(quote(str(number)))}")
+        assert answer.status_code in (200, 400, 404), (path, answer.text)
+
+
+def test_events_take_odd_positions_for_none(web):
+    with web.client() as client:
+        for given in ("-1", "x", "9" * 40, "²", "1\r\nX: 2"):
+            address = f"/s/state.db/events?after={quote(given)}"
+            with client.stream("GET", address, headers={"Last-Event-ID": "x"}) as events:
+                assert events.status_code == 200
+                assert next(events.iter_lines()) == "retry: 2000"
+
+
+def test_a_message_of_very_many_calls_is_a_page(changing, home):
+    calls = [{"function": {"name": f"tool{n}", "arguments": "x" * 9000}} for n in range(3000)]
+    with SessionDB(home / "state.db") as db:
+        db.create_session("calls", "cli")
+        db.append_message("calls", "assistant", "", tool_calls=calls)
+    page = changing.get("/s/state.db/session?id=calls").text
+    assert len(page) < 1_000_000
+    assert "and 2,950 more calls" in page
+    exported = changing.get("/s/state.db/export?id=calls").json()
+    assert len(exported["messages"][0]["tool_calls"]) == 3000
+
+
+def test_a_file_that_holds_something_else_has_new_live_pages(home):
+    stores = Stores(home)
+    site = Site(stores, Access(TOKEN, frozenset()))
+    site.tasks = object()
+    before = site.live(stores.named("state.db"))
+    (home / "state.db").rename(home / "old.db")
+    (home / "agents.db").rename(home / "state.db")
+    stores._look_again = 0.0
+    store = {one.name: one for one in stores.all()}["state.db"]
+    after = site.live(store)
+    assert (after.store.kind, before.is_full, after.is_full) == ("agents", True, False)
+    assert site.live(store) is after
+    stores.close()

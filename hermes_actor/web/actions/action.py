@@ -15,7 +15,12 @@ from hermes_actor.web.parameters import Parameter, Values
 from hermes_actor.web.stores import ShownStore, read_only_refusal
 from hermes_protocol.features import SESSIONS
 
-__all__ = ["Action", "Preview", "perform", "previewed"]
+__all__ = ["Action", "Preview", "isolated", "perform", "previewed"]
+
+_DIRECTIONS = dict.fromkeys(
+    [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
+)
+"""Characters that turn the text around them."""
 
 
 class Preview(NamedTuple):
@@ -43,6 +48,14 @@ class Action(NamedTuple):
     kind: str | None = SESSIONS
     """Kind of the stores that have it; ``None``: all."""
     is_destructive: bool = False
+
+
+def isolated(text: str) -> str:
+    """Return a text of a store that leaves the direction of the sentence around it as it is.
+
+    A title could turn a question around, so that it seems to ask about something else.
+    """
+    return f"\N{FIRST STRONG ISOLATE}{text.translate(_DIRECTIONS)}\N{POP DIRECTIONAL ISOLATE}"
 
 
 def previewed(action: Action, store: ShownStore, values: Values) -> Preview:

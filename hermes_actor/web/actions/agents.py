@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from hermes_actor.agent_store.assignments import McpServers, Skills
 from hermes_actor.errors import NotFound
 from hermes_actor.store.rows import Row
-from hermes_actor.web.actions.action import Action, Preview
+from hermes_actor.web.actions.action import Action, Preview, isolated
 from hermes_actor.web.parameters import Parameter, Values
 from hermes_actor.web.stores import ShownStore
 from hermes_protocol.features import AGENTS
@@ -23,7 +23,8 @@ def _items(shown: ShownStore, values: Values) -> Skills | McpServers:
 def _words(values: Values) -> tuple[str, str, str]:
     verb = "on" if values["enabled"] else "off"
     thing = "skill" if values["what"] == "skill" else "MCP server"
-    whom = "all agents, later ones included" if values["agent"] == "*" else values["agent"]
+    everyone = "all agents, later ones included"
+    whom = everyone if values["agent"] == "*" else isolated(values["agent"])
     return verb, thing, whom
 
 
@@ -31,7 +32,7 @@ def _assign_preview(shown: ShownStore, values: Values) -> Preview:
     if _items(shown, values).get(values["item"]) is None:
         raise NotFound(f"there is no {_words(values)[1]} {values['item']!r}")
     verb, thing, whom = _words(values)
-    return Preview(f"Switch the {thing} {values['item']} {verb} for {whom}?")
+    return Preview(f"Switch the {thing} {isolated(values['item'])} {verb} for {whom}?")
 
 
 def _assign(shown: ShownStore, values: Values) -> Row:
@@ -39,7 +40,10 @@ def _assign(shown: ShownStore, values: Values) -> Row:
     change = items.enable if values["enabled"] else items.disable
     concerned = change(values["item"], agent=values["agent"])
     verb, thing, whom = _words(values)
-    return {"agent": concerned, "text": f"The {thing} {values['item']} is {verb} for {whom}."}
+    return {
+        "agent": concerned,
+        "text": f"The {thing} {isolated(values['item'])} is {verb} for {whom}.",
+    }
 
 
 def _run_preview(shown: ShownStore, values: Values) -> Preview:
@@ -47,14 +51,14 @@ def _run_preview(shown: ShownStore, values: Values) -> Preview:
     if found is None:
         raise NotFound(f"agent {values['agent']!r} has no schedule {values['schedule']!r}")
     return Preview(
-        f"Make schedule {values['schedule']} of {values['agent']} due now? The next scheduler that"
-        " looks runs it."
+        f"Make schedule {isolated(values['schedule'])} of {isolated(values['agent'])} due now? The"
+        " next scheduler that looks runs it."
     )
 
 
 def _run_now(shown: ShownStore, values: Values) -> Row:
     made = shown.agents.of(values["agent"]).schedules.trigger(values["schedule"])
-    text = f"Schedule {values['schedule']} is due now."
+    text = f"Schedule {isolated(values['schedule'])} is due now."
     return {"schedule_id": made["schedule_id"], "next_run_at": made["next_run_at"], "text": text}
 
 

@@ -9,10 +9,9 @@ from urllib.parse import urlencode
 from hermes_actor.errors import NotFound
 from hermes_actor.store import queries
 from hermes_actor.store.rows import Row
-from hermes_actor.web.actions.action import Action, Preview
+from hermes_actor.web.actions.action import Action, Preview, isolated
 from hermes_actor.web.parameters import Parameter, Values
 from hermes_actor.web.stores import ShownStore
-from hermes_actor.web.views.sessions import SESSION, found_session
 
 __all__ = ["ACTIONS"]
 
@@ -20,17 +19,25 @@ _SHOWN = 50
 _DAY_SECONDS = 86_400.0
 
 
+_SESSION = Parameter("id", "Id of a session, all of it.", needed=True)
+"""Not the beginning of one: after its session is gone it would mean another one."""
+
+
 def _named(row: Row) -> str:
-    return f"“{row['title']}” ({row['id']})" if row["title"] else str(row["id"])
+    shown_id = isolated(str(row["id"]))
+    return f"“{isolated(row['title'])}” ({shown_id})" if row["title"] else shown_id
 
 
 def _session(shown: ShownStore, values: Values) -> Row:
-    return found_session(shown.sessions, values["id"])
+    row = shown.sessions.get_session(values["id"])
+    if row is None:
+        raise NotFound(f"there is no session {values['id'][:200]!r}")
+    return row
 
 
 def _rename_preview(shown: ShownStore, values: Values) -> Preview:
     row = _session(shown, values)
-    new = f"Rename session {_named(row)} to “{values['title']}”?"
+    new = f"Rename session {_named(row)} to “{isolated(values['title'] or '')}”?"
     return Preview(new if values["title"] else f"Clear the title of session {_named(row)}?")
 
 
@@ -39,7 +46,7 @@ def _rename(shown: ShownStore, values: Values) -> Row:
     if not shown.sessions.set_session_title(row["id"], values["title"]):
         raise NotFound(f"there is no session {row['id']!r} any more")
     title = shown.sessions.get_session_title(row["id"])
-    text = f"Renamed to “{title}”." if title else "The title is cleared."
+    text = f"Renamed to “{isolated(title)}”." if title else "The title is cleared."
     return {"id": row["id"], "title": title, "text": text}
 
 
@@ -89,7 +96,7 @@ def _matching(shown: ShownStore, values: Values) -> list[Row]:
 
 def _prune_preview(shown: ShownStore, values: Values) -> Preview:
     rows = _matching(shown, values)
-    source = f" of source {values['source']}" if values["source"] else ""
+    source = f" of source {isolated(values['source'])}" if values["source"] else ""
     return Preview(
         f"Delete {len(rows):,} ended sessions{source} that started more than"
         f" {values['older_than_days']} days ago? This cannot be undone.",
@@ -116,16 +123,16 @@ ACTIONS = (
     Action(
         "rename", "Rename session", "Set or clear the title of a session.",
         _rename_preview, _rename, _to_session,
-        (SESSION, Parameter("title", "The new title; empty clears it.")),
+        (_SESSION, Parameter("title", "The new title; empty clears it.")),
     ),
     Action(
         "archive", "Archive session", "Hide a conversation from lists, or show it again.",
         _mark_preview, _mark, _to_session,
-        (SESSION, Parameter("archived", "False takes it out of the archive.", bool, default=True)),
+        (_SESSION, Parameter("archived", "False takes it out of the archive.", bool, default=True)),
     ),
     Action(
         "delete", "Delete session", "Delete a session, its messages and its transcript files.",
-        _delete_preview, _delete, _to_list, (SESSION,), is_destructive=True,
+        _delete_preview, _delete, _to_list, (_SESSION,), is_destructive=True,
     ),
     Action(
         "prune", "Prune sessions", "Delete old ended sessions; archived ones stay.",

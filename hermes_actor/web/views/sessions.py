@@ -22,6 +22,9 @@ _HIDDEN = ("tool",)
 _ROWS = 50
 _MESSAGES = 50
 
+_CALLS = 50
+"""Calls of one message that are shown; `export` has all of them."""
+
 SHOWN_CHARACTERS = 8000
 """Of one text of a conversation; a link shows all of it."""
 
@@ -77,7 +80,9 @@ def _position(key: str | None) -> Position | None:
         return None
     with contextlib.suppress(ValueError):
         activity, started_at, place, messages, session_id = key.split("~", 4)
-        return Position(float(activity), float(started_at), session_id, int(place), int(messages))
+        numbers = float(activity), float(started_at), int(place), int(messages)
+        if all(-(2**63) <= number < 2**63 for number in numbers):  # NaN is not
+            return Position(numbers[0], numbers[1], session_id, *numbers[2:])
     raise BadValue("after is no key of a page: begin with the first page")
 
 
@@ -111,6 +116,8 @@ def shown_message(message: Row) -> Row:
     if isinstance(message["content"], list):
         kinds = [str(part.get("type")) for part in message["content"] if isinstance(part, dict)]
         pictures = sum("image" in kind for kind in kinds)
+    calls = message["tool_calls"] if isinstance(message["tool_calls"], list) else []
+    calls = [call for call in calls if isinstance(call, dict)]
     return {
         "id": message["id"],
         "role": message["role"],
@@ -120,9 +127,8 @@ def shown_message(message: Row) -> Row:
         "characters": len(text),
         "pictures": pictures,
         "reasoning": str(message.get("reasoning") or "")[:SHOWN_CHARACTERS],
-        "calls": [_call(call) for call in message["tool_calls"] or () if isinstance(call, dict)]
-        if isinstance(message["tool_calls"], list)
-        else [],
+        "calls": [_call(call) for call in calls[:_CALLS]],
+        "more_calls": max(0, len(calls) - _CALLS),
     }
 
 
